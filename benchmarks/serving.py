@@ -202,6 +202,9 @@ def runs_without_growth(folder: Path, count: int) -> dict[str, Any]:
     }
 
 
+_FEW = {"many dimensions", "a head without an end", "too large", "stalled"}
+
+
 def faults(
     server: Server, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any], count: int
 ) -> dict[str, Any]:
@@ -221,6 +224,13 @@ def faults(
         "other shape": lambda: server.ask(path, good.replace(b"[1,16]", b"[16,1]")),
         "other type": lambda: server.ask(path, good.replace(b"FP32", b"FP64")),
         "other name": lambda: server.ask(path, good.replace(b'"x"', b'"z"')),
+        "many dimensions": lambda: server.ask(
+            path, good.replace(b"[1,16]", b"[" + b"2147483647," * 100_000 + b"16]")
+        ),
+        "shared memory": lambda: server.ask(
+            path, good.replace(b'"name"', b'"parameters":{"shared_memory_region":"r"},"name"')
+        ),
+        "a head without an end": lambda: _long_head(host, int(port)),
         "too large": lambda: _too_large(server, path),
         "no model": lambda: server.ask("/v2/models/none/infer", good),
         "stalled": lambda: _stalled(host, int(port)),
@@ -231,7 +241,7 @@ def faults(
     wrong = injected = 0
     for name, fault in kinds.items():
         # Bodies that are too large are sent whole, and connections that stall stay open.
-        for _ in range(min(count, 20) if name in {"too large", "stalled"} else count):
+        for _ in range(min(count, 20) if name in _FEW else count):
             fault()
             injected += 1
             for ask in asks:
@@ -292,6 +302,14 @@ def _stalled(host: str, port: int) -> None:
     connection = socket.create_connection((host, port))
     connection.sendall(b"POST /v2/models/null/infer HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
     _open.append(connection)
+
+
+def _long_head(host: str, port: int) -> None:
+    with (
+        contextlib.suppress(OSError),  # the connection ends before all is sent
+        socket.create_connection((host, port)) as connection,
+    ):
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nX: " + b"a" * (4 << 20))
 
 
 def _nonsense(host: str, port: int) -> None:
