@@ -87,7 +87,7 @@ def refused(
             "outcome": outcome.name,
             "model": name[:_MOST_LOGGED],
             "protocol": protocol,
-            "request": request and (request.request_id or "")[:_MOST_LOGGED],
+            "request": ((request and request.request_id) or "")[:_MOST_LOGGED] or None,
             "reason": str(error)[:_MOST_LOGGED],
         },
     )

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 class Connection(HttpToolsProtocol):  # type: ignore[misc]
     """Closed where its client owes more of a request and has sent nothing for a while."""
 
-    # A choice: no client of the protocol sends a kilobyte of headers.
+    # Choices: common proxies send half as much at most, and wait as long.
     most_head_bytes: ClassVar[int] = 1 << 16
     stalled_s: ClassVar[float] = 60.0
 

@@ -84,8 +84,11 @@ def decoded(message: Any, time_left_s: float | None) -> InferRequest:
 
 
 def _timeout_of(parameter: Any) -> int | None:
-    kind = None if parameter is None else parameter.WhichOneof("parameter_choice")
-    return None if kind is None else timeout_of(getattr(parameter, kind))
+    if parameter is None:
+        return None
+    # KServe's message has no unsigned numbers: Triton's are of no kind in it.
+    kind = parameter.WhichOneof("parameter_choice")
+    return timeout_of("" if kind is None else getattr(parameter, kind))
 
 
 def _contents(message: Any) -> list[Any]:

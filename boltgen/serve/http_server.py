@@ -37,8 +37,6 @@ _APPLICATION = "kserve.model_server:app"
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 _INFERENCE = re.compile("/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
-# What those are told whom the server leaves without an answer.
-_LEFT_ALONE = 503
 # How long a request may take before anybody looks whether its client is still there.
 _UNWATCHED_S = 0.01
 # How much of a body that is too large is read and forgotten, and for how long at most.
@@ -128,7 +126,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
                 answer = await infer(Request(scope | {"path_params": found.groupdict()}, receive))
             except asyncio.CancelledError:
                 # The time that requests have when the server ends is over; the task ends here.
-                answer = JSONResponse({"error": "the server ends"}, _LEFT_ALONE)
+                answer = JSONResponse({"error": "the server ends"}, status_code=503)
             await answer(scope, receive, send)
 
         return application

@@ -122,6 +122,7 @@ _FP16 = {"name": "x", "datatype": "FP16", "shape": [4, WIDTH]}
         (message(outputs=[{"name": "q"}]), "INVALID_ARGUMENT", "'q'"),
         (message(outputs=[{"name": "y"}, {"name": "y"}]), "INVALID_ARGUMENT", "'y'"),
         (message(parameters={"timeout": {"string_param": "5"}}), "INVALID_ARGUMENT", "'timeout'"),
+        (message(parameters={"timeout": {"uint64_param": 5}}), "INVALID_ARGUMENT", "'timeout'"),
         (
             message(inputs=[{"name": "x", "datatype": "FP32", "shape": [2**31 - 1] * 1000}]),
             "INVALID_ARGUMENT",
