@@ -6,12 +6,13 @@ import contextlib
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import psutil
@@ -25,14 +26,16 @@ _ROUND, _WARM_UP = 200, 10
 
 
 @contextlib.contextmanager
-def _started(module: str, *arguments: str, ports: int) -> Iterator[tuple[Any, list[int]]]:
+def _started(
+    module: str, *arguments: str, ports: int, said: IO[str] | int = subprocess.DEVNULL
+) -> Iterator[tuple[Any, list[int]]]:
     """A module's process, whose last arguments are so many ports, and these."""
     with contextlib.ExitStack() as stack:
         taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(ports)]
         free = [int(each.getsockname()[1]) for each in taken]
     command = [sys.executable, "-m", module, *arguments, *map(str, free)]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=quiet, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=quiet, text=True)
     try:
         yield process, free
     finally:
@@ -63,12 +66,14 @@ def kserve_null() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ready_bytes(kind: str, model: str = "") -> Iterator[Server]:
+def ready_bytes(
+    kind: str, model: str = "", said: IO[str] | int = subprocess.DEVNULL
+) -> Iterator[Server]:
     """gRPC's library with bytes that are ready, on an event loop ("asyncio") or in "threads".
 
-    With a `model`, a folder, each request runs it besides.
+    With a `model`, a folder, each request runs it besides, and its seconds are written to `said`.
     """
-    with _started("benchmarks.ready_bytes", kind, model, ports=1) as (process, (port,)):
+    with _started("benchmarks.ready_bytes", kind, model, ports=1, said=said) as (process, (port,)):
 
         def answers() -> bool:
             with contextlib.suppress(OSError):
@@ -128,6 +133,22 @@ def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict
                     for name, each in sent.items()
                 } | {"ratio": round(float(np.median(ratios)), 3)}
     return found
+
+
+def waits_beyond_runs(
+    kind: str, model: Path, inputs: dict[str, np.ndarray[Any, Any]], requests: int
+) -> list[float]:
+    """Seconds that a client waits beyond each run of the model, where gRPC's library does no more
+    than to run it and to send bytes that are ready.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        ready_bytes(kind, str(model), said) as server,
+    ):
+        sent = load(server.address("grpc"), "grpc", model.name, inputs, requests=requests)
+        said.seek(0)
+        runs = [float(line) for line in said]
+    return [whole - run for whole, run in zip(sent.seconds, runs, strict=True)]
 
 
 def grpc_floor(server: Server, null: Path, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ import tritonclient.http as http_client
 from onnx import numpy_helper
 
 import boltgen
-from benchmarks.beside import against_kserve, grpc_floor
+from benchmarks.beside import against_kserve, grpc_floor, waits_beyond_runs
 from benchmarks.load import load
 from benchmarks.record import commit, earlier, write
 from boltgen.runtime.artifact import Artifact
@@ -127,6 +127,12 @@ def overhead(folder: Path, asked: Mapping[str, _Asked], repeats: int) -> dict[st
             "client": _percentiles(waited[name, protocol]),
             "beyond_the_run": _percentiles([whole - run for whole, (run, _) in pairs]),
             "beyond_the_run_in_the_server": _percentiles([own - run for _, (run, own) in pairs]),
+        }
+    digits = asked["digits"].x
+    for kind in ("asyncio", "threads"):
+        waits = waits_beyond_runs(kind, folder / "digits", {_INPUTS["digits"]: digits}, requests)
+        found[f"digits, gRPC's ready bytes by {kind}"] = {
+            "grpc": {"beyond_the_run": _percentiles(waits[_WARM_UP:])}
         }
     return found
 
