@@ -135,20 +135,26 @@ def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict
     return found
 
 
+@contextlib.contextmanager
 def waits_beyond_runs(
-    kind: str, model: Path, inputs: dict[str, np.ndarray[Any, Any]], requests: int
-) -> list[float]:
-    """Seconds that a client waits beyond each run of the model, where gRPC's library does no more
-    than to run it and to send bytes that are ready.
+    kind: str, model: Path, inputs: dict[str, np.ndarray[Any, Any]]
+) -> Iterator[Callable[[int], list[float]]]:
+    """A function that sends so many requests to gRPC's library, which does no more than to run the
+    model and to send bytes that are ready: seconds that a client waits beyond each run.
     """
     with (
-        tempfile.TemporaryFile("w+") as said,
+        tempfile.NamedTemporaryFile("w") as said,
+        Path(said.name).open() as runs,
         ready_bytes(kind, str(model), said) as server,
     ):
-        sent = load(server.address("grpc"), "grpc", model.name, inputs, requests=requests)
-        said.seek(0)
-        runs = [float(line) for line in said]
-    return [whole - run for whole, run in zip(sent.seconds, runs, strict=True)]
+        address = server.address("grpc")
+
+        def send(requests: int) -> list[float]:
+            sent = load(address, "grpc", model.name, inputs, requests=requests)
+            pairs = zip(sent.seconds, map(float, runs.readlines()), strict=True)
+            return [whole - run for whole, run in pairs]
+
+        yield send
 
 
 def grpc_floor(server: Server, null: Path, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:

@@ -14,8 +14,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
@@ -29,8 +28,9 @@ import tritonclient.http as http_client
 from onnx import numpy_helper
 
 import boltgen
-from benchmarks.beside import against_kserve, grpc_floor, waits_beyond_runs
+from benchmarks.beside import against_kserve, grpc_floor
 from benchmarks.load import load
+from benchmarks.overhead import INPUTS, PROTOCOLS, Asked, overhead
 from benchmarks.record import commit, earlier, write
 from boltgen.runtime.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
@@ -62,79 +62,17 @@ digits_at_once (float[40, 1, 16, 16] input) => (float[40, 10] logits)
 _LIMIT_US = 60_000_000
 
 
-def _percentiles(seconds: list[float]) -> dict[str, float]:
-    return {
-        name: round(1e3 * float(np.percentile(seconds, at)), 4)
-        for name, at in (("p50_ms", 50), ("p90_ms", 90), ("p99_ms", 99))
-    }
-
-
 def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[..., Any]:
     """A function that asks once, and gives all outputs; for the thread that makes it."""
     if protocol == "rest":
-        by_rest = http_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
+        by_rest = http_client.InferInput(INPUTS[model], list(x.shape), "FP32")
         by_rest.set_data_from_numpy(x, binary_data=True)
         rest = server.rest()
         return lambda **more: rest.infer(model, [by_rest], **more)
-    by_rpc = grpc_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
+    by_rpc = grpc_client.InferInput(INPUTS[model], list(x.shape), "FP32")
     by_rpc.set_data_from_numpy(x)
     rpc = server.rpc()
     return lambda **more: rpc.infer(model, [by_rpc], **more)
-
-
-_PROTOCOLS = ("rest", "grpc")
-_INPUTS = {"digits": "input", "digits_at_once": "input", "null": "x"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Whom a request asks, and with what; with a time limit, a worker of the model's runs it."""
-
-    model: str
-    x: np.ndarray[Any, Any]
-    timeout_us: int | None = None
-
-
-def overhead(folder: Path, asked: Mapping[str, _Asked], repeats: int) -> dict[str, Any]:
-    """What a client waits beyond the run, and what the server takes beyond it, by each request.
-
-    The server logs every request with its phases, which is in these times, too.
-    """
-    kinds = [(name, protocol) for name in asked for protocol in _PROTOCOLS]
-    requests = _WARM_UP + repeats
-    waited: dict[tuple[str, str], list[float]] = {}
-    with serving([folder], "--log-requests") as server:
-        for name, protocol in kinds:
-            each = asked[name]
-            sent = load(
-                server.address(protocol),
-                protocol,
-                each.model,
-                {_INPUTS[each.model]: each.x},
-                requests=requests,
-                timeout_us=each.timeout_us,
-            )
-            waited[name, protocol] = sent.seconds[_WARM_UP:]
-    answers = [line for line in server.log if line.get("event") == "answer"]
-    found: dict[str, Any] = {name: {} for name in asked}
-    for position, (name, protocol) in enumerate(kinds):
-        own = answers[position * requests :][_WARM_UP:requests]
-        if any((each["model"], each["protocol"]) != (asked[name].model, protocol) for each in own):
-            raise RuntimeError("the server's log has other requests than were sent")
-        phases = [(each["run_us"] / 1e6, each["all_us"] / 1e6) for each in own]
-        pairs = list(zip(waited[name, protocol], phases, strict=True))
-        found[name][protocol] = {
-            "client": _percentiles(waited[name, protocol]),
-            "beyond_the_run": _percentiles([whole - run for whole, (run, _) in pairs]),
-            "beyond_the_run_in_the_server": _percentiles([own - run for _, (run, own) in pairs]),
-        }
-    digits = asked["digits"].x
-    for kind in ("asyncio", "threads"):
-        waits = waits_beyond_runs(kind, folder / "digits", {_INPUTS["digits"]: digits}, requests)
-        found[f"digits, gRPC's ready bytes by {kind}"] = {
-            "grpc": {"beyond_the_run": _percentiles(waits[_WARM_UP:])}
-        }
-    return found
 
 
 def _warmed(server: Server, x: np.ndarray[Any, Any]) -> None:
@@ -143,7 +81,7 @@ def _warmed(server: Server, x: np.ndarray[Any, Any]) -> None:
     Raises:
         RuntimeError: an answer is wrong.
     """
-    for protocol in _PROTOCOLS:
+    for protocol in PROTOCOLS:
         ask = _asks(server, protocol, "null", x)
         for _ in range(_WARM_UP):
             if not np.array_equal(ask().as_numpy("y"), x):
@@ -155,7 +93,7 @@ def throughput(server: Server, x: np.ndarray[Any, Any], count: int) -> dict[str,
     process = psutil.Process(server.process.pid)
     found: dict[str, Any] = {}
     _warmed(server, x)
-    for protocol in _PROTOCOLS:
+    for protocol in PROTOCOLS:
 
         def send(requests: int, protocol: str = protocol) -> float:
             address = server.address(protocol)
@@ -243,7 +181,7 @@ def faults(
         "no HTTP": lambda: _nonsense(host, int(port)),
         "no gRPC": lambda: _nonsense(*_address(server.grpc)),
     }
-    asks = [_asks(server, protocol, "null", x) for protocol in _PROTOCOLS]
+    asks = [_asks(server, protocol, "null", x) for protocol in PROTOCOLS]
     wrong = injected = 0
     for name, fault in kinds.items():
         # Bodies that are too large are sent whole, and connections that stall stay open.
@@ -327,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"{', '.join(_PARTS)}; others stay as recorded")
     parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=20, help="of each turn")
     parser.add_argument("--faults", type=int, default=1250, help="of each kind")
     parser.add_argument("--rounds", type=int, default=20, help="against KServe")
     given = parser.parse_args()
@@ -347,12 +285,12 @@ def main() -> None:
                 "overhead": lambda: overhead(
                     folder,
                     {
-                        "digits": _Asked("digits", images),
-                        "digits' tensors, null device": _Asked("digits_at_once", images),
-                        "digits' tensors, null device, by a worker": _Asked(
+                        "digits": Asked("digits", images),
+                        "digits' tensors, null device": Asked("digits_at_once", images),
+                        "digits' tensors, null device, by a worker": Asked(
                             "digits_at_once", images, _LIMIT_US
                         ),
-                        "null": _Asked("null", x),
+                        "null": Asked("null", x),
                     },
                     given.repeats,
                 ),
