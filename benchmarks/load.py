@@ -36,18 +36,15 @@ def load(
     *,
     requests: int,
     clients: int = 1,
-    timeout_us: int | None = None,
 ) -> Load:
     """Send so many equal requests, each client one after the other.
-
-    With `timeout_us` each has that parameter, which sends it to a worker of the model's.
 
     Raises:
         RuntimeError: h2load is not installed, or a request failed. gRPC's own status is not seen.
     """
     if shutil.which("h2load") is None:
         raise RuntimeError("h2load is missing: apt-get install nghttp2-client")
-    body, headers, path = _request(protocol, model, inputs, timeout_us)
+    body, headers, path = _request(protocol, model, inputs)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "body").write_bytes(body)
@@ -66,10 +63,7 @@ def load(
 
 
 def _request(
-    protocol: str,
-    model: str,
-    inputs: dict[str, np.ndarray[Any, Any]],
-    timeout_us: int | None,
+    protocol: str, model: str, inputs: dict[str, np.ndarray[Any, Any]]
 ) -> tuple[bytes, dict[str, str], str]:
     """Body, headers and path of a request whose tensors are FP32 and binary."""
     if protocol == "rest":
@@ -77,9 +71,7 @@ def _request(
         for name, array in inputs.items():
             tensors.append(http_client.InferInput(name, list(array.shape), "FP32"))
             tensors[-1].set_data_from_numpy(array, binary_data=True)
-        body, header = http_client.InferenceServerClient.generate_request_body(
-            tensors, timeout=timeout_us
-        )
+        body, header = http_client.InferenceServerClient.generate_request_body(tensors)
         headers = {_REST_HEADER: str(header), "content-type": "application/octet-stream"}
         return body, headers, f"/v2/models/{model}/infer"
     message = pb.ModelInferRequest(
@@ -89,7 +81,6 @@ def _request(
             for name, array in inputs.items()
         ],
         raw_input_contents=[array.tobytes() for array in inputs.values()],
-        parameters={} if timeout_us is None else {"timeout": {"int64_param": timeout_us}},
     ).SerializeToString()
     # A message of gRPC: not compressed, its length, and itself.
     framed = b"\0" + len(message).to_bytes(4, "big") + message

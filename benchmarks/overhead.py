@@ -30,11 +30,11 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whom a request asks, and with what; with a time limit, a worker of the model's runs it."""
+    """Whom a request asks, with what, and whether a worker of the model's runs it in any case."""
 
     model: str
     x: np.ndarray[Any, Any]
-    timeout_us: int | None = None
+    by_worker: bool = False
 
 
 def overhead(folder: Path, asked: Mapping[str, Asked], repeats: int) -> dict[str, Any]:
@@ -48,7 +48,11 @@ def overhead(folder: Path, asked: Mapping[str, Asked], repeats: int) -> dict[str
     bare: dict[str, list[float]] = {"asyncio": [], "threads": []}
     images = {INPUTS["digits"]: asked["digits"].x}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(serving([folder], "--log-requests"))
+        # A delay, for a model whose requests go alone: none, but no request is run at once.
+        servers = {
+            by_worker: stack.enter_context(serving([folder], "--log-requests", *options))
+            for by_worker, options in ((False, ()), (True, ("--max-delay-us", "1")))
+        }
         sends = {
             kind: stack.enter_context(waits_beyond_runs(kind, folder / "digits", images))
             for kind in bare
@@ -57,22 +61,24 @@ def overhead(folder: Path, asked: Mapping[str, Asked], repeats: int) -> dict[str
         for position, (name, protocol) in enumerate(turns):
             each = asked[name]
             sent = load(
-                server.address(protocol),
+                servers[each.by_worker].address(protocol),
                 protocol,
                 each.model,
                 {INPUTS[each.model]: each.x},
                 requests=requests,
-                timeout_us=each.timeout_us,
             )
             waited[name, protocol].append(sent.seconds)
             if position % len(waited) == 0:
                 for kind, send in sends.items():
                     bare[kind] += send(requests)[_WARM_UP:]
-    answers = iter(line for line in server.log if line.get("event") == "answer")
+    answers = {
+        by_worker: iter(line for line in server.log if line.get("event") == "answer")
+        for by_worker, server in servers.items()
+    }
     beyond: dict[tuple[str, str], list[float]] = {turn: [] for turn in waited}
     inside: dict[tuple[str, str], list[float]] = {turn: [] for turn in waited}
     for position, (name, protocol) in enumerate(turns):
-        own = list(itertools.islice(answers, requests))
+        own = list(itertools.islice(answers[asked[name].by_worker], requests))
         if {(line["model"], line["protocol"]) for line in own} != {(asked[name].model, protocol)}:
             raise RuntimeError("the server's log has other requests than were sent")
         wholes = waited[name, protocol][position // len(waited)]

@@ -58,8 +58,6 @@ digits_at_once (float[40, 1, 16, 16] input) => (float[40, 10] logits)
   logits = Slice (rows, from, to, axis)
 }
 """
-# Long enough for whatever the machine does besides.
-_LIMIT_US = 60_000_000
 
 
 def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[..., Any]:
@@ -288,7 +286,7 @@ def main() -> None:
                         "digits": Asked("digits", images),
                         "digits' tensors, null device": Asked("digits_at_once", images),
                         "digits' tensors, null device, by a worker": Asked(
-                            "digits_at_once", images, _LIMIT_US
+                            "digits_at_once", images, by_worker=True
                         ),
                         "null": Asked("null", x),
                     },
