@@ -12,15 +12,12 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
-import urllib.error
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -31,17 +28,19 @@ import tritonclient.http as http_client
 from onnx import numpy_helper
 
 import boltgen
+from benchmarks.beside import against_kserve, grpc_floor
 from benchmarks.load import load
+from benchmarks.overhead import INPUTS, PROTOCOLS, Asked, overhead
 from benchmarks.record import commit, earlier, write
 from boltgen.runtime.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
-from tests.serving.process import ROOT, Server, serving
+from tests.serving.process import Server, serving
 
 _WIDTH = 16
 _CLIENTS = 4
-# Requests that one server gets before the other has its turn, and of each client before them.
-_ROUND, _WARM_UP = 200, 10
-_PARTS = ("session", "overhead", "kserve", "faults", "throughput", "killed")
+# Requests of each client before those that count.
+_WARM_UP = 10
+_PARTS = ("session", "overhead", "grpc", "kserve", "faults", "throughput", "killed")
 # The least that goes through the whole path: one product of 16 numbers.
 _NULL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -49,110 +48,29 @@ null (float[batch, 16] x) => (float[batch, 16] y) {
   y = MatMul (x, w)
 }
 """
-
-
-def _percentiles(seconds: list[float]) -> dict[str, float]:
-    return {
-        name: round(1e3 * float(np.percentile(seconds, at)), 4)
-        for name, at in (("p50_ms", 50), ("p90_ms", 90), ("p99_ms", 99))
-    }
+# The digits model's tensors, and next to nothing between them: a run of the digits model takes all
+# cores and caches of the machine for a tenth of a second, as no GPU's does.
+_AT_ONCE = """
+<ir_version: 8, opset_import: ["" : 17]>
+digits_at_once (float[40, 1, 16, 16] input) => (float[40, 10] logits)
+<int64[1] from = {0}, int64[1] to = {10}, int64[1] axis = {1}> {
+  rows = Flatten (input)
+  logits = Slice (rows, from, to, axis)
+}
+"""
 
 
 def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[..., Any]:
     """A function that asks once, and gives all outputs; for the thread that makes it."""
     if protocol == "rest":
-        by_rest = http_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
+        by_rest = http_client.InferInput(INPUTS[model], list(x.shape), "FP32")
         by_rest.set_data_from_numpy(x, binary_data=True)
         rest = server.rest()
         return lambda **more: rest.infer(model, [by_rest], **more)
-    by_rpc = grpc_client.InferInput(_INPUTS[model], list(x.shape), "FP32")
+    by_rpc = grpc_client.InferInput(INPUTS[model], list(x.shape), "FP32")
     by_rpc.set_data_from_numpy(x)
     rpc = server.rpc()
     return lambda **more: rpc.infer(model, [by_rpc], **more)
-
-
-_PROTOCOLS = ("rest", "grpc")
-_INPUTS = {"digits": "input", "null": "x"}
-
-
-def overhead(folder: Path, xs: Mapping[str, np.ndarray[Any, Any]], repeats: int) -> dict[str, Any]:
-    """What a client waits beyond the run, and what the server takes beyond it, by each request.
-
-    The server logs every request with its phases, which is in these times, too.
-    """
-    kinds = [(model, protocol) for model in xs for protocol in _PROTOCOLS]
-    waited: dict[tuple[str, str], list[float]] = {}
-    with serving([folder], "--log-requests") as server:
-        for model, protocol in kinds:
-            given = {_INPUTS[model]: xs[model]}
-            requests = _WARM_UP + repeats
-            sent = load(server.address(protocol), protocol, model, given, requests=requests)
-            waited[model, protocol] = sent.seconds[_WARM_UP:]
-    answers = [line for line in server.log if line.get("event") == "answer"]
-    found: dict[str, Any] = {model: {} for model in xs}
-    for model, protocol in kinds:
-        own = [each for each in answers if (each["model"], each["protocol"]) == (model, protocol)]
-        phases = [(each["run_us"] / 1e6, each["all_us"] / 1e6) for each in own[_WARM_UP:]]
-        pairs = list(zip(waited[model, protocol], phases, strict=True))
-        found[model][protocol] = {
-            "client": _percentiles(waited[model, protocol]),
-            "beyond_the_run": _percentiles([whole - run for whole, (run, _) in pairs]),
-            "beyond_the_run_in_the_server": _percentiles([own - run for _, (run, own) in pairs]),
-        }
-    return found
-
-
-@contextlib.contextmanager
-def kserve_null() -> Iterator[Server]:
-    """KServe's own server with a model that answers at once."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as http,
-        socket.create_server(("127.0.0.1", 0)) as rpc,
-    ):
-        ports = [str(each.getsockname()[1]) for each in (http, rpc)]
-    command = [sys.executable, "-m", "benchmarks.kserve_null", *ports]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=ROOT, stdout=quiet, stderr=quiet, text=True)
-    server = Server(process, f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}")
-    try:
-        while True:
-            assert process.poll() is None, "KServe's server has ended"
-            with contextlib.suppress(urllib.error.URLError):
-                if server.ask("/v2/health/ready")[0] == 200:
-                    break
-            sleep(0.1)
-        yield server
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def against_kserve(server: Server, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:
-    """Requests a second of the null model and of KServe's own trivial one, in turn, round by round.
-
-    Our model runs on the virtual GPU; KServe's gives its input back.
-    """
-    found: dict[str, Any] = {}
-    with kserve_null() as other:
-        servers = {"boltgen": server, "kserve": other}
-        for each in servers.values():
-            _warmed(each, x)
-        for protocol in _PROTOCOLS:
-            for clients in (1, _CLIENTS):
-                rates: dict[str, list[float]] = {name: [] for name in servers}
-                for _ in range(rounds):
-                    for name, each in servers.items():
-                        address = each.address(protocol)
-                        sent = load(
-                            address, protocol, "null", {"x": x}, requests=_ROUND, clients=clients
-                        )
-                        rates[name].append(sent.per_second)
-                ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
-                found[f"{protocol}, {clients} clients"] = {
-                    f"{name}_per_second": round(float(np.median(each)), 1)
-                    for name, each in rates.items()
-                } | {"ratio": round(float(np.median(ratios)), 3)}
-    return found
 
 
 def _warmed(server: Server, x: np.ndarray[Any, Any]) -> None:
@@ -161,7 +79,7 @@ def _warmed(server: Server, x: np.ndarray[Any, Any]) -> None:
     Raises:
         RuntimeError: an answer is wrong.
     """
-    for protocol in _PROTOCOLS:
+    for protocol in PROTOCOLS:
         ask = _asks(server, protocol, "null", x)
         for _ in range(_WARM_UP):
             if not np.array_equal(ask().as_numpy("y"), x):
@@ -173,7 +91,7 @@ def throughput(server: Server, x: np.ndarray[Any, Any], count: int) -> dict[str,
     process = psutil.Process(server.process.pid)
     found: dict[str, Any] = {}
     _warmed(server, x)
-    for protocol in _PROTOCOLS:
+    for protocol in PROTOCOLS:
 
         def send(requests: int, protocol: str = protocol) -> float:
             address = server.address(protocol)
@@ -226,6 +144,9 @@ def runs_without_growth(folder: Path, count: int) -> dict[str, Any]:
     }
 
 
+_FEW = {"many dimensions", "a head without an end", "too large", "stalled"}
+
+
 def faults(
     server: Server, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any], count: int
 ) -> dict[str, Any]:
@@ -245,17 +166,24 @@ def faults(
         "other shape": lambda: server.ask(path, good.replace(b"[1,16]", b"[16,1]")),
         "other type": lambda: server.ask(path, good.replace(b"FP32", b"FP64")),
         "other name": lambda: server.ask(path, good.replace(b'"x"', b'"z"')),
+        "many dimensions": lambda: server.ask(
+            path, good.replace(b"[1,16]", b"[" + b"2147483647," * 100_000 + b"16]")
+        ),
+        "shared memory": lambda: server.ask(
+            path, good.replace(b'"name"', b'"parameters":{"shared_memory_region":"r"},"name"')
+        ),
+        "a head without an end": lambda: _long_head(host, int(port)),
         "too large": lambda: _too_large(server, path),
         "no model": lambda: server.ask("/v2/models/none/infer", good),
         "stalled": lambda: _stalled(host, int(port)),
         "no HTTP": lambda: _nonsense(host, int(port)),
         "no gRPC": lambda: _nonsense(*_address(server.grpc)),
     }
-    asks = [_asks(server, protocol, "null", x) for protocol in _PROTOCOLS]
+    asks = [_asks(server, protocol, "null", x) for protocol in PROTOCOLS]
     wrong = injected = 0
     for name, fault in kinds.items():
         # Bodies that are too large are sent whole, and connections that stall stay open.
-        for _ in range(min(count, 20) if name in {"too large", "stalled"} else count):
+        for _ in range(min(count, 20) if name in _FEW else count):
             fault()
             injected += 1
             for ask in asks:
@@ -318,6 +246,14 @@ def _stalled(host: str, port: int) -> None:
     _open.append(connection)
 
 
+def _long_head(host: str, port: int) -> None:
+    with (
+        contextlib.suppress(OSError),  # the connection ends before all is sent
+        socket.create_connection((host, port)) as connection,
+    ):
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nX: " + b"a" * (4 << 20))
+
+
 def _nonsense(host: str, port: int) -> None:
     with socket.create_connection((host, port)) as connection:
         connection.sendall(b"\x00\xff" * 50 + b"\r\n\r\n")
@@ -327,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"{', '.join(_PARTS)}; others stay as recorded")
     parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=20, help="of each turn")
     parser.add_argument("--faults", type=int, default=1250, help="of each kind")
     parser.add_argument("--rounds", type=int, default=20, help="against KServe")
     given = parser.parse_args()
@@ -344,7 +280,19 @@ def main() -> None:
         with serving([folder]) as server:
             measures: dict[str, Callable[[], dict[str, Any]]] = {
                 "session": lambda: runs_without_growth(folder / "null", given.requests),
-                "overhead": lambda: overhead(folder, {"digits": images, "null": x}, given.repeats),
+                "overhead": lambda: overhead(
+                    folder,
+                    {
+                        "digits": Asked("digits", images),
+                        "digits' tensors, null device": Asked("digits_at_once", images),
+                        "digits' tensors, null device, by a worker": Asked(
+                            "digits_at_once", images, by_worker=True
+                        ),
+                        "null": Asked("null", x),
+                    },
+                    given.repeats,
+                ),
+                "grpc": lambda: grpc_floor(server, folder / "null", x, given.rounds),
                 "kserve": lambda: against_kserve(server, x, given.rounds),
                 "faults": lambda: faults(server, x, want, given.faults),
                 "throughput": lambda: throughput(server, x, given.requests),
@@ -371,8 +319,11 @@ def main() -> None:
 
 
 def _compiled(folder: Path) -> Artifact:
-    """Compile the digits model and the null model, which is returned."""
+    """Compile the digits model, one of its tensors alone, and the null model, which is returned."""
     boltgen.compile(MODEL_PATH, arch="sm_80").save(folder / "digits")
+    onnx.save(onnx.parser.parse_model(_AT_ONCE), folder / "at_once.onnx")
+    at_once = boltgen.compile(folder / "at_once.onnx", arch="sm_80")
+    at_once.save(folder / "digits_at_once")
     model = onnx.parser.parse_model(_NULL)
     weights = np.eye(_WIDTH, dtype=np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weights, "w"))

@@ -68,6 +68,7 @@ EXTERNAL = {
     "kserve": ("boltgen.serve",),
     "grpc": ("boltgen.serve",),
     "uvloop": ("boltgen.serve",),
+    "uvicorn": ("boltgen.serve",),
     "fastapi": ("boltgen.serve",),
     "starlette": ("boltgen.serve",),
     "prometheus_client": ("boltgen.serve",),

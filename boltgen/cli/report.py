@@ -11,10 +11,18 @@ from boltgen.cli.console import errors_for_people, say
 from boltgen.cli.flags import Debug, Folder
 from boltgen.errors import BoltgenError
 from boltgen.intake.files import written_whole
+from boltgen.ir.outcome import DeviceKind, Timing
+from boltgen.ir.workload import Workload
 from boltgen.report.compare import compared
-from boltgen.report.facts import Facts, facts_of
+from boltgen.report.curves import Attempt, curves, workloads_of
+from boltgen.report.facts import Facts, TimeKind, facts_of
 from boltgen.report.page import page
 from boltgen.runtime.artifact import Artifact
+from boltgen.runtime.metadata import Metadata
+from boltgen.settings import settings_from
+from boltgen.stored import database_path
+from boltgen.tuning.database import Database
+from boltgen.tuning.records import Record
 
 
 def report_command(
@@ -26,13 +34,21 @@ def report_command(
         Path | None,
         typer.Option("--against", metavar="DIR", help="Another compiled model to compare with."),
     ] = None,
+    database: Annotated[
+        Path | None,
+        typer.Option(
+            "--database",
+            metavar="FILE",
+            help="Records of trials, for the curves of tuning; default: this machine's.",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Write a page of HTML about a compiled model.
 
     The page needs no other file and no network. It shows what runs where and why, the time of each
-    region and where that time is from, a roofline, the kernels' sources, what was padded and
-    joined, and what the check found.
+    region and where that time is from, a roofline, the curves of tuning, the kernels' sources, what
+    was padded and joined, and what the check found.
 
     \b
     Examples:
@@ -41,7 +57,11 @@ def report_command(
     """
     with errors_for_people(debug):
         ours = _facts(folder)
-        text = page(ours, compared(ours, _facts(against)) if against is not None else None)
+        text = page(
+            ours,
+            compared(ours, _facts(against)) if against is not None else None,
+            curves(_history(ours.metadata, database)),
+        )
         try:
             with written_whole(output) as staged:
                 staged.write_text(text, encoding="utf-8")
@@ -53,3 +73,22 @@ def report_command(
 def _facts(folder: Path) -> Facts:
     artifact = Artifact.load(folder)
     return facts_of(artifact.folder, artifact.metadata)
+
+
+def _history(metadata: Metadata, where: Path | None) -> dict[Workload, list[Attempt]]:
+    """What was tried of the model's workloads; nothing where this machine has no records."""
+    path = where or database_path(settings_from())
+    if where is None and not path.exists():
+        return {}
+    with Database(path, read_only=True, examine=False) as records:
+        return {
+            workload: [_attempt(record) for record in records.history(workload, metadata.arch)]
+            for workload in workloads_of(metadata)
+        }
+
+
+def _attempt(record: Record) -> Attempt:
+    outcome = record.outcome
+    kind = TimeKind.MODELLED if record.device.kind is DeviceKind.VGPU else TimeKind.MEASURED
+    time_us = outcome.median_us if isinstance(outcome, Timing) else None
+    return Attempt(device=record.device.name, kind=kind, time_us=time_us)

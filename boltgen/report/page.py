@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
 
 from boltgen.report.compare import Comparison
+from boltgen.report.curves import CURVE_HEIGHT, CURVE_WIDTH, Curve
 from boltgen.report.facts import Facts
 from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
 
 
-def page(facts: Facts, against: Comparison | None = None) -> str:
-    """The page; names and texts of the model are escaped."""
+def page(
+    facts: Facts, against: Comparison | None = None, curves: Sequence[Curve] | None = None
+) -> str:
+    """The page; names and texts of the model are escaped.
+
+    `curves` are None where nobody has asked for what was tried.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
@@ -29,4 +36,7 @@ def page(facts: Facts, against: Comparison | None = None) -> str:
         width=WIDTH,
         height=HEIGHT,
         step=STEP,
+        curves=curves,
+        curve_width=CURVE_WIDTH,
+        curve_height=CURVE_HEIGHT,
     )

@@ -49,6 +49,10 @@ def check_inputs(
                 f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; "
                 + _taken(expected)
             )
+        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+            raise InputError(
+                f"input {info.name!r} has masked elements, which would be computed with: fill them"
+            )
         if not _fits(array.shape, info.shape, known):
             named = "".join(f", with {name} = {value}" for name, value in known.items())
             raise InputError(

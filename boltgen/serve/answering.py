@@ -29,6 +29,8 @@ Answer = TypeVar("Answer")
 
 # The model of a request whose own is not known: a client's invention would be a figure of its own.
 _NO_MODEL = ""
+# Characters of what a client says: it may say as much as a body holds.
+_MOST_LOGGED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,10 @@ def refused(
         extra={
             "event": "failure",
             "outcome": outcome.name,
-            "model": name,
+            "model": name[:_MOST_LOGGED],
             "protocol": protocol,
-            "request": request and request.request_id,
-            "reason": str(error),
+            "request": ((request and request.request_id) or "")[:_MOST_LOGGED] or None,
+            "reason": str(error)[:_MOST_LOGGED],
         },
     )
 

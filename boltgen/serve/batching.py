@@ -26,6 +26,8 @@ _log = logging.getLogger("boltgen.serve")
 # A worker wakes, and the event loop after it, in some 200 us: a run that is as short is better made
 # where the request is. A choice, as the number of sizes whose times are kept.
 _SHORT_S = 500e-6
+# A run may take longer than the last one did, and nobody watches its request's time meanwhile.
+_CAUTION = 20
 _MOST_SIZES = 4096
 
 Arrays = Mapping[str, Array]
@@ -168,11 +170,14 @@ class Batcher:
             self._observer.waiting(len(self._jobs))
             self._changed.notify()
 
-    def at_once(self, inputs: Arrays, *, rows: int) -> tuple[dict[str, Array], Timing] | None:
+    def at_once(
+        self, inputs: Arrays, *, rows: int, timeout_s: float | None = None
+    ) -> tuple[dict[str, Array], Timing] | None:
         """A request's outputs, by a run in the caller's thread; None where it is to be submitted.
 
-        That is where requests are held for others, or wait, where all runs are in use, and where a
-        run of these sizes takes longer than the way to a worker and back, or is not known.
+        That is where requests are held for others, or wait, where all runs are in use, where a run
+        of these sizes takes longer than the way to a worker and back, or is not known, and where
+        `timeout_s`, the request's time, is not many times as long.
 
         Raises:
             BoltgenError: the run failed.
@@ -180,7 +185,8 @@ class Batcher:
         with self._changed:
             known_s = self._known_s.get(_sizes(inputs), math.inf)
             is_free = self._runs and not self._jobs and not self._closing
-            if not is_free or self._limits.delay_us or known_s > _SHORT_S:
+            most_s = _SHORT_S if timeout_s is None else min(_SHORT_S, timeout_s / _CAUTION)
+            if not is_free or self._limits.delay_us or known_s > most_s:
                 return None
             run = self._runs.pop()
         outputs, seconds = self._timed(run, inputs)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.unknown_fields import UnknownFieldSet
 from kserve.protocol.dataplane import DataPlane
 from kserve.protocol.grpc import grpc_predict_v2_pb2 as pb
 from kserve.protocol.grpc import grpc_predict_v2_pb2_grpc
@@ -16,10 +17,13 @@ from boltgen.errors import InputError
 from boltgen.serve.answering import answered, outcome_of, said_of
 from boltgen.serve.model import metadata_of
 from boltgen.serve.repository import Repository
-from boltgen.serve.rest import InferRequest, timeout_of
+from boltgen.serve.rest import UNCHANGED, InferRequest, refuse_untaken, timeout_of
 from boltgen.serve.tensors import Array, datatype_of, from_bytes, from_numbers
 
 Answer = TypeVar("Answer")
+
+# Fields of Triton's RepositoryModelLoadRequest. Source: its grpc_service.proto.
+_TRITONS_NAME, _TRITONS_PARAMETERS = 2, 3
 
 # Where a message has the numbers of a type, if it does not have them as bytes. FP16 and BF16 have
 # no field. Source: the protocol's InferTensorContents.
@@ -53,6 +57,7 @@ def decoded(message: Any, time_left_s: float | None) -> InferRequest:
     for position, each in enumerate(message.inputs):
         if each.name in inputs:
             raise InputError(f"input {each.name!r} is given twice")
+        refuse_untaken(each.parameters, f"input {each.name!r}")
         shape = list(each.shape)
         if raw:
             if each.HasField("contents"):
@@ -61,16 +66,29 @@ def decoded(message: Any, time_left_s: float | None) -> InferRequest:
         else:
             tensor = from_numbers(each.name, each.datatype, shape, _contents(each))
         inputs[each.name] = tensor
-    timeout = message.parameters.get("timeout")
-    asked_us = timeout_of(timeout.int64_param) if timeout is not None else None
+    outputs: dict[str, bool] = {}
+    for each in message.outputs:
+        if each.name in outputs:
+            raise InputError(f"output {each.name!r} is asked for twice")
+        refuse_untaken(each.parameters, f"output {each.name!r}")
+        outputs[each.name] = True
+    asked_us = _timeout_of(message.parameters.get("timeout"))
     left_us = None if time_left_s is None else max(int(time_left_s * 1e6), 1)
     return InferRequest(
         request_id=message.id,
         inputs=inputs,
-        outputs={each.name: True for each in message.outputs} or None,
+        outputs=outputs or None,
         binary=bool(raw),
         timeout_us=min((each for each in (asked_us, left_us) if each is not None), default=None),
     )
+
+
+def _timeout_of(parameter: Any) -> int | None:
+    if parameter is None:
+        return None
+    # KServe's message has no unsigned numbers: Triton's are of no kind in it.
+    kind = parameter.WhichOneof("parameter_choice")
+    return timeout_of("" if kind is None else getattr(parameter, kind))
 
 
 def _contents(message: Any) -> list[Any]:
@@ -113,6 +131,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
     ) -> None:
         super().__init__(dataplane, extension)
         self._repository = repository
+        self._extension = extension
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
         """Run a model."""
@@ -160,15 +179,47 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
 
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
         """Load a model."""
-        return await _told(
-            context, lambda: super(Servicer, self).RepositoryModelLoad(request, context)
-        )
+
+        async def load() -> Any:
+            name = _named(request)
+            if _TRITONS_PARAMETERS in _unknown_fields(request):
+                raise InputError(f"model {name!r} is loaded as its folder has it, {UNCHANGED}")
+            await self._extension.load(name)
+            return pb.RepositoryModelLoadResponse(model_name=name, isLoaded=True)
+
+        return await _told(context, load)
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Unload a model."""
-        return await _told(
-            context, lambda: super(Servicer, self).RepositoryModelUnload(request, context)
-        )
+
+        async def unload() -> Any:
+            name = _named(request)
+            await self._extension.unload(name)
+            return pb.RepositoryModelUnloadResponse(model_name=name, isUnloaded=True)
+
+        return await _told(context, unload)
+
+
+def _unknown_fields(message: Any) -> dict[int, Any]:
+    """The fields of a message that KServe's definition lacks, by number."""
+    return {each.field_number: each.data for each in UnknownFieldSet(message)}
+
+
+def _named(request: Any) -> str:
+    """The model that is to be loaded or unloaded.
+
+    Field 1 of KServe's message; Triton's message of the same name has a repository's name there,
+    and the model's in field 2.
+
+    Raises:
+        InputError: a repository is named.
+    """
+    name = _unknown_fields(request).get(_TRITONS_NAME)
+    if not isinstance(name, bytes):
+        return str(request.model_name)
+    if request.model_name:
+        raise InputError(f"repository_name {request.model_name!r} is unknown: the server has one")
+    return name.decode(errors="replace")
 
 
 def _texts(metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[tuple[str, str]]:

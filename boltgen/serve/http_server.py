@@ -25,9 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from boltgen.errors import BoltgenError, InputError, TooLargeError
 from boltgen.serve.answering import CANCELLED, answered, outcome_of, refused, said_of
+from boltgen.serve.connection import Connection
 from boltgen.serve.model import metadata_of
 from boltgen.serve.repository import Repository
-from boltgen.serve.rest import JSON_LENGTH, InferRequest, decoded, encoded
+from boltgen.serve.rest import JSON_LENGTH, InferRequest, check_load, decoded, encoded
 from boltgen.serve.tensors import Array
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -62,6 +63,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         self._host, self._asked_port = host, port
         # Lines of access cost more than the request; `answering` logs and counts.
         self.config.access_log = False
+        self.config.http = Connection
         self.config.proxy_headers = False  # nobody asks who a client is
         # Signals are the whole server's, not this part's.
         self._server.capture_signals = contextlib.nullcontext
@@ -98,6 +100,9 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             app.add_route(f"{path}/ready", self._guarded(self._ready), methods=["GET"])
             app.add_route(path, self._guarded(self._metadata), methods=["GET"])
         app.add_route("/v2/health/ready", self._guarded(self._server_ready), methods=["GET"])
+        for action, handler in (("load", self._load), ("unload", self._unload)):
+            path = f"/v2/repository/models/{{model}}/{action}"
+            app.add_route(path, self._guarded(handler), methods=["POST"])
         app.add_route("/v2/repository/index", self._guarded(self._index), methods=["POST"])
         app.add_api_route("/metrics", metrics_handler, methods=["GET"])
         register_v2_endpoints(app, self.dataplane, self.model_repository_extension)
@@ -117,7 +122,11 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             if found is None:
                 await app(scope, receive, send)
                 return
-            answer = await infer(Request(scope | {"path_params": found.groupdict()}, receive))
+            try:
+                answer = await infer(Request(scope | {"path_params": found.groupdict()}, receive))
+            except asyncio.CancelledError:
+                # The time that requests have when the server ends is over; the task ends here.
+                answer = JSONResponse({"error": "the server ends"}, status_code=503)
             await answer(scope, receive, send)
 
         return application
@@ -142,7 +151,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             return Response(status_code=CANCELLED.http)  # nobody reads it
 
         def decode() -> InferRequest:
-            if request.headers.get("content-encoding", "identity") != "identity":
+            if request.headers.get("content-encoding", "identity").lower() != "identity":
                 raise InputError("header content-encoding: compressed bodies are not taken")
             return decoded(body, request.headers.get(JSON_LENGTH))
 
@@ -183,6 +192,17 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         del request
         is_ready = await self.dataplane.ready()
         return JSONResponse({"ready": is_ready}, status_code=200 if is_ready else 503)
+
+    async def _load(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        check_load(name, await _body(request, self._most_body_bytes))
+        return JSONResponse(await self.model_repository_extension.load(name))
+
+    async def _unload(self, request: Request) -> Response:
+        name = request.path_params["model"]
+        # None depends on another; Triton's client says so each time.
+        check_load(name, await _body(request, self._most_body_bytes), ("unload_dependents",))
+        return JSONResponse(await self.model_repository_extension.unload(name))
 
     async def _index(self, request: Request) -> Response:
         del request

@@ -103,11 +103,14 @@ class ServedModel:
         """
         self._check(request)
         rows = next(iter(request.inputs.values())).shape[0] if self.batched else 1
-        if request.timeout_us is None:
-            answered = self._batcher.at_once(request.inputs, rows=rows)
-            return answered or await self._submitted(request, rows)
+        timeout_s = None if request.timeout_us is None else request.timeout_us / 1e6
+        answered = self._batcher.at_once(request.inputs, rows=rows, timeout_s=timeout_s)
+        if answered is not None:
+            return answered
+        if timeout_s is None:
+            return await self._submitted(request, rows)
         try:
-            return await asyncio.wait_for(self._submitted(request, rows), request.timeout_us / 1e6)
+            return await asyncio.wait_for(self._submitted(request, rows), timeout_s)
         except asyncio.TimeoutError:
             raise DeadlineError(
                 f"model {self.name!r}: no answer within the request's {request.timeout_us} us"

@@ -115,6 +115,8 @@ class Repository:
         self._sources = sources
         self._load = load
         self._models: dict[str, dict[str, ServedModel]] = {}
+        # Names of those that are being loaded, or wait for it.
+        self._coming: frozenset[str] = frozenset()
         # One load or unload at a time; requests do not wait for it.
         self._changing = threading.Lock()
 
@@ -124,7 +126,9 @@ class Repository:
         Raises:
             BoltgenError: one cannot be.
         """
-        for name in found_models(self._sources):
+        names = list(found_models(self._sources))
+        self._coming |= set(names)
+        for name in names:
             self.load(name)
 
     def load(self, name: str) -> None:
@@ -140,15 +144,18 @@ class Repository:
                 raise UnknownModelError(f"no folder of the server has a model {name!r}")
             _log.info("loading", extra={"event": "load", "model": name})
             fresh: dict[str, ServedModel] = {}
+            self._coming |= {name}
             try:
                 for version, folder in folders.items():
                     fresh[version] = self._load(name, version, folder)
+                old = self._models.get(name, {})
+                self._models = self._models | {name: fresh}
             except BaseException:
                 for model in fresh.values():
                     model.close()
                 raise
-            old = self._models.get(name, {})
-            self._models = self._models | {name: fresh}
+            finally:
+                self._coming -= {name}
             for model in old.values():
                 model.close()
             _log.info("ready", extra={"event": "ready", "model": name, "versions": list(fresh)})
@@ -184,9 +191,13 @@ class Repository:
 
         Raises:
             UnknownModelError: there is none, or not that version of it.
+            NotReadyError: it is being loaded.
         """
+        is_coming = name in self._coming
         versions = self._models.get(name)
         if not versions:
+            if is_coming:
+                raise NotReadyError(f"model {name!r} is being loaded: try again later")
             known = ", ".join(map(repr, self._models)) or "none"
             raise UnknownModelError(f"unknown model {name!r}; the server has {known}")
         if not version:
@@ -208,9 +219,11 @@ class Repository:
     def index(self) -> list[dict[str, str]]:
         """Each version of each model, loaded or not, as the repository extension lists them."""
         listed: list[dict[str, str]] = []
-        for name, folders in found_models(self._sources).items():
-            for version in folders:
-                model = self._models.get(name, {}).get(version)
+        found, loaded = found_models(self._sources), self._models
+        for name in {**found, **loaded}:
+            # What is loaded answers, whatever has become of its folder.
+            for version in {**found.get(name, {}), **loaded.get(name, {})}:
+                model = loaded.get(name, {}).get(version)
                 state = "READY" if model and model.is_ready else "UNAVAILABLE"
                 reason = "" if model is None or model.is_ready else "the device reported a fault"
                 listed.append({"name": name, "version": version, "state": state, "reason": reason})
@@ -226,7 +239,7 @@ class Repository:
 
         Raises:
             UnknownModelError: there is no such model.
-            NotReadyError: it has failed.
+            NotReadyError: it has failed, or is being loaded.
         """
         if not self.model(name, version).is_ready:
             raise NotReadyError(f"model {name!r} has failed: the device reported a fault")

@@ -8,9 +8,11 @@ Source: Open Inference Protocol v2, "Inference"; Triton's "Binary Tensor Data Ex
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
+
+import numpy as np
 
 from boltgen.errors import InputError
 from boltgen.serve.tensors import Array, datatype_of, from_bytes, from_numbers, to_numbers
@@ -22,6 +24,8 @@ def _no_number(name: str) -> NoReturn:
 
 # The header that says how many bytes of a body are JSON, where tensors follow.
 JSON_LENGTH = "inference-header-content-length"
+# Why a request to load a model is refused that would have it otherwise.
+UNCHANGED = "without a configuration or files of a request's"
 # json.dumps and json.loads make new ones for every call.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
@@ -80,6 +84,17 @@ def decoded(body: bytes, json_length: str | None) -> InferRequest:
     )
 
 
+def refuse_untaken(parameters: Iterable[str], owner: str) -> None:
+    """Refuse what Triton's extensions ask of a tensor, where another answer would be taken for it.
+
+    Raises:
+        InputError: one of the `parameters` is of the shared memory or classification extension.
+    """
+    for name in parameters:
+        if name == "classification" or name.startswith("shared_memory_"):
+            raise InputError(f"parameter {name!r} of {owner} is not taken: send and get its data")
+
+
 def timeout_of(value: object) -> int | None:
     """The parameter `timeout`, in microseconds, as Triton's clients send it; 0 is none.
 
@@ -124,6 +139,26 @@ def encoded(
     return b"".join([head, *tensors]), len(head) if tensors else None
 
 
+def check_load(name: str, body: bytes, taken: Collection[str] = ()) -> None:
+    """Check the `body` of a request to load or unload a model, of whose parameters some are taken.
+
+    Raises:
+        InputError: it is no JSON object, or has other parameters.
+    """
+    try:
+        values = _DECODER.decode(body.decode()) if body.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is no JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError("the body is no JSON object")
+    for parameter in _object(values, "parameters", "the request"):
+        if parameter not in taken:
+            raise InputError(
+                f"parameter {parameter!r}: model {name!r} is loaded as its folder has it, "
+                + UNCHANGED
+            )
+
+
 def _length(text: str | None, size: int) -> int:
     if text is None:
         return size
@@ -137,12 +172,18 @@ def _input(position: int, value: object, rest: memoryview) -> tuple[str, Array, 
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise InputError(f"inputs[{position}] is no object with a name")
     name = value["name"]
-    size = _object(value, "parameters", f"input {name!r}").get("binary_data_size")
+    parameters = _object(value, "parameters", f"input {name!r}")
+    refuse_untaken(parameters, f"input {name!r}")
+    size = parameters.get("binary_data_size")
     if ("data" in value) == (size is not None):
         raise InputError(f"input {name!r} has not one of data and parameter binary_data_size")
     datatype, shape = value.get("datatype"), value.get("shape")
     if size is None:
-        return name, from_numbers(name, datatype, shape, value["data"]), 0
+        tensor = from_numbers(name, datatype, shape, value["data"])
+        # JSON has no infinities: it was a number, like 1e999, that no FP64 holds.
+        if tensor.dtype.kind in "fV" and np.isinf(tensor).any():
+            raise InputError(f"input {name!r}: a number is beyond the range of {datatype}")
+        return name, tensor, 0
     if type(size) is not int or not 0 <= size <= len(rest):
         raise InputError(
             f"input {name!r}: binary_data_size is no number of bytes from 0 to {len(rest)}, which "
@@ -157,7 +198,10 @@ def _outputs(values: dict[str, Any], binary: bool) -> dict[str, bool]:
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
             raise InputError(f"outputs[{position}] is no object with a name")
         name = each["name"]
+        if name in asked:
+            raise InputError(f"output {name!r} is asked for twice")
         parameters = _object(each, "parameters", f"output {name!r}")
+        refuse_untaken(parameters, f"output {name!r}")
         asked[name] = _flag(parameters, "binary_data", f"output {name!r}", default=binary)
     return asked
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.metadata
 import logging
 import signal
 import sys
@@ -171,6 +172,7 @@ class _DataPlane(DataPlane):  # type: ignore[misc]
         told: dict[str, Any] = super().metadata()
         return told | {
             "name": "boltgen",
+            "version": importlib.metadata.version("boltgen"),
             "extensions": ["model_repository", "binary_tensor_data"],
         }
 

@@ -34,6 +34,8 @@ DATATYPES: dict[str, np.dtype[Any]] = {
 }
 _NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 _MOST_EXTENT = 2**31 - 1
+# More than NumPy and TVM take; the product of thousands is a number that takes seconds to make.
+_MOST_RANK = 32
 # What NumPy makes of numbers in JSON, for each kind of tensor: bool, integers, floating point.
 # BF16's kind is V, as of all types that NumPy does not have itself.
 _TAKEN = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
@@ -71,10 +73,15 @@ def shape_of(name: str, shape: object) -> tuple[int, ...]:
     Raises:
         InputError: it is no list of extents.
     """
-    if not isinstance(shape, Sequence) or not all(
-        type(extent) is int and 0 <= extent <= _MOST_EXTENT for extent in shape
+    if (
+        not isinstance(shape, Sequence)
+        or len(shape) > _MOST_RANK
+        or not all(type(extent) is int and 0 <= extent <= _MOST_EXTENT for extent in shape)
     ):
-        raise InputError(f"input {name!r}: shape is no list of extents from 0 to {_MOST_EXTENT}")
+        raise InputError(
+            f"input {name!r}: shape is no list of {_MOST_RANK} extents at most, from 0 to "
+            f"{_MOST_EXTENT}"
+        )
     return tuple(shape)
 
 
@@ -90,7 +97,10 @@ def from_bytes(name: str, datatype: object, shape: object, data: bytes | memoryv
         raise InputError(
             f"input {name!r}: {datatype}{list(extents)} has {needed} bytes, {len(data)} were sent"
         )
-    return np.frombuffer(data, dtype).reshape(extents)
+    made = np.frombuffer(data, dtype).reshape(extents)
+    if dtype.kind == "b" and (made.view(np.uint8) > 1).any():
+        raise InputError(f"input {name!r}: a byte of BOOL is neither 0 nor 1")
+    return made
 
 
 def from_numbers(name: str, datatype: object, shape: object, data: object) -> Array:

@@ -297,6 +297,17 @@ class Database:
         except (RecordError, InvalidProblemError, OverflowError) as error:
             raise self._unknown(error) from error
 
+    def history(self, workload: Workload, arch: str) -> tuple[Record, ...]:
+        """All records of a workload on devices of an architecture, in the order of time."""
+        with database_errors(self.path):
+            rows = self._connection.execute(
+                "SELECT workload, config, device, toolchain, kernel.digest, measured_at_us, "
+                f"outcome FROM record {_JOINED} WHERE task.digest = ? AND bench.arch = ? "
+                "ORDER BY measured_at_us",
+                (task_key(workload), arch),
+            ).fetchall()
+        return tuple(map(self._record, rows))
+
     def prune(self, query: Query) -> int:
         """Forget the records that `query` asks for; how many they were."""
         with self._transaction():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen.cli.program import app
+from boltgen.tuning.database import Database
 from models.digits import MODEL_PATH
+from tests.tuning.samples import record
 
 RUNNER = CliRunner()
 
@@ -29,6 +32,23 @@ def test_it_writes_a_page_and_says_where(folder: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
     assert "Beside digits for sm_80" in text
+
+
+def test_the_curves_of_tuning_are_those_of_the_records(folder: Path, tmp_path: Path) -> None:
+    page, path = tmp_path / "page.html", tmp_path / "records.sqlite"
+    arguments = ["report", str(folder), "-o", str(page), "--database", str(path)]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code != 0
+    assert "records.sqlite" in done.output
+    kernel = boltgen.load(folder).metadata.kernels[0]
+    tried = record(7.25)
+    with Database(path) as database:
+        database.add([replace(tried, trial=kernel.trials[0])])
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert text.count('<svg class="curve"') == 1
+    assert "7.25" in text
 
 
 def test_what_is_no_model_is_named_and_no_page_is_lost(folder: Path, tmp_path: Path) -> None:

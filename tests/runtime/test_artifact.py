@@ -140,6 +140,7 @@ X, N = np.zeros((2, 3), np.float32), np.array(1)
 
 def test_arrays_that_fit() -> None:
     check_inputs(INPUTS, {"n": N, "x": X})
+    check_inputs(INPUTS, {"n": N, "x": np.ma.masked_array(X)})
     check_inputs(INPUTS, {"x": np.zeros((3, 2), np.float32).T, "n": N})
 
 
@@ -152,6 +153,7 @@ def test_arrays_that_fit() -> None:
         ({"x": X[None], "n": N}, "input 'x' has shape (1, 2, 3), expected (2, 3)"),
         ({"x": X.astype(np.float64), "n": N}, "input 'x' has dtype float64, expected float32"),
         ({"x": X.tolist(), "n": N}, "input 'x' is a list, not a NumPy array"),
+        ({"x": np.ma.masked_less(X, 1), "n": N}, "input 'x' has masked elements"),
     ],
 )
 def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray], said: str) -> None:

@@ -263,6 +263,16 @@ def test_a_short_run_of_known_sizes_is_made_by_the_caller(seconds: float, is_sho
     assert batcher.at_once(inputs, rows=1) is None, "it is closed"
 
 
+@pytest.mark.parametrize(("timeout_s", "is_patient"), [(1e-3, False), (1e-2, True)])
+def test_no_caller_runs_what_may_be_too_late(timeout_s: float, is_patient: bool) -> None:
+    clock = Clock()
+    batcher = Batcher([Instant(clock, 1e-4)], BatchLimits(), Heard(), name="model", clock=clock)
+    asked(batcher)
+    found = batcher.at_once({"x": np.ones((1, 2))}, rows=1, timeout_s=timeout_s)
+    assert (found is not None) == is_patient
+    batcher.close()
+
+
 def test_no_caller_runs_what_others_wait_for() -> None:
     clock = Clock()
     run, held = Instant(clock, 1e-4), Held()

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from boltgen.errors import ArtifactError, DeviceError, ServingError, UnknownModelError
+from boltgen.errors import (
+    ArtifactError,
+    DeviceError,
+    NotReadyError,
+    ServingError,
+    UnknownModelError,
+)
 from boltgen.serve.repository import Repository, Source, found_models, one_arch, source_of
 
 
@@ -124,6 +130,16 @@ def test_models_that_are_unloaded(tmp_path: Path) -> None:
     assert [each["state"] for each in models.index()] == ["UNAVAILABLE"]
 
 
+def test_what_is_loaded_is_listed_without_its_folder(tmp_path: Path) -> None:
+    made(tmp_path / "kept")
+    folder = made(tmp_path / "m" / "1")
+    models = repository(Source(tmp_path))
+    models.load("m")
+    (folder / "metadata.json").unlink()
+    states = {each["name"]: each["state"] for each in models.index()}
+    assert states == {"kept": "UNAVAILABLE", "m": "READY"}
+
+
 def test_one_process_has_one_virtual_gpu() -> None:
     class Metadata:
         arch = "sm_80"
@@ -134,3 +150,30 @@ def test_one_process_has_one_virtual_gpu() -> None:
     one_arch(models, "n", "sm_80")
     with pytest.raises(DeviceError, match="'n' was compiled for sm_90a, 'm' for sm_80"):
         one_arch(models, "n", "sm_90a")
+
+
+def test_a_model_that_is_being_loaded_is_not_unknown(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        made(tmp_path / name)
+    asked: list[str] = []
+
+    def load(name: str, version: str, folder: Path) -> Model:
+        for other in ("a", "b", "c"):
+            try:
+                models.model(other)
+                asked.append(f"{other} answers")
+            except (NotReadyError, UnknownModelError) as error:
+                asked.append(f"{other} {type(error).__name__}")
+        if len(asked) > 6:
+            raise ArtifactError("damaged")
+        return Model(name, version, folder)
+
+    models = repository(Source(tmp_path), load=load)
+    models.load_all()
+    assert asked[:3] == ["a NotReadyError", "b NotReadyError", "c UnknownModelError"]
+    assert asked[3:] == ["a answers", "b NotReadyError", "c UnknownModelError"]
+    models.unload("b")
+    with pytest.raises(ArtifactError):
+        models.load("b")
+    with pytest.raises(UnknownModelError, match="'b'"):
+        models.model("b")

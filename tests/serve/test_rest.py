@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltgen.errors import InputError, ServingError
-from boltgen.serve.rest import decoded, encoded
-from boltgen.serve.tensors import DATATYPES, datatype_of, from_numbers
+from boltgen.serve.rest import check_load, decoded, encoded
+from boltgen.serve.tensors import DATATYPES, datatype_of, from_bytes, from_numbers
 
 
 def body(*inputs: dict[str, Any], **more: Any) -> bytes:
@@ -112,6 +112,25 @@ def test_what_is_asked_for() -> None:
         (body(tensor(data=[1, 2, 3, 300], datatype="UINT8")), None, "'x': 300.*UINT8"),
         (body(tensor(data=[1, 2, 3, 2**70], datatype="INT64")), None, "'x'.*INT64"),
         (body(tensor(data=[1, 0, 1, 0], datatype="BOOL")), None, "'x'.*BOOL"),
+        (body(tensor(shape=[1] * 33)), None, "'x': shape is no list of 32 extents at most"),
+        (body(tensor(shape=[2**31 - 1] * 100_000)), None, "'x': shape is no list of 32 extents"),
+        (body(tensor()).replace(b"4]", b"1e999]"), None, "'x': a number is beyond.*FP32"),
+        (
+            body(tensor(datatype="BF16")).replace(b"4]", b"-1e999]"),
+            None,
+            "'x': a number is beyond.*BF16",
+        ),
+        (
+            body(tensor(data=None, parameters={"shared_memory_region": "r"})),
+            None,
+            "'shared_memory_region' of input 'x' is not taken",
+        ),
+        (
+            body(outputs=[{"name": "y", "parameters": {"classification": 3}}]),
+            None,
+            "'classification' of output 'y' is not taken",
+        ),
+        (body(outputs=[{"name": "y"}, {"name": "y"}]), None, "output 'y' is asked for twice"),
     ],
 )
 def test_what_is_malformed_is_refused_by_name(
@@ -168,6 +187,33 @@ def test_types_that_the_protocol_has_not() -> None:
         datatype_of("complex64")
     with pytest.raises(ServingError, match="no such type"):
         datatype_of("nonsense")
+
+
+def test_bytes_that_are_no_truth_value() -> None:
+    with pytest.raises(InputError, match=r"'x'.*BOOL is neither 0 nor 1"):
+        from_bytes("x", "BOOL", [3], b"\0\1\2")
+
+
+@pytest.mark.parametrize("content", [b"", b" ", b"{}", b'{"parameters": {}}', b'{"other": 1}'])
+def test_a_load_that_asks_for_nothing_else(content: bytes) -> None:
+    check_load("m", content)
+    check_load("m", b'{"parameters": {"unload_dependents": false}}', ("unload_dependents",))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[]", "no JSON object"),
+        (b'{"parameters": 3}', "parameters of the request"),
+        (b'{"parameters": {"config": "{}"}}', "'config': model 'm' is loaded as its folder has"),
+        (b'{"parameters": {"file:1/model.onnx": ""}}', "'file:1/model.onnx'"),
+    ],
+)
+def test_a_load_that_asks_for_more(content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_load("m", content)
 
 
 def test_no_elements_at_all() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
+from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 import boltgen
@@ -145,6 +147,53 @@ def test_a_model_whose_rows_depend_on_each_other_is_not_batched(server: Server) 
     status, told = server.ask("/v2/models/mixed")
     assert status == 200
     assert json.loads(told)["parameters"]["max_batch"] == 1
+
+
+def test_models_come_and_go_by_grpc(server: Server) -> None:
+    """Triton's message has a model's name where KServe's has none."""
+    with server.rpc() as client:
+        client.unload_model("brain")
+        with pytest.raises(InferenceServerException, match="unknown model 'brain'"):
+            client.infer("brain", asked(grpc_client, "brain", numbers("brain")))
+        client.load_model("brain")
+        client.infer("brain", asked(grpc_client, "brain", numbers("brain")))
+        for call in (client.load_model, client.unload_model):
+            with pytest.raises(InferenceServerException, match="'nobody'"):
+                call("nobody")
+        message = service_pb2.RepositoryModelLoadRequest(repository_name="r", model_name="brain")
+        with pytest.raises(grpc.RpcError, match="repository_name 'r'"):
+            client._client_stub.RepositoryModelLoad(message)
+        # KServe's own message.
+        loading = client._channel.unary_unary(
+            "/inference.GRPCInferenceService/RepositoryModelLoad",
+            request_serializer=lambda name: bytes([10, len(name)]) + name,
+        )
+        assert b"brain" in loading(b"brain")
+
+
+def test_a_model_is_loaded_as_its_folder_has_it(server: Server) -> None:
+    for client in (server.rest(), server.rpc()):
+        with (
+            client,
+            pytest.raises(InferenceServerException, match="'half' is loaded as its folder has it"),
+        ):
+            client.load_model("half", config='{"max_batch_size": 4}')
+
+
+@pytest.mark.parametrize("library", [http_client, grpc_client])
+def test_what_other_servers_extend_the_protocol_by(server: Server, library: Any) -> None:
+    client = server.rest() if library is http_client else server.rpc()
+    classes = library.InferRequestedOutput("y", class_count=2)
+    shared = library.InferRequestedOutput("y")
+    shared.set_shared_memory("region", 4)
+    elsewhere = library.InferInput("x", [4, WIDTH], "FP16")
+    elsewhere.set_shared_memory("region", 4)
+    with client:
+        for output in (classes, shared):
+            with pytest.raises(InferenceServerException, match="of output 'y' is not taken"):
+                client.infer("half", asked(library, "half", numbers("half")), outputs=[output])
+        with pytest.raises(InferenceServerException, match="of input 'x' is not taken"):
+            client.infer("half", [elsewhere])
 
 
 def test_models_come_and_go(server: Server) -> None:

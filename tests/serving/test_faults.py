@@ -120,6 +120,14 @@ _FP16 = {"name": "x", "datatype": "FP16", "shape": [4, WIDTH]}
         (message(raw_input_contents=[b"123"]), "INVALID_ARGUMENT", "'x'"),
         (message(raw_input_contents=[]), "INVALID_ARGUMENT", "'x'"),
         (message(outputs=[{"name": "q"}]), "INVALID_ARGUMENT", "'q'"),
+        (message(outputs=[{"name": "y"}, {"name": "y"}]), "INVALID_ARGUMENT", "'y'"),
+        (message(parameters={"timeout": {"string_param": "5"}}), "INVALID_ARGUMENT", "'timeout'"),
+        (message(parameters={"timeout": {"uint64_param": 5}}), "INVALID_ARGUMENT", "'timeout'"),
+        (
+            message(inputs=[{"name": "x", "datatype": "FP32", "shape": [2**31 - 1] * 1000}]),
+            "INVALID_ARGUMENT",
+            "'x': shape is no list of 32 extents",
+        ),
         (
             message(model_name="half", inputs=[_FP16], raw_input_contents=[]),
             "INVALID_ARGUMENT",
@@ -235,6 +243,20 @@ def test_a_full_queue_a_deadline_and_a_drain(compiled: Path) -> None:
     assert outcomes.count("deadline") == 1
     assert outcomes.count("busy") >= 2
     assert server.log[-1]["event"] == "stopped"
+
+
+def test_who_has_not_sent_all_when_time_is_over_is_told_so(compiled: Path) -> None:
+    head = b"POST /v2/models/half/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    with serving([compiled / "half"], "--grace", "1") as server:
+        host, port = server.http.split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(head)
+            assert server.ask("/v2/health/live")[0] == 200
+            assert server.terminate() == 0
+            answer = client.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"the server ends" in answer
+    assert not any("exception" in line for line in server.log)
 
 
 def test_a_client_that_goes_takes_its_request_along(compiled: Path) -> None:

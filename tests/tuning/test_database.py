@@ -82,6 +82,17 @@ def test_the_least_newest_median_is_best(path: Path) -> None:
         assert best.config == FAST
 
 
+def test_the_history_of_a_workload_is_in_the_order_of_time(path: Path) -> None:
+    later = record(NO_LAUNCH, after_s=1.0)
+    first = record(3.0, config=FAST)
+    other = record(device=replace(A100, arch="sm_86"))
+    with Database(path) as database:
+        database.add([later, first, other])
+        assert database.history(TASK, "sm_80") == (first, later)
+        assert database.history(TASK, "sm_86") == (other,)
+        assert database.history(TASK, "sm_75") == ()
+
+
 def test_devices_drivers_and_toolchains_are_kept_apart(path: Path) -> None:
     others = [
         (replace(A100, driver="999.1"), TOOLS),
