@@ -18,6 +18,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import BYTES, DType, ElementType, Layout, alignment_elements
 from boltgen.ir.extent import Dim
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
+from boltgen.ir.group_norm import GroupNorm
 from boltgen.ir.grouped import GroupedGemm
 from boltgen.ir.norm import Norm
 from boltgen.ir.packed import PackedWeights
@@ -27,6 +28,7 @@ __all__ = [
     "Array",
     "Conv2d",
     "Gemm",
+    "GroupNorm",
     "GroupedGemm",
     "Norm",
     "Problem",
@@ -280,7 +282,7 @@ def element_b(problem: Problem) -> ElementType:
 
 
 # The kinds of problems that there are, as records and metadata name them.
-PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm, GroupedGemm)
+PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm, GroupedGemm, GroupNorm)
 
 
 def describe(problem: Problem) -> str:
