@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from torch import nn
 
 import boltgen
+from boltgen.ir.dtypes import Precision
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 from tests.test_end_to_end import fp16_tolerance
@@ -42,14 +43,23 @@ _AS_INSTANCES = """
 _INSTANCES = "{ y = InstanceNormalization <epsilon = 0.001> (x, scale, shift) }"
 
 
-def _judged(artifact: Artifact, x: Array, expected: Array, checking: Vgpu, layers: int = 1) -> None:
-    """All rows are normed by one kernel, all checks pass, and the result is right."""
+def _judged(
+    artifact: Artifact,
+    x: Array,
+    expected: Array,
+    checking: Vgpu,
+    *,
+    layers: int = 1,
+    count: int = 1,
+) -> None:
+    """So many kernels norm all rows, all checks pass, and the result is right."""
     checking.clear_launches()
     (name,) = (info.name for info in artifact.metadata.inputs)
     (output,) = artifact.run({name: x}, device="vgpu").values()
     kernels = [launch.kernel for launch in checking.launches()]
     assert [finding.message for finding in checking.findings()] == []
-    assert sum(kernel.startswith("boltgen_layer_norm_") for kernel in kernels) == 1, kernels
+    norms = ("boltgen_layer_norm_", "boltgen_group_norm_")
+    assert sum(kernel.startswith(norms) for kernel in kernels) == count, kernels
     error = float(np.sqrt(np.mean(np.square(output - expected))))
     assert error <= fp16_tolerance(expected, layers)
 
@@ -108,29 +118,73 @@ def test_norms_of_onnx_at_several_batches(
         _judged(artifact, x, session.run(None, {"x": x})[0], checking)
 
 
-def test_a_block_of_a_diffusion_model(checking: Vgpu) -> None:
+class _Block(nn.Module):
+    """A residual block of a diffusion model, between a convolution and the model's last one."""
+
+    def __init__(self, groups: tuple[int, int, int] = (4, 8, 4)) -> None:
+        super().__init__()
+        first, second, last = groups
+        self.first = nn.Conv2d(4, 16, 3, padding=1)
+        self.block = nn.Sequential(
+            nn.GroupNorm(first, 16),
+            nn.SiLU(),
+            nn.Conv2d(16, 24, 3, padding=1),
+            nn.GroupNorm(second, 24),
+            nn.SiLU(),
+            nn.Conv2d(24, 24, 3, padding=1),
+        )
+        self.skip = nn.Conv2d(16, 24, 1)
+        self.last = nn.Sequential(nn.GroupNorm(last, 24), nn.SiLU(), nn.Conv2d(24, 4, 3, padding=1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(self.skip(x) + self.block(x))
+
+
+def _random(module: nn.Module) -> nn.Module:
     torch.manual_seed(0)
-    module = nn.Sequential(
-        nn.Conv2d(8, 16, 3, padding=1),
-        nn.GroupNorm(4, 16),
-        nn.SiLU(),
-        nn.Conv2d(16, 8, 3, padding=1),
-    ).eval()
-    x = torch.randn(2, 8, 10, 10)
-    artifact = boltgen.compile(module, (x,), arch="sm_80")
-    _judged(artifact, x.numpy(), module(x).detach().numpy(), checking, layers=3)
-    # Its rows go through memory in NCHW, its neighbours have NHWC: two transpositions are TVM's.
-    assert len(artifact.metadata.regions) == 3
+    for parameter in module.parameters():
+        if parameter.dim() == 1:
+            nn.init.normal_(parameter, 1, 0.3)
+    return module.eval()
 
 
-def test_rows_that_no_threads_hold_stay_with_tvm() -> None:
-    module = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.GroupNorm(1, 32)).eval()
+def _kernels_of_tvm(artifact: Artifact) -> list[str]:
+    return [each.name for each in artifact.metadata.rest for _ in range(each.count)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "precision"),
+    [((4, 4, 1), "fp16"), ((16, 24, 24), "fp16"), ((2, 4, 12), "bf16")],
+    ids=["groups", "instances", "bf16"],
+)
+def test_a_block_of_a_diffusion_model_is_normed_where_it_lies(
+    groups: tuple[int, int, int], precision: str, checking: Vgpu
+) -> None:
+    module, x = _random(_Block(groups)), torch.randn(2, 4, 12, 10)
+    artifact = boltgen.compile(module, (x,), arch="sm_80", precision=Precision(precision))
+    expected = module(x).detach().numpy()
+    _judged(
+        artifact, x.numpy(), expected, checking, layers=8 if precision == "fp16" else 80, count=3
+    )
+    assert len(artifact.metadata.regions) == 8
+    assert _kernels_of_tvm(artifact) == []
+
+
+def test_rows_that_no_registers_hold_are_normed_in_place_too(checking: Vgpu) -> None:
+    module = _random(nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.GroupNorm(1, 32)))
     x = torch.randn(1, 8, 50, 50)
     artifact = boltgen.compile(module, (x,), arch="sm_80")
-    assert len(artifact.metadata.regions) == 1
-    assert any("80000 columns" in placed.reason for placed in artifact.metadata.placements)
-    (name,) = (info.name for info in artifact.metadata.inputs)
-    (output,) = artifact.run({name: x.numpy()}, device="vgpu").values()
-    expected = module(x).detach().numpy()
-    error = float(np.sqrt(np.mean(np.square(output - expected))))
-    assert error <= fp16_tolerance(expected, layers=2)
+    _judged(artifact, x.numpy(), module(x).detach().numpy(), checking, layers=2)
+    assert len(artifact.metadata.regions) == 2
+
+
+def test_groups_with_next_to_nothing_of_a_pixel_are_moved_and_said_to_be(checking: Vgpu) -> None:
+    module = _random(
+        nn.Sequential(nn.Conv2d(8, 24, 3, padding=1), nn.GroupNorm(8, 24), nn.Conv2d(24, 8, 1))
+    )
+    x = torch.randn(2, 8, 9, 9)
+    artifact = boltgen.compile(module, (x,), arch="sm_80")
+    _judged(artifact, x.numpy(), module(x).detach().numpy(), checking, layers=3)
+    assert any("6 bytes of a pixel" in note for note in artifact.metadata.notes)
+    assert len(_kernels_of_tvm(artifact)) > 0

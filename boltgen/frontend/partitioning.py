@@ -10,6 +10,7 @@ from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.halves import without_halves
+from boltgen.frontend.passes.image_norms import image_norms_in_place, without_image_norms
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.normalise.walk import Normalised, normalise
@@ -158,7 +159,7 @@ def _paired(graph: Graph, passes: Passes) -> JoinedSiblings:
 
 def _of_operators(graph: Graph) -> Graph:
     """`graph` with operators that IRs have in the place of those that only kernels compute."""
-    return without_normed(without_halves(graph))
+    return without_image_norms(without_normed(without_halves(graph)))
 
 
 def _normalised(
@@ -174,4 +175,5 @@ def _normalised(
         grouped_nhwc=grouped_nhwc,
         large=large,
     )
-    return replace(normal, graph=without_repeated(normal.graph))
+    placed = image_norms_in_place(without_repeated(normal.graph), passes.rejects)
+    return Normalised(placed.graph, (*normal.notes, *placed.notes))
