@@ -147,12 +147,13 @@ def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
 
     What an instance norm of the groups multiplies by ones and adds of zeros is of no account.
     """
-    shape, at = graph[index].static_shape, _without_identities(graph, graph[index].args[0])
-    spelled = spelled_norm(graph, at, several_axes=True)
-    if len(shape) != _IMAGE_RANK or spelled is None or spelled.function is not NormFunction.LAYER:
+    shape = graph[index].static_shape
+    found = _of_instances(graph, _without_identities(graph, graph[index].args[0]))
+    if len(shape) != _IMAGE_RANK or found is None:
         return None
-    apart = graph[spelled.x]
-    if apart.op != _RESHAPE or spelled.outer != 2 or not apart.is_static:
+    x, epsilon = found
+    apart = graph[x]
+    if apart.op != _RESHAPE or not apart.is_static:
         return None
     (source,) = apart.args
     n, groups = apart.static_shape[:2]
@@ -163,10 +164,30 @@ def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
     return _Joint(
         x=source,
         columns=prod(shape[1:]) // groups,
-        function=spelled.function,
-        epsilon=spelled.epsilon,
+        function=NormFunction.LAYER,
+        epsilon=epsilon,
         groups=groups,
     )
+
+
+def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
+    """What the norm at `at` is of, and its epsilon, where its rows are the axes behind the second.
+
+    It neither scales nor shifts.
+    """
+    expr = graph[at]
+    if expr.op != GROUP_NORM:
+        spelled = spelled_norm(graph, at, several_axes=True)
+        is_of_instances = spelled is not None and spelled.outer == 2
+        if spelled is None or not is_of_instances or spelled.function is not NormFunction.LAYER:
+            return None
+        return spelled.x, spelled.epsilon
+    x, *affine = expr.args
+    joint = _of_groups(graph, expr) if graph[x].is_static else None
+    if joint is None or expr.attrs["groups"] != graph[x].static_shape[1]:
+        return None
+    is_plain = all(_is_filled(graph, each, n) for each, n in zip(affine, (1.0, 0.0), strict=True))
+    return (x, joint.epsilon) if is_plain else None
 
 
 def _without_identities(graph: Graph, at: int) -> int:
