@@ -27,7 +27,7 @@ from boltgen.measure.abi import arguments
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
-from tests.kernels.test_norm import affine, residual
+from tests.kernels.test_norm import affine, residual, residual_after
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 
@@ -72,6 +72,11 @@ KERNELS: Mapping[str, tuple[NormConfig, Layer, str]] = {
         _config(32, 4, 4),
         _layer((2, 5, 5, 48), 4, affine(F16, UnaryOp.SILU), residual(F16, stored=True)),
         "sm_80",
+    ),
+    "by_pixel": (
+        _config(64, 4, 2),
+        _layer((2, 5, 7, 36), 3, residual_after(), in_dtype=F32, out_dtype=F16),
+        "sm_75",
     ),
     "streamed": (
         _config(256, 2, 1, streamed=True),

@@ -67,7 +67,8 @@ def residual(dtype: DType, *, stored: bool) -> ElementwiseGraph:
     return b.build()
 
 
-def _residual_after() -> ElementwiseGraph:
+def residual_after() -> ElementwiseGraph:
+    """A number of each row, and a full tensor."""
     b = ElementwiseBuilder()
     by_row = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.COLUMN, F32))
     b.binary(BinaryOp.ADD, by_row, b.load(LoadKind.TENSOR, F16))
@@ -132,7 +133,7 @@ KERNELS: Mapping[str, tuple[NormConfig, Layer]] = {
     "wide": (
         _config(16, 4, 8),
         _layer(
-            11, 252, RMS, _residual_after(), residual(F32, stored=True), in_dtype=F32, out_dtype=F16
+            11, 252, RMS, residual_after(), residual(F32, stored=True), in_dtype=F32, out_dtype=F16
         ),
     ),
     "widening": (

@@ -145,10 +145,13 @@ def _groups_of(shape: tuple[int, ...], spelled: Spelled) -> int:
 def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
     """The norm of images that a reshape takes apart into groups, and the one at `index` joins.
 
-    What an instance norm of the groups multiplies by ones and adds of zeros is of no account.
+    Each channel may be an image of its own, as PyTorch decomposes instance norms: then the scale
+    and the shift are tiled. What an instance norm of groups multiplies by ones and adds of zeros is
+    of no account.
     """
     shape = graph[index].static_shape
-    found = _of_instances(graph, _without_identities(graph, graph[index].args[0]))
+    at, affine = _affine_of(graph, graph[index].args[0])
+    found = _of_instances(graph, at)
     if len(shape) != _IMAGE_RANK or found is None:
         return None
     x, epsilon = found
@@ -156,16 +159,25 @@ def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
     if apart.op != _RESHAPE or not apart.is_static:
         return None
     (source,) = apart.args
-    n, groups = apart.static_shape[:2]
-    if graph[source].shape != shape or n != shape[0] or any(isinstance(e, Dim) for e in shape[1:]):
+    if graph[source].shape != shape or any(isinstance(extent, Dim) for extent in shape[1:]):
         return None
-    if isinstance(groups, Dim) or shape[1] % groups or graph[source].dtype != graph[index].dtype:
+    if graph[source].dtype != graph[index].dtype:
+        return None
+    rows, columns = prod(apart.static_shape[:2]), prod(apart.static_shape[2:])
+    groups = rows // shape[0]
+    if isinstance(groups, Dim) or rows != groups * shape[0] or shape[1] % groups:
+        return None
+    if any(graph[each].static_shape != (groups,) for _, each in affine):
+        return None
+    if affine and groups != shape[1]:
         return None
     return _Joint(
         x=source,
-        columns=prod(shape[1:]) // groups,
+        columns=columns,
         function=NormFunction.LAYER,
         epsilon=epsilon,
+        affine=affine,
+        along=(shape[1], 1, 1),
         groups=groups,
     )
 
@@ -190,19 +202,38 @@ def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
     return (x, joint.epsilon) if is_plain else None
 
 
-def _without_identities(graph: Graph, at: int) -> int:
-    """What additions of zeros and multiplications by ones are of."""
-    neutral = {"add": 0.0, "multiply": 1.0}
+def _affine_of(graph: Graph, at: int) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """What is scaled and shifted up to `at`, and by which vectors, tiled along the second axis."""
+    neutral, found = {"add": 0.0, "multiply": 1.0}, list[tuple[str, int]]()
     while graph[at].op in neutral:
-        number = neutral[graph[at].op]
+        op = graph[at].op
         left, right = graph[at].args
-        if graph[left].shape == graph[at].shape and _is_filled(graph, right, number):
-            at = left
-        elif graph[right].shape == graph[at].shape and _is_filled(graph, left, number):
-            at = right
-        else:
+        if graph[left].shape != graph[at].shape:
+            left, right = right, left
+        tiled = _tiled(graph, right, graph[at])
+        if tiled is not None:
+            found.insert(0, (op, tiled))
+        elif not _is_filled(graph, right, neutral[op]):
             break
-    return at
+        at = left
+    return at, tuple(found)
+
+
+def _tiled(graph: Graph, at: int, whole: Expr) -> int | None:
+    """The vector that is tiled along the second axis of `whole`; None where `at` is none."""
+    rank, expr = len(whole.static_shape), graph[at]
+    if not expr.is_static:
+        return None
+    shape = (1,) * (rank - len(expr.static_shape)) + expr.static_shape
+    if rank < 2 or shape != (1, whole.static_shape[1], *(1,) * (rank - 2)):
+        return None
+    while graph[at].op == _RESHAPE:
+        (at,) = graph[at].args
+    if graph[at].op != "tile":
+        return None
+    source = graph[at].args[0]
+    is_vector = graph[source].is_static and len(graph[source].static_shape) == 1
+    return source if is_vector and len(graph[at].shape or ()) == 1 else None
 
 
 def _is_filled(graph: Graph, at: int, number: float) -> bool:

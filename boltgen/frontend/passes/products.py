@@ -227,6 +227,9 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     a = product.anchor.a
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
     is_image = not problem.is_matrix
+    canonical = Workload.of(problem)
+    if canonical.symbols and canonical.first.problem.is_matrix:
+        is_image = False  # of images that are a matrix of rows it has no extent alone
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
     if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:
