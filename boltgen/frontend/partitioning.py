@@ -13,6 +13,7 @@ from boltgen.frontend.passes.empty_rows import empty_rows_behind_products
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.gathers import gathered_last
 from boltgen.frontend.passes.halves import without_halves
+from boltgen.frontend.passes.image_norms import image_norms_in_place, without_image_norms
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.moves import with_fewer_moves
@@ -165,7 +166,7 @@ def _paired(graph: Graph, passes: Passes) -> JoinedSiblings:
 
 def _of_operators(graph: Graph) -> Graph:
     """`graph` with operators that IRs have in the place of those that only kernels compute."""
-    return corners_where_read(without_normed(without_halves(graph)))
+    return corners_where_read(without_image_norms(without_normed(without_halves(graph))))
 
 
 def _respelled(graph: Graph) -> Graph:
@@ -187,4 +188,6 @@ def _normalised(
         grouped_nhwc=grouped_nhwc,
         large=large,
     )
-    return replace(normal, graph=without_repeated(gathered_last(normal.graph)))
+    graph = without_repeated(gathered_last(normal.graph))
+    placed = image_norms_in_place(graph, passes.rejects)
+    return Normalised(placed.graph, (*normal.notes, *placed.notes))

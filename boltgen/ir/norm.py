@@ -189,6 +189,19 @@ class Norm:
         del channels, filters
         return (0,)
 
+    @property
+    def row_norm(self) -> Norm:
+        """Itself."""
+        return self
+
+    def as_rows(self, matrix: Array) -> Array:
+        """A tensor of A's shape as rows, which it is."""
+        return matrix
+
+    def as_stored(self, rows: Array) -> Array:
+        """Rows as they lie."""
+        return rows
+
     def product(self, a: Array, b: Array) -> Array:
         """The norm of each row in FP64; `b` is of no account."""
         del b

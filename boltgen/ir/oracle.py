@@ -137,21 +137,22 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     """
     problem: Any = layer.problem
     shape = problem.d_shape
-    whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=True)
+    whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     wide = _taken(problem, whole, inputs).reshape(shape)
     before = broadcast(layer.prologue, shape, False, inputs.prologue)
     prepared = evaluate(layer.prologue, wide, before)
     images = enclose_nodes(layer.prologue, Interval(wide, wide), before)
     source, *further = layer.prologue.typed_results
-    rows = np.array(np.broadcast_to(prepared[source.x], shape))
     image = images[source.x]
-    ends = norm_ends(
-        problem,
-        rows,
-        Interval(np.broadcast_to(image.low, shape), np.broadcast_to(image.high, shape)),
+    rows, low, high = (
+        problem.as_rows(np.array(np.broadcast_to(each, shape)))
+        for each in (prepared[source.x], image.low, image.high)
     )
+    of_rows = norm_ends(problem.row_norm, rows, Interval(low, high))
+    ends = Interval(problem.as_stored(of_rows.low), problem.as_stored(of_rows.high))
+    normed = problem.as_stored(problem.row_norm.product(rows, np.zeros(0)))
     after = broadcast(layer.epilogue, shape, False, inputs.operands)
-    exact = evaluate(layer.epilogue, problem.product(rows, np.zeros(0)), after)
+    exact = evaluate(layer.epilogue, normed, after)
     lie = enclose_nodes(layer.epilogue, ends, after)
     return (
         *(

@@ -19,6 +19,7 @@ from boltgen.ir.dtypes import BYTES, DType, ElementType, Layout, alignment_eleme
 from boltgen.ir.extent import Dim
 from boltgen.ir.gathered import Gathered
 from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
+from boltgen.ir.group_norm import GroupNorm
 from boltgen.ir.grouped import GroupedGemm
 from boltgen.ir.norm import Norm
 from boltgen.ir.packed import PackedWeights
@@ -28,6 +29,7 @@ __all__ = [
     "Array",
     "Conv2d",
     "Gemm",
+    "GroupNorm",
     "GroupedGemm",
     "Norm",
     "Problem",
@@ -287,7 +289,7 @@ def element_b(problem: Problem) -> ElementType:
 
 
 # The kinds of problems that there are, as records and metadata name them.
-PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm, GroupedGemm)
+PROBLEM_KINDS: tuple[type[Any], ...] = (Gemm, Conv2d, Norm, GroupedGemm, GroupNorm)
 
 
 def describe(problem: Problem) -> str:

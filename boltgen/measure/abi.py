@@ -1,6 +1,6 @@
-"""The structs of `templates/include/boltgen/abi.h`, read from it, and a launch's arguments in one.
+"""The structs of kernels' C interface, read from its headers, and a launch's arguments in one.
 
-The header is the one owner of their layout.
+The headers in `templates/include/boltgen` are the one owner of their layout.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 from boltgen.errors import BoltgenError
 from boltgen.paths import resource_dir
+
+HEADERS = ("abi.h", "image_norm_abi.h")
 
 _TYPES: dict[str, Any] = {
     "int32_t": ctypes.c_int32,
@@ -32,13 +34,14 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 @cache
 def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
-    """The structs of the header by name, in its order.
+    """The structs of a header by name, in its order; of all of `HEADERS` where none is given.
 
     Raises:
         BoltgenError: a field is of a type that is not known here.
     """
-    path = header or resource_dir("templates") / "include" / "boltgen" / "abi.h"
-    text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
+    folder = resource_dir("templates") / "include" / "boltgen"
+    paths = [header] if header is not None else [folder / name for name in HEADERS]
+    text = _COMMENT.sub("", "".join(path.read_text(encoding="utf-8") for path in paths))
     constants = {name: int(value) for name, value in _CONSTANT.findall(text)}
     found: dict[str, type[ctypes.Structure]] = {}
     for name, body in _STRUCT.findall(text):
@@ -46,7 +49,7 @@ def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
         for kind, field, count in _FIELD.findall(body):
             known = _TYPES.get(kind.strip()) or found.get(kind.strip())
             if known is None:
-                raise BoltgenError(f"{path}: {name}.{field} is a {kind.strip()}, which is unknown")
+                raise BoltgenError(f"{name}.{field} is a {kind.strip()}, which is unknown")
             length = constants.get(count) or (int(count) if count else 0)
             fields.append((field, known * length if length else known))
         found[name] = type(name, (ctypes.Structure,), {"_fields_": fields})

@@ -14,6 +14,7 @@ from boltgen.families.registry import FAMILIES, boundaries, candidates, predict,
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, LoadKind, Store
 from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.problem import GroupNorm
 from boltgen.ir.workload import Layer, Workload
 
 SM80 = ARCHES["sm_80"]
@@ -43,11 +44,76 @@ def test_rows_that_fit_have_tens_of_candidates_at_most(
         assert config.block % 32 == 0
 
 
-@pytest.mark.parametrize("columns", [32769, 40000, 2**20])
-def test_rows_that_are_too_long_have_none_and_say_so(columns: int) -> None:
-    with pytest.raises(NoLegalConfigError, match=f"{columns} columns") as caught:
-        candidates(_norm(columns), SM80)
-    assert "registers" in str(caught.value)
+@pytest.mark.parametrize("columns", [32769, 40000, 2**20, 2**24])
+def test_rows_that_no_registers_hold_are_streamed(columns: int) -> None:
+    found = candidates(_norm(columns), SM80)
+    assert 1 <= len(found) <= 24
+    for config in found:
+        assert config.streamed
+        sizes = [each.single.problem.matrix[1] for each in boundaries(_norm(columns), config, SM80)]
+        held = config.columns(8 if columns % 8 == 0 else 1)
+        assert max(sizes) > held > min(sizes)
+
+
+def test_what_registers_hold_is_not_streamed_but_where_a_row_fills_an_sm() -> None:
+    assert not any(config.streamed for config in candidates(_norm(16384), SM80))
+    assert {config.streamed for config in candidates(_norm(20480), SM80)} == {False, True}
+
+
+def test_a_row_whose_elements_fp32_does_not_count_has_none_and_says_so() -> None:
+    with pytest.raises(NoLegalConfigError, match=f"{2**24 + 8} elements"):
+        candidates(_norm(2**24 + 8), SM80)
+
+
+def _group_norm(
+    channels: int, groups: int, *, pixels: int = 256, n: int = 2, dtype: DType = DType.F16
+) -> Workload:
+    types = {"in_dtype": dtype, "out_dtype": dtype}
+    return Workload.of(GroupNorm(n=n, h=1, w=pixels, c=channels, groups=groups, **types))
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(320, 32), (128, 32), (24, 24), (512, 1), (96, 6), (1280, 32), (27, 3)]
+)
+@pytest.mark.parametrize("pixels", [1, 49, 64 * 64, 512 * 512])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_images_have_tens_of_candidates_at_most(
+    channels: int, groups: int, pixels: int, arch: str
+) -> None:
+    workload = _group_norm(channels, groups, pixels=pixels)
+    if pixels * channels // groups > 2**24:
+        return
+    found = candidates(workload, ARCHES[arch])
+    assert 1 <= len(found) <= 30
+    for config in found:
+        assert boundaries(workload, config, ARCHES[arch])
+        assert predict(workload, config, ARCHES[arch]).time_us > 0
+
+
+@pytest.mark.parametrize(("channels", "groups", "run"), [(3, 3, 2), (96, 32, 6), (2, 1, 4)])
+def test_images_whose_groups_have_next_to_nothing_of_a_pixel_are_refused(
+    channels: int, groups: int, run: int
+) -> None:
+    reason = FAMILY.rejects(_group_norm(channels, groups), SM80)
+    assert reason is not None
+    assert f"{run} bytes of a pixel" in reason
+    assert FAMILY.rejects(_group_norm(channels, groups, dtype=DType.F32), SM80) is None or run < 4
+
+
+def test_boundaries_of_images_are_a_row_more_the_most_pixels_and_one() -> None:
+    config = NormConfig(threads=128, vectors=3, rows=2)
+    shapes = [
+        (each.single.problem.a_shape, each.single.problem.groups)
+        for each in boundaries(_group_norm(320, 8, pixels=60), config, SM80)
+    ]
+    assert shapes == [((3, 1, 60, 40), 1), ((1, 1, 76, 80), 2), ((1, 1, 1, 40), 1)]
+
+
+def test_streaming_takes_longer_than_what_is_read_once() -> None:
+    held = NormConfig(threads=512, vectors=8, rows=1)
+    streamed = NormConfig(threads=512, vectors=4, rows=1, streamed=True)
+    workload = _norm(16384, rows=4096)
+    assert predict(workload, streamed, SM80).time_us > predict(workload, held, SM80).time_us
 
 
 @pytest.mark.parametrize(

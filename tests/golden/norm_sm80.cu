@@ -56,9 +56,9 @@ struct Epilogue {
 using Kernel = boltgen::Norm<
     boltgen::NormFunction::kLayer,
     /*ElementA=*/cutlass::half_t, /*ElementD=*/cutlass::half_t,
-    before::Epilogue, Epilogue,
+    before::Epilogue, Epilogue, boltgen::MatrixRows,
     /*Vector=*/8, /*Threads=*/32, /*Vectors=*/3,
-    /*Rows=*/4>;
+    /*Rows=*/4, /*Streamed=*/false>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     boltgen_layer_norm_sm80_4x32_v3_8_b98054dced_device(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from boltgen.errors import InvalidProblemError
+from boltgen.families.json_form import decode, encode
 from boltgen.ir.dtypes import DType
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.oracle import LayerInputs, enclose
+from boltgen.ir.problem import GroupNorm, Problem
 from boltgen.ir.reference import compare
 from boltgen.ir.workload import Workload
 
@@ -65,3 +68,41 @@ def test_nan_and_infinity_are_certain_in_their_row_and_overflow_is_free(
     if function is not NormFunction.SOFTMAX:
         assert np.isinf(found.bound[2]).all()
     assert np.isfinite(found.bound[3:]).all()
+
+
+IMAGES = {"n": 3, "h": 5, "w": 7, "c": 12, "epsilon": 1e-5, "in_dtype": DType.F32}
+
+
+@pytest.mark.parametrize("groups", [1, 4, 12])
+def test_a_group_norm_of_images_is_that_of_their_channels_first(groups: int) -> None:
+    problem = GroupNorm(groups=groups, out_dtype=DType.F32, **IMAGES)
+    a = (np.random.default_rng(4).standard_normal(problem.a_shape) + 2.0).astype(F32)
+    found = enclose(Workload.of(problem), a, [LayerInputs()])
+    rows = np.ascontiguousarray(a.transpose(0, 3, 1, 2)).reshape(3 * groups, -1)
+    normed = _in_fp32(NormFunction.LAYER, rows).reshape(3, 12, 5, 7).transpose(0, 2, 3, 1)
+    agreement = compare(normed, found.exact, found.bound)
+    assert agreement.within, str(agreement)
+    assert found.bound.max() < 1e-3
+    np.testing.assert_array_equal(problem.as_stored(problem.as_rows(a)), a)
+
+
+def test_a_group_norm_knows_its_sizes_and_its_json_form() -> None:
+    problem = GroupNorm(groups=4, **IMAGES)
+    assert problem.matrix == (105, 12)
+    assert problem.sizes == {"n": 3, "pixels": 35, "channels": 12, "groups": 4}
+    assert problem.short == "group_norm 3x5x7x12 in 4 groups"
+    assert decode(Problem, encode(Problem, problem)) == problem
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": 5}, "12 channels are no 5 groups"),
+        ({"groups": 0}, "groups=0"),
+        ({"groups": 4, "epsilon": float("nan")}, "epsilon=nan"),
+        ({"groups": 1, "h": 2**16, "w": 2**13}, "columns="),
+    ],
+)
+def test_a_group_norm_that_means_nothing_is_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidProblemError, match=message):
+        GroupNorm(**{**IMAGES, **change})

@@ -75,7 +75,8 @@ def kept(dtype: DType) -> ElementwiseGraph:
     return b.build()
 
 
-def _residual_after() -> ElementwiseGraph:
+def residual_after() -> ElementwiseGraph:
+    """A number of each row, and a full tensor."""
     b = ElementwiseBuilder()
     by_row = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.COLUMN, F32))
     b.binary(BinaryOp.ADD, by_row, b.load(LoadKind.TENSOR, F16))
@@ -114,6 +115,19 @@ KERNELS: Mapping[str, tuple[NormConfig, Layer]] = {
     # Groups of channels of an image: 24 of 7 x 7 pixels, and 32 of 32 x 32, the longest of rows.
     "group": (_config(256, 6, 1), _layer(5, 24 * 49, LAYER, in_dtype=F16, out_dtype=F32)),
     "longest_group": (_config(512, 8, 1), _layer(2, 32768, LAYER)),
+    # Longer than registers hold, of threads that are few here so that rows need not be long.
+    "streamed": (
+        NormConfig(threads=256, vectors=2, rows=1, streamed=True),
+        _layer(2, 9000, LAYER, affine(F16), residual(F16, stored=True)),
+    ),
+    "streamed_rms": (
+        NormConfig(threads=128, vectors=4, rows=2, streamed=True),
+        _layer(3, 5000, RMS, scaled(F16), residual(F16, stored=True)),
+    ),
+    "streamed_softmax": (
+        NormConfig(threads=256, vectors=8, rows=1, streamed=True),
+        _layer(3, 5001, SOFTMAX),
+    ),
     "residual": (
         _config(32, 4, 4),
         _layer(6, 776, LAYER, affine(F16), residual(F16, stored=False)),
@@ -127,7 +141,7 @@ KERNELS: Mapping[str, tuple[NormConfig, Layer]] = {
     "wide": (
         _config(16, 4, 8),
         _layer(
-            11, 252, RMS, _residual_after(), residual(F32, stored=True), in_dtype=F32, out_dtype=F16
+            11, 252, RMS, residual_after(), residual(F32, stored=True), in_dtype=F32, out_dtype=F16
         ),
     ),
     "widening": (
@@ -196,7 +210,7 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     assert not checking.vgpu.findings()
 
 
-@pytest.mark.parametrize("name", ["layer", "rms_ragged", "softmax", "long"])
+@pytest.mark.parametrize("name", ["layer", "rms_ragged", "softmax", "long", "streamed_softmax"])
 def test_nan_and_infinity_are_the_oracles_and_stay_in_their_row(
     name: str,
     checking: Cuda,

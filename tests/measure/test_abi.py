@@ -1,4 +1,4 @@
-"""The structs that are read from abi.h: laid out as the C compiler has them, filled by name."""
+"""The structs that are read from the C interface: as the C compiler has them, filled by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boltgen.ir.elementwise import MAX_OPERANDS
 from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import MAX_LAYERS
-from boltgen.measure.abi import arguments, structs
+from boltgen.measure.abi import HEADERS, arguments, structs
 from boltgen.measure.native import EXTENTS
 from boltgen.measure.operands import extents_of
 from boltgen.paths import resource_dir
@@ -34,6 +34,7 @@ NAMES = {
     "boltgen_attention_args",
     "boltgen_norm_args",
     "boltgen_conv2d_chain_args",
+    "boltgen_image_norm_args",
 }
 
 
@@ -49,8 +50,9 @@ def compiled_layout(folder: Path) -> dict[str, int]:
               ("BOLTGEN_MAX_LAYERS", "BOLTGEN_MAX_OPERANDS")]  # fmt: skip
     source, program = folder / "layout.c", folder / "layout"
     source.write_text(
-        '#include <stdio.h>\n#include "boltgen/abi.h"\n'
-        f"int main(void) {{\n{''.join(asked)}return 0;\n}}\n"
+        "#include <stdio.h>\n"
+        + "".join(f'#include "boltgen/{name}"\n' for name in HEADERS)
+        + f"int main(void) {{\n{''.join(asked)}return 0;\n}}\n"
     )
     include = resource_dir("templates") / "include"
     compiler = find_host_compiler(settings_from()).path
@@ -74,7 +76,8 @@ def test_structs_are_laid_out_as_the_compiler_has_them(tmp_path: Path) -> None:
 
 
 def test_no_field_of_the_header_is_passed_over() -> None:
-    text = (resource_dir("templates") / "include/boltgen/abi.h").read_text()
+    folder = resource_dir("templates") / "include/boltgen"
+    text = "".join((folder / name).read_text() for name in HEADERS)
     for name, struct in structs().items():
         body = text.partition(f"typedef struct {name} {{")[2].partition(f"}} {name};")[0]
         fields = [line for line in body.splitlines() if ";" in line]

@@ -1,4 +1,6 @@
-"""`norm`: layer norm, RMS norm and softmax of rows, with what is done before and after."""
+"""`norm`: layer norm, RMS norm and softmax of rows, and group norms of images where they lie, with
+what is done before and after.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,19 @@ from boltgen.families.norm.legality import (
     violations,
 )
 from boltgen.families.norm.model import NormPrediction, predict
-from boltgen.families.norm.traits import NormTraits, compiled_traits, norm_of, vector_of
+from boltgen.families.norm.traits import (
+    NormTraits,
+    RowNorm,
+    compiled_traits,
+    groups_of_vector,
+    norm_of,
+    rows_of,
+    vector_of,
+)
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.kernel import Launch
-from boltgen.ir.norm import Norm
-from boltgen.ir.workload import Workload
+from boltgen.ir.problem import GroupNorm, Norm
+from boltgen.ir.workload import Layer, Workload
 
 
 class NormFamily(WithoutLibrary[NormConfig]):
@@ -45,13 +55,13 @@ class NormFamily(WithoutLibrary[NormConfig]):
         return rejection(workload, arch)
 
     def space(self, workload: Workload, arch: Arch) -> Space[NormConfig]:
-        """Threads of a row, vectors of a thread, rows of a threadblock."""
+        """Threads of a row, vectors of a thread, rows of a threadblock, and whether it streams."""
         layer = workload.single
         problem = norm_of(layer)
 
         def tried() -> Iterator[NormConfig]:
-            for threads, vectors, rows in itertools.product(THREADS, VECTORS, ROWS):
-                yield NormConfig(threads=threads, vectors=vectors, rows=rows)
+            for point in itertools.product(THREADS, VECTORS, ROWS, _PASSES):
+                yield _config_at(dict(zip(_NAMES, point, strict=True)))
 
         def listed() -> Iterator[NormConfig]:
             for config in tried():
@@ -64,6 +74,7 @@ class NormFamily(WithoutLibrary[NormConfig]):
                 Knob("threads", THREADS, 32),
                 Knob("vectors", VECTORS, 4),
                 Knob("rows", ROWS, 4),
+                Knob("passes", _PASSES, 1),
             ),
             config_at=_config_at,
             point_of=_point_of,
@@ -101,43 +112,79 @@ class NormFamily(WithoutLibrary[NormConfig]):
         return compiled_traits(workload.single)
 
     def launch(self, workload: Workload, config: NormConfig) -> Launch:
-        """Rows and columns, and how many rows there are to take."""
+        """The sizes of a matrix, and how many rows there are to take; or those of images."""
         del config
         layer = workload.single
         problem = norm_of(layer)
+        struct = code.ARGUMENTS[isinstance(problem, GroupNorm)]
         sizes = problem.sizes
-        if problem.a_rows is not None:
-            sizes[f"operands[{layer.place_of_rows}].ld"] = problem.a_rows
-        return Launch(struct="boltgen_norm_args", sizes=sizes)
+        if problem.row_norm.a_rows is not None:
+            sizes[f"operands[{layer.place_of_rows}].ld"] = problem.row_norm.a_rows
+        return Launch(struct=struct, sizes=sizes)
 
     def boundaries(
         self, workload: Workload, config: NormConfig, arch: Arch
     ) -> tuple[Workload, ...]:
-        """A row more than a threadblock, of the columns at hand and of the most; one of few. Rows
-        are taken of fewer, and of more.
+        """A row more than a threadblock, of the columns at hand; the most of them, or more than are
+        had at a time; one row of few. Rows are taken of fewer, and of more.
         """
-        problem, vector = norm_of(workload.single), vector_of(norm_of(workload.single))
-
-        def fits(sized: Norm) -> bool:
-            return vector_of(sized) == vector
-
-        several = _of_rows(replace(problem, rows=config.rows + 1), config.rows // 2 + 1)
-        most = last_below(several, config.columns(vector) + 1, _with_columns, fits)
-        few = first_beyond(_of_rows(replace(problem, rows=1), 3), 0, _with_columns, fits)
-        sized = (
-            Workload(layers=(replace(workload.single, problem=each),))
-            for each in (several, most, few)
+        layer = workload.single
+        problem, traits = norm_of(layer), self.traits(workload)
+        held = config.columns(vector_of(problem))
+        sized = _of_images if isinstance(problem, GroupNorm) else _of_matrix
+        layers = (replace(layer, problem=each) for each in sized(problem, config, held))
+        legal = (
+            each
+            for each in map(_single, layers)
+            if self.traits(each) == traits and not self.violations(each, config, arch)
         )
-        legal = (each for each in sized if not self.violations(each, config, arch))
         return tuple(dict.fromkeys(legal))
 
 
+def _single(layer: Layer) -> Workload:
+    return Workload(layers=(layer,))
+
+
+def _of_matrix(problem: RowNorm, config: NormConfig, held: int) -> Iterator[Norm]:
+    assert isinstance(problem, Norm)
+    vector = vector_of(problem)
+
+    def fits(sized: Norm) -> bool:
+        return vector_of(sized) == vector
+
+    columns = min(problem.columns, 2 * held)
+    several = _of_rows(replace(problem, rows=config.rows + 1), config.rows // 2 + 1)
+    yield several if columns == problem.columns else replace(several, columns=columns)
+    end = first_beyond if config.streamed else last_below
+    yield end(several, held + (not config.streamed), _with_columns, fits)
+    yield first_beyond(_of_rows(replace(problem, rows=1), 3), 0, _with_columns, fits)
+
+
+def _of_images(problem: RowNorm, config: NormConfig, held: int) -> Iterator[GroupNorm]:
+    """Images of one row of pixels, and of two rows of groups, or of one."""
+    assert isinstance(problem, GroupNorm)
+    groups = max(groups_of_vector(problem), 1)
+    channels, of_pixel = groups * problem.channels_per_group, rows_of(problem)[1] // problem.pixels
+    one = replace(problem, groups=groups, c=channels, h=1)
+    most = held // of_pixel + config.streamed
+    yield replace(one, n=config.rows + 1, w=max(min(problem.pixels, most), 1))
+    yield replace(one, n=1, groups=2 * groups, c=2 * channels, w=max(most, 1))
+    yield replace(one, n=1, w=1)
+
+
+_NAMES = ("threads", "vectors", "rows", "passes")
+# A row is read once, or in several passes: then it is streamed.
+_PASSES = (1, 2)
+
+
 def _config_at(point: Mapping[str, int]) -> NormConfig:
-    return NormConfig(**point)
+    given = dict(point)
+    return NormConfig(streamed=given.pop("passes") > 1, **given)
 
 
 def _point_of(config: NormConfig) -> dict[str, int]:
-    return {name: getattr(config, name) for name in ("threads", "vectors", "rows")}
+    own = {name: getattr(config, name) for name in ("threads", "vectors", "rows")}
+    return own | {"passes": _PASSES[config.streamed]}
 
 
 def _of_rows(problem: Norm, rows: int) -> Norm:

@@ -12,6 +12,8 @@ from boltgen.families.norm.traits import NormTraits
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.norm import NormFunction
 
+# The arguments of rows of a matrix, and of images.
+ARGUMENTS = ("boltgen_norm_args", "boltgen_image_norm_args")
 _HEADERS = ("boltgen/activations.h", "boltgen/norm.h")
 # The enumerators of boltgen::NormFunction.
 _FUNCTIONS = {
@@ -39,6 +41,9 @@ class NormView:
     threads: int
     vectors: int
     rows: int
+    streamed: str
+    layout: str
+    args: str
     row_indices: tuple[str, ...]
 
 
@@ -54,24 +59,29 @@ def stem(spec: KernelSpec) -> str:
     """
     config, traits = _parts(spec)
     taken = "" if traits.rows_dtype is None else "gathered_"
-    name, arch = f"{taken}{traits.function.value}", spec.arch.replace("_", "")
-    return f"{name}_{arch}_{config.tile}_v{config.vectors}_{traits.vector}"
+    function = "group_norm" if traits.groups_of_vector else traits.function.value
+    vectors = f"{'s' if config.streamed else 'v'}{config.vectors}_{traits.vector}"
+    return f"{taken}{function}_{spec.arch.replace('_', '')}_{config.tile}_{vectors}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
+    of = f"groups of images in NHWC, {traits.groups_of_vector} of a vector"
+    of = of if traits.groups_of_vector else "rows"
+    held = config.columns(traits.vector)
+    limit = f"{held} columns at a time" if config.streamed else f"{held} columns at most"
     types = f"{traits.in_dtype.value} to {traits.out_dtype.value}, statistics in float32"
     epsilon = "" if traits.function is NormFunction.SOFTMAX else f", epsilon {traits.epsilon:g}"
     taken = "" if traits.rows_dtype is None else f" that {traits.rows_dtype.value} take of a matrix"
-    described = {"Problem": f"{traits.function.value} of rows{taken}{epsilon}; {types}"}
+    described = {"Problem": f"{traits.function.value} of {of}{taken}{epsilon}; {types}"}
     if not traits.prologue.is_identity:
         described["Prologue"] = traits.prologue.formula
     return described | {
         "Epilogue": traits.epilogue.formula,
         "Alignment": f"{traits.vector} elements",
         "Config": f"{config.rows} rows of a threadblock, {config.threads} threads of a row, "
-        f"{config.vectors} vectors of a thread: {config.columns(traits.vector)} columns at most",
+        f"{config.vectors} vectors of a thread: {limit}",
         "Arch": spec.arch,
     }
 
@@ -92,6 +102,13 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> NormView:
         threads=config.threads,
         vectors=config.vectors,
         rows=config.rows,
+        streamed=str(config.streamed).lower(),
+        layout=(
+            f"boltgen::ImageRows</*Groups=*/{traits.groups_of_vector}>"
+            if traits.groups_of_vector
+            else "boltgen::MatrixRows"
+        ),
+        args=ARGUMENTS[traits.groups_of_vector > 0],
         row_indices=() if traits.rows_dtype is None else (traits.rows_dtype.cpp,),
     )
 

@@ -11,11 +11,12 @@ from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
 from boltgen.families.cutlass2.results import others_rejection
 from boltgen.families.family import Footprint
 from boltgen.families.norm.config import NormConfig
-from boltgen.families.norm.traits import norm_of, vector_of
+from boltgen.families.norm.traits import RowNorm, groups_of_vector, norm_of, rows_of, vector_of
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS
-from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.norm import NormFunction
+from boltgen.ir.problem import GroupNorm, Norm
 from boltgen.ir.workload import Layer, Workload
 
 THREADS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -26,6 +27,15 @@ _MOST_THREADS = 1024
 _WARP = 32
 # The elements that a thread keeps in registers, beside what it computes with.
 _MOST_VALUES = 64
+# Streamed, those that a thread has at a time: enough loads under way, and registers for threads.
+_STREAMED_THREADS, _STREAMED_VALUES = 256, (16, 32)
+# Rows that registers hold are streamed where a threadblock has most of an SM's for one of them.
+_MOST_HELD = 1 << 14
+# Numbers of elements are FP32, which has no more integers without gaps.
+_MOST_COUNTED = 1 << 24
+# What neighbouring elements of a row have at least, a quarter of a sector: L2 moves about four
+# times what DRAM does, so that what is read in vain there hides behind DRAM.
+LEAST_RUN_BYTES = 8
 
 _HEADER = "templates/include/boltgen/norm.h"
 
@@ -36,8 +46,13 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if workload.is_fused:
         return f"it computes one norm, not {len(workload.layers)} layers back to back"
     layer = workload.single
-    if not isinstance(layer.problem, Norm):
+    if not isinstance(layer.problem, (Norm, GroupNorm)):
         return f"it computes norms of rows, not a {type(layer.problem).__name__}"
+    if isinstance(layer.problem, GroupNorm) and (run := run_bytes(layer.problem)) < LEAST_RUN_BYTES:
+        return (
+            f"its groups have {run} bytes of a pixel where they lie; {LEAST_RUN_BYTES} are read in "
+            "place"
+        )
     if layer.prologue.has_softmax:
         return "a softmax is a problem of its own here, not a prologue"
     if layer.epilogue.stores:
@@ -50,7 +65,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return reason
     if layer.prologue.reductions:
         return f"its prologue stores full tensors, not {layer.prologue.describe()}"
-    is_taken = layer.problem.gathered is not None
+    is_taken = layer.problem.row_norm.gathered is not None
     if (count := len(layer.loads) + further + is_taken) > MAX_OPERANDS:
         taken = ", with the integers that take rows" if is_taken else ""
         return f"it has {count} operands and further results{taken}; a launch passes {MAX_OPERANDS}"
@@ -97,15 +112,28 @@ def _value_violations(config: NormConfig) -> Iterator[Violation]:
         )
 
 
-def _extent_violations(problem: Norm, config: NormConfig) -> Iterator[Violation]:
-    vector = vector_of(problem)
+def run_bytes(problem: GroupNorm) -> int:
+    """Bytes of a row that are side by side, of the narrower of A and D."""
+    channels = max(problem.channels_per_group, vector_of(problem))
+    return channels * min(problem.in_dtype.size_bytes, problem.out_dtype.size_bytes)
+
+
+def _extent_violations(problem: RowNorm, config: NormConfig) -> Iterator[Violation]:
+    vector, (_, columns) = vector_of(problem), rows_of(problem)
     most = config.columns(vector)
-    if problem.columns > most:
+    if columns > most and not config.streamed:
         yield Violation(
             name="columns",
-            message=f"{problem.columns} columns; {config.threads} threads have {most}",
+            message=f"{columns} columns; {config.threads} threads have {most}",
             reason=f"a row stays in the registers of its threads; {_HEADER}",
-            slack=1.0 - problem.columns / most,
+            slack=1.0 - columns / most,
+        )
+    if (counted := problem.row_norm.columns) > _MOST_COUNTED:
+        yield Violation(
+            name="counted",
+            message=f"{counted} elements of a row; means are of {_MOST_COUNTED} at most",
+            reason="their number is divided by as an FP32 number",
+            slack=1.0 - counted / _MOST_COUNTED,
         )
     if (values := config.vectors * vector) > _MOST_VALUES:
         yield Violation(
@@ -121,19 +149,26 @@ def footprint(layer: Layer, config: NormConfig) -> Footprint:
     vector = vector_of(norm_of(layer))
     warps_of_row = max(1, config.threads // _WARP)
     at_once = vector * (1 + len(layer.loads) + len(layer.further))
+    statistics = max(groups_of_vector(norm_of(layer)), 1)
+    own = 2 * statistics if statistics > 1 else 0
     return Footprint(
-        registers=config.vectors * vector + at_once + BOOKKEEPING_REGISTERS,
-        shared_memory_bytes=2 * config.rows * warps_of_row * DType.F32.size_bytes,
+        registers=config.vectors * vector + at_once + own + BOOKKEEPING_REGISTERS,
+        shared_memory_bytes=2 * config.rows * warps_of_row * statistics * DType.F32.size_bytes,
         warps=config.block // _WARP,
     )
 
 
-def is_sensible(problem: Norm, config: NormConfig) -> bool:
+def is_sensible(problem: RowNorm, config: NormConfig) -> bool:
     """Whether no half of a row's threads idles, and a threadblock is of a usual size."""
-    vector = vector_of(problem)
-    least = next((v for v in VECTORS if config.threads * v * vector >= problem.columns), None)
+    vector, (_, columns) = vector_of(problem), rows_of(problem)
+    if config.streamed:
+        low, high = _STREAMED_VALUES
+        is_even = low <= config.vectors * vector <= high
+        is_large = config.threads >= _STREAMED_THREADS and config.rows == 1
+        return columns > _MOST_HELD and is_large and is_even
+    least = next((v for v in VECTORS if config.threads * v * vector >= columns), None)
     is_least = config.vectors == least
-    is_busy = config.threads == THREADS[0] or config.threads * vector < 2 * problem.columns
+    is_busy = config.threads == THREADS[0] or config.threads * vector < 2 * columns
     # Fewer warps than four leave an SM's schedulers idle; more in a block wait for each other.
     usual = 128 <= config.block <= max(256, config.threads)
     return is_least and is_busy and usual
@@ -142,3 +177,8 @@ def is_sensible(problem: Norm, config: NormConfig) -> bool:
 def reductions(function: NormFunction) -> int:
     """How often a row's threads wait for each other."""
     return 1 if function is NormFunction.RMS else 2
+
+
+def reads(problem: RowNorm, config: NormConfig) -> int:
+    """How often a row is read: streamed, for each of its statistics and to be normed."""
+    return reductions(problem.row_norm.function) + 1 if config.streamed else 1

@@ -1,7 +1,8 @@
 """Predicts the time of a norm of rows: that of its bytes, or of its threads' waits.
 
-Every byte goes over the bus once. A threadblock waits for its row, and for each of its reductions;
-what covers these waits is how many threadblocks an SM has at once.
+Every byte goes over the bus once; a streamed row is read from L2 again. A threadblock waits for its
+row, and for each of its reductions; what covers these waits is how many threadblocks an SM has at
+once. What a group of channels has of each pixel is read in whole sectors.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.model import arithmetic_clocks, bytes_per_clock, fitting_threadblocks
 from boltgen.families.norm.config import NormConfig
-from boltgen.families.norm.legality import footprint, reductions
-from boltgen.families.norm.traits import norm_of, vector_of
+from boltgen.families.norm.legality import footprint, reads, reductions, run_bytes
+from boltgen.families.norm.traits import RowNorm, norm_of, rows_of, vector_of
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.problem import GroupNorm
 from boltgen.ir.workload import Layer
 
 # Of a shuffle and the addition after it, and of a barrier with the reads after it. Estimates.
@@ -52,11 +54,29 @@ def bytes_moved(layer: Layer) -> int:
 
 
 def bytes_loaded(layer: Layer) -> int:
-    """What SMs move: a row that is taken several times each time."""
-    problem = norm_of(layer)
-    taken = problem.gathered
+    """What SMs move in one pass: a row that is taken several times each time."""
+    norm = norm_of(layer).row_norm
+    taken = norm.gathered
     again = 0 if taken is None else taken.rows - taken.distinct
-    return bytes_moved(layer) + again * problem.columns * problem.in_dtype.size_bytes
+    return bytes_moved(layer) + again * norm.columns * norm.in_dtype.size_bytes
+
+
+def _prologue_bytes(layer: Layer) -> int:
+    """What a prologue loads of full tensors."""
+    rows, columns = layer.problem.matrix
+    full = (load for load in layer.prologue.loads if load.kind is LoadKind.TENSOR)
+    return sum(rows * columns * load.dtype.size_bytes for load in full)
+
+
+def _used_share(problem: RowNorm, config: NormConfig) -> float:
+    """How much of the sectors that a warp reads at once is its own."""
+    if isinstance(problem, GroupNorm):
+        run = run_bytes(problem)
+        # A run may begin at any multiple of what divides it and the sector.
+        touched = run + _SECTOR_BYTES - math.gcd(run, _SECTOR_BYTES)
+        return run / touched
+    run = min(config.threads, 32) * vector_of(problem) * problem.in_dtype.size_bytes
+    return min(1.0, run / _SECTOR_BYTES)
 
 
 def predict(
@@ -69,25 +89,32 @@ def predict(
     resident = fitting_threadblocks(
         arch, registers=taken.registers, shared_bytes=taken.shared_memory_bytes, warps=taken.warps
     )
-    blocks = math.ceil(problem.rows / config.rows)
+    all_rows, columns = rows_of(problem)
+    blocks = math.ceil(all_rows / config.rows)
     rounds = math.ceil(blocks / (resident * arch.sm_count))
     steps = math.ceil(math.log2(min(config.threads, 32)))
     of_reduction = steps * _STEP_CLOCKS + (_BARRIER_CLOCKS if config.threads > 32 else 0)
     vector = vector_of(problem)
+    # Each time that its threads read a row, in as many parts as it has.
+    passes = reads(problem, config)
+    parts = math.ceil(columns / config.columns(vector)) if config.streamed else 1
     waits = (
-        2 * arch.memory_latency_clocks
-        + reductions(problem.function) * of_reduction
-        + config.vectors * vector * _VALUE_CLOCKS
+        (passes * parts + 1) * arch.memory_latency_clocks
+        + reductions(problem.row_norm.function) * of_reduction
+        + passes * parts * config.vectors * vector * _VALUE_CLOCKS
     )
-    elements = math.ceil(blocks / arch.sm_count) * config.rows * problem.columns
+    elements = math.ceil(blocks / arch.sm_count) * config.rows * columns
     # Two passes of the row beside its graphs: of statistics, and of what is made of them.
     arithmetic = sum(
-        arithmetic_clocks(graph, elements, arch, c) for graph in (layer.prologue, layer.epilogue)
+        arithmetic_clocks(graph, times * elements, arch, c)
+        for graph, times in ((layer.prologue, passes), (layer.epilogue, 1))
     )
-    run_bytes = min(config.threads, 32) * vector * problem.in_dtype.size_bytes
     vector_bytes = min(vector * problem.in_dtype.size_bytes, VECTOR_BYTES)
-    load = bytes_per_clock(vector_bytes, arch, c) * min(1.0, run_bytes / _SECTOR_BYTES)
-    loaded_bytes = bytes_loaded(layer) / arch.sm_count
+    load = bytes_per_clock(vector_bytes, arch, c) * _used_share(problem, config)
+    read_again = (passes - 1) * (problem.a_bytes + _prologue_bytes(layer))
+    # Threadblocks that are fewer than SMs leave some without work.
+    busy = min(arch.sm_count, blocks)
+    loaded_bytes = (bytes_loaded(layer) + read_again) / busy
     us = {
         "loads of an SM": loaded_bytes / load / arch.boost_mhz,
         "waits": rounds * waits / arch.boost_mhz,

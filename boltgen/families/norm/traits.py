@@ -1,19 +1,25 @@
-"""What of a workload a norm's kernel is compiled for."""
+"""What of a workload a norm's kernel is compiled for, and the rows that it sees."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.norm import NormFunction
+from boltgen.ir.problem import GroupNorm, Norm
 from boltgen.ir.workload import Layer
+
+RowNorm: TypeAlias = "Norm | GroupNorm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormTraits:
     """The function, types, elements per vector access, the graphs before and after, and the type of
     what takes A's rows, where they are taken.
+
+    Rows are groups of images in NHWC where `groups_of_vector` is not 0: a vector spans so many.
     """
 
     function: NormFunction
@@ -24,16 +30,17 @@ class NormTraits:
     prologue: ElementwiseGraph
     epilogue: ElementwiseGraph
     rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
+    groups_of_vector: int = field(default=0, metadata={"absent_at_default": True})
 
 
-def norm_of(layer: Layer) -> Norm:
+def norm_of(layer: Layer) -> RowNorm:
     """The problem of a layer that the family does not reject."""
     problem = layer.problem
-    assert isinstance(problem, Norm)
+    assert isinstance(problem, (Norm, GroupNorm))
     return problem
 
 
-def vector_of(problem: Norm) -> int:
+def vector_of(problem: RowNorm) -> int:
     """Elements per vector access: 16 bytes of the narrower of A and D, where columns allow it.
 
     The wider one takes two accesses.
@@ -41,16 +48,31 @@ def vector_of(problem: Norm) -> int:
     return max(problem.alignment_a, problem.alignment_d)
 
 
+def groups_of_vector(problem: RowNorm) -> int:
+    """How many groups of channels a vector spans; 0 where rows are contiguous."""
+    if isinstance(problem, Norm):
+        return 0
+    return max(vector_of(problem) // problem.channels_per_group, 1)
+
+
+def rows_of(problem: RowNorm) -> tuple[int, int]:
+    """Rows as threads see them, and the elements of each: groups that a vector spans are one."""
+    norm, groups = problem.row_norm, max(groups_of_vector(problem), 1)
+    return norm.rows // groups, norm.columns * groups
+
+
 def compiled_traits(layer: Layer) -> NormTraits:
     """What is compiled of a layer."""
     problem = norm_of(layer)
+    norm = problem.row_norm
     return NormTraits(
-        function=problem.function,
-        epsilon=problem.epsilon,
-        in_dtype=problem.in_dtype,
-        out_dtype=problem.out_dtype,
+        function=norm.function,
+        epsilon=norm.epsilon,
+        in_dtype=norm.in_dtype,
+        out_dtype=norm.out_dtype,
         vector=vector_of(problem),
         prologue=layer.prologue,
         epilogue=layer.epilogue,
-        rows_dtype=problem.rows_dtype,
+        rows_dtype=norm.rows_dtype,
+        groups_of_vector=groups_of_vector(problem),
     )

@@ -1,4 +1,4 @@
-"""Norms of rows that kernels compute: layer norm, RMS norm and softmax, with what is beside them.
+"""Norms that kernels compute: layer norm, RMS norm and softmax of rows, and group norm of images.
 
 IR-neutral. Like a product, a norm has an elementwise tail; casts and an addition of two tensors
 before it are its prologue. A sum that others read too is a further result of the kernel. Rows that
@@ -17,6 +17,11 @@ from boltgen.frontend.graph import Graph
 from boltgen.frontend.passes.anchor import Anchor, with_taken
 from boltgen.frontend.passes.epilogue_walk import TailOperand, grow
 from boltgen.frontend.passes.gathers import Taken, taken_rows
+from boltgen.frontend.passes.image_norms import (
+    CHANNELS_LAST,
+    IMAGE_NORM,
+    image_norm_problem,
+)
 from boltgen.frontend.passes.norm_spellings import Spelled, spelled_norm
 from boltgen.frontend.passes.products import Product, Summed
 from boltgen.ir.dtypes import DType
@@ -56,7 +61,9 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
         if index in taken:
             continue
         spelled = spelled_norm(graph, index)
-        if expr.op not in NORMS and (spelled is None or not taken.isdisjoint(spelled.members)):
+        if expr.op not in {*NORMS, IMAGE_NORM} and (
+            spelled is None or not taken.isdisjoint(spelled.members)
+        ):
             continue
         try:
             anchor = (
@@ -76,6 +83,8 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
 
 def _match(graph: Graph, index: int) -> Anchor:
     expr = graph[index]
+    if expr.op == IMAGE_NORM:
+        return _match_images(graph, index)
     if not all(graph[at].is_static for at in (index, *expr.args)):
         raise _NotOffloadableError("a shape is not known")
     x, *rows = expr.args
@@ -111,6 +120,16 @@ def _match(graph: Graph, index: int) -> Anchor:
         operand_b=None,
         applied=_applied(graph, index),
     )
+
+
+def _match_images(graph: Graph, index: int) -> Anchor:
+    expr = graph[index]
+    if not all(graph[at].is_static for at in (index, *expr.args)):
+        raise _NotOffloadableError("a shape is not known")
+    if expr.attrs["channel_axis"] != CHANNELS_LAST:
+        raise _NotOffloadableError("its images are in NCHW; kernels norm groups of NHWC")
+    problem = image_norm_problem(graph, expr)
+    return Anchor(index=index, problem=problem, a=expr.args[0], operand_b=None)
 
 
 def _match_spelled(graph: Graph, index: int, spelled: Spelled) -> Anchor:

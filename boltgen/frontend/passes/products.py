@@ -239,6 +239,9 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     a = product.anchor.a
     others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
     is_image = not problem.is_matrix
+    canonical = Workload.of(problem)
+    if canonical.symbols and canonical.first.problem.is_matrix:
+        is_image = False  # of images that are a matrix of rows it has no extent alone
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
     is_only_a = is_only_a and product.anchor.taken is None
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None

@@ -110,6 +110,18 @@ def _norm(call: relay.Call) -> Attributes:
     return {"axes": (int(attrs.axis),), "epsilon": float(attrs.epsilon), **flags}
 
 
+def _group_norm(call: relay.Call) -> Attributes:
+    """Of an instance norm each channel is a group."""
+    attrs, shape = call.attrs, extents(call.args[0])
+    axis = int(attrs.axis) % len(shape)
+    is_instance = call.op.name == "nn.instance_norm"
+    groups = shape[axis] if is_instance else int(attrs.num_groups)
+    if not isinstance(groups, int):
+        raise UnknownFormError
+    others = tuple(each for each in range(1, len(shape)) if each != axis)
+    return _norm(call) | {"axes": others, "groups": groups, "channel_axis": axis}
+
+
 # Attributes that only Relay has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[relay.Call], Attributes]] = {
     "nn.conv2d": _conv2d,
@@ -120,6 +132,7 @@ _ATTRIBUTES: Mapping[str, Callable[[relay.Call], Attributes]] = {
     "image.resize2d": lambda call: {"size": integers(call.attrs.size)},
     "nn.batch_norm": lambda call: {"training": False},
     "nn.layer_norm": _norm,
+    **dict.fromkeys(("nn.group_norm", "nn.instance_norm"), _group_norm),
     "nn.pad": _pad,
     "transpose": _transpose,
     "layout_transform": _layout_transform,
@@ -136,6 +149,7 @@ _NAMES = {
     "concatenate": "concat",
     "nn.global_avg_pool2d": "nn.adaptive_avg_pool2d",
     "reverse": "flip",
+    "nn.instance_norm": "nn.group_norm",
     **dict.fromkeys(("nn.batch_flatten", "squeeze", "expand_dims"), "reshape"),
 }
 

@@ -1,6 +1,6 @@
 // What every region's TVM function does besides naming its sizes: checks of the tensors, stream,
-// workspace, and errors. Compiled by the host compiler; knows kernels only through boltgen/abi.h,
-// and neither of TVM's calling conventions.
+// workspace, and errors. Compiled by the host compiler; knows kernels only through their C
+// interface, and neither of TVM's calling conventions.
 
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "boltgen/abi.h"
+#include "boltgen/image_norm_abi.h"
 
 namespace boltgen {
 

@@ -8,6 +8,12 @@ from math import prod
 from typing import cast
 
 from boltgen.frontend.graph import CORNER
+from boltgen.frontend.passes.image_norms import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    IMAGE_NORM,
+    add_image_norm,
+)
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
 from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.reach import BEYOND, Reach, any_of
@@ -299,6 +305,25 @@ def _layer_norm(call: OperatorCall) -> Item | None:
     return call.result(call.again(args, call.shape, dtype), narrow_early=is_missing)
 
 
+def _image_norm(call: OperatorCall) -> Item | None:
+    """In NHWC where its images lie so. A kernel reads FP32 where that is what there is."""
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    is_last = x.order == NHWC and x.constant is None
+    order = NHWC if is_last else identity(len(x.shape))
+    groups, epsilon = cast("int", call.attrs["groups"]), cast("float", call.attrs["epsilon"])
+    made = add_image_norm(
+        call.builder,
+        call.store.get(x, order, x.stored),
+        groups=groups,
+        epsilon=epsilon,
+        dtype=call.compute_dtype(),
+        channel_axis=CHANNELS_LAST if is_last else CHANNELS_FIRST,
+    )
+    return call.result(made, order)
+
+
 def _joined(call: OperatorCall) -> Item | None:
     """Puts tensors together, along an axis that they have, or stacked along a new first one.
 
@@ -365,6 +390,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
     **dict.fromkeys(("nn.softmax", "nn.log_softmax"), softmax),
     "nn.layer_norm": _layer_norm,
+    IMAGE_NORM: _image_norm,
     **dict.fromkeys(("concat", "stack"), _joined),
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,

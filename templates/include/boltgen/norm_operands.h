@@ -1,0 +1,229 @@
+// The operands of a norm's graphs for a thread, and their further results: vectors at places.
+
+#pragma once
+
+#include <cutlass/arch/memory.h>
+#include <cutlass/array.h>
+#include <cutlass/numeric_conversion.h>
+
+#include <utility>
+
+#include "boltgen/launch.h"
+#include "boltgen/norm_rows.h"
+#include "boltgen/results.h"
+
+namespace boltgen {
+
+/// An operand of a graph for a thread, which visits vectors of kVector columns.
+template <typename Operand, int kVector>
+class VectorOperand;
+
+template <typename Element, int kVector>
+class VectorOperand<Tensor<Element>, kVector> {
+ public:
+  CUTLASS_DEVICE
+  explicit VectorOperand(boltgen_operand const& operand)
+      : pointer_(static_cast<Element const*>(operand.pointer)), ld_(operand.ld) {}
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool inside) {
+    vector_.clear();
+    cutlass::arch::global_load<Vector, sizeof(Vector)>(
+        vector_, pointer_ + place.row * ld_ + place.column, inside);
+  }
+
+  CUTLASS_DEVICE
+  float get(int element) const { return float(Element(vector_[element])); }
+
+ private:
+  using Vector = cutlass::AlignedArray<Element, kVector>;
+
+  Element const* pointer_;
+  int64_t ld_;
+  Vector vector_;
+};
+
+template <typename Element, int kVector>
+class VectorOperand<Row<Element>, kVector> : public VectorOperand<Tensor<Element>, kVector> {
+ public:
+  using VectorOperand<Tensor<Element>, kVector>::VectorOperand;
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool inside) {
+    VectorOperand<Tensor<Element>, kVector>::load({0, place.column}, inside);
+  }
+};
+
+template <typename Element, int kVector>
+class VectorOperand<Column<Element>, kVector> {
+ public:
+  CUTLASS_DEVICE
+  explicit VectorOperand(boltgen_operand const& operand)
+      : pointer_(static_cast<Element const*>(operand.pointer)) {}
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool inside) {
+    value_ = inside ? float(pointer_[place.row]) : 0.0f;
+  }
+
+  CUTLASS_DEVICE
+  float get(int) const { return value_; }
+
+ private:
+  Element const* pointer_;
+  float value_;
+};
+
+/// All operands of a graph, and its further results.
+template <typename OperandTypes, int kVector>
+class VectorOperands;
+
+template <typename... Operand, int kVector>
+class VectorOperands<Operands<Operand...>, kVector> {
+  template <size_t kIndex, typename Operand_>
+  struct Slot : VectorOperand<Operand_, kVector> {
+    using VectorOperand<Operand_, kVector>::VectorOperand;
+  };
+
+  template <typename Sequence>
+  struct Slots;
+
+  template <size_t... kIndex>
+  struct Slots<std::index_sequence<kIndex...>> : Slot<kIndex, Operand>... {
+    CUTLASS_DEVICE
+    explicit Slots([[maybe_unused]] boltgen_operand const* operands)
+        : Slot<kIndex, Operand>(operands[kIndex])... {}
+
+    CUTLASS_DEVICE
+    void load([[maybe_unused]] Place const& place, [[maybe_unused]] bool inside) {
+      (Slot<kIndex, Operand>::load(place, inside), ...);
+    }
+
+    template <typename Graph>
+    CUTLASS_DEVICE float apply(Graph const& graph, float value,
+                               [[maybe_unused]] int element) const {
+      return graph(value, Slot<kIndex, Operand>::get(element)...);
+    }
+  };
+
+  Slots<std::index_sequence_for<Operand...>> slots_;
+
+ public:
+  CUTLASS_DEVICE
+  VectorOperands(boltgen_operand const* operands, boltgen_operand const*) : slots_(operands) {}
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool inside) { slots_.load(place, inside); }
+
+  template <typename Graph>
+  CUTLASS_DEVICE float apply(Graph const& graph, float value, int element) const {
+    return slots_.apply(graph, value, element);
+  }
+
+  CUTLASS_DEVICE
+  void store(Place const&, bool) const {}
+};
+
+template <typename Loads, typename... Result, int kVector>
+class VectorOperands<OperandsAndResults<Loads, Result...>, kVector> {
+  template <size_t kIndex, typename Element>
+  struct Slot {
+    using Vector = cutlass::AlignedArray<Element, kVector>;
+
+    CUTLASS_DEVICE
+    explicit Slot(boltgen_operand const& result)
+        : pointer(static_cast<Element*>(const_cast<void*>(result.pointer))), ld(result.ld) {}
+
+    CUTLASS_DEVICE
+    void put(float value, int element) {
+      vector[element] = cutlass::NumericConverter<Element, float>()(value);
+    }
+
+    CUTLASS_DEVICE
+    void store(Place const& place, bool inside) const {
+      cutlass::arch::global_store<Vector, sizeof(Vector)>(
+          vector, pointer + place.row * ld + place.column, inside);
+    }
+
+    Element* pointer;
+    int64_t ld;
+    Vector vector;
+  };
+
+  template <typename Sequence>
+  struct Slots;
+
+  template <size_t... kIndex>
+  struct Slots<std::index_sequence<kIndex...>> : Slot<kIndex, Result>... {
+    CUTLASS_DEVICE
+    explicit Slots(boltgen_operand const* results) : Slot<kIndex, Result>(results[kIndex])... {}
+
+    CUTLASS_DEVICE
+    void put(float const* further, int element) {
+      (Slot<kIndex, Result>::put(further[kIndex], element), ...);
+    }
+
+    CUTLASS_DEVICE
+    void store(Place const& place, bool inside) const {
+      (Slot<kIndex, Result>::store(place, inside), ...);
+    }
+  };
+
+  VectorOperands<Loads, kVector> loads_;
+  Slots<std::index_sequence_for<Result...>> results_;
+
+ public:
+  CUTLASS_DEVICE
+  VectorOperands(boltgen_operand const* operands, boltgen_operand const* results)
+      : loads_(operands, results), results_(results) {}
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool inside) { loads_.load(place, inside); }
+
+  template <typename Graph>
+  CUTLASS_DEVICE float apply(Graph const& graph, float value, int element) {
+    float further[sizeof...(Result)];
+    auto const with_further = [&](float x, auto... operands) {
+      return graph(x, operands..., further);
+    };
+    float const made = loads_.apply(with_further, value, element);
+    results_.put(further, element);
+    return made;
+  }
+
+  /// Stores the vector of each further result whose elements were computed last.
+  CUTLASS_DEVICE
+  void store(Place const& place, bool inside) const { results_.store(place, inside); }
+};
+
+/// What a graph loads: its operands without its further results, which lie behind all operands.
+template <typename OperandTypes>
+struct LoadsOf {
+  using Type = OperandTypes;
+  static constexpr int kResults = 0;
+
+  static void check_results(ArgumentCheck&, boltgen_operand const*, int, int, int) {}
+};
+
+template <typename Loads, typename... Result>
+struct LoadsOf<OperandsAndResults<Loads, Result...>> {
+  using Type = Loads;
+  static constexpr int kResults = sizeof...(Result);
+
+  static void check_results(ArgumentCheck& check, boltgen_operand const* operands, int first,
+                            int columns, int vector) {
+    int index = first;
+    ((check_operand<Tensor<Result>>(check, index, operands[index], columns, vector), ++index), ...);
+  }
+};
+
+/// The operands of two graphs, one after the other.
+template <typename First, typename Second>
+struct Joined;
+
+template <typename... First, typename... Second>
+struct Joined<Operands<First...>, Operands<Second...>> {
+  using Type = Operands<First..., Second...>;
+};
+
+}  // namespace boltgen
