@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -49,8 +50,10 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
     claimed = {each for product in products for each in product.computed}
     made = {product.tail.output: product for product in products if product.exit is None}
     for norm in find_norms(graph, claimed).found:
-        problem, before = norm.anchor.problem, made.get(norm.anchor.a)
-        if not isinstance(problem, Norm) or before is None or norm.summed is not None:
+        if not norm.anchor.problem.is_matrix:
+            continue  # of images: no product has whole rows of them
+        problem, before = cast("Norm", norm.anchor.problem), made.get(norm.anchor.a)
+        if before is None or norm.summed is not None:
             continue
         if graph[norm.anchor.a].dtype == _WIDE:
             continue  # no product multiplies it

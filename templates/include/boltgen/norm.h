@@ -57,7 +57,8 @@ struct Norm {
   static constexpr int kRows = kRows_;
   static constexpr int kThreadCount = kThreads * kRows;
   static constexpr int kColumns = kThreads * kVectors * kVector;  // at a time
-  static constexpr int kMostColumns = kStreamed ? 0 : kColumns;   // of a row, if that is not 0
+  // Of a row; more are not counted by an FP32 number, which a mean is divided by.
+  static constexpr int kMostColumns = kStreamed ? Rows::kGroups << 24 : kColumns;
   static constexpr int kLoads = Before::Type::kCount + After::Type::kCount;
   static constexpr int kOperands = kLoads + Before::kResults;
   static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;

@@ -38,13 +38,11 @@ struct MatrixRows {
   explicit MatrixRows(Args const& args)
       : rows(args.rows), columns(args.columns), lda(args.lda), ldd(args.ldd) {}
 
-  /// Checks the sizes; a row has `most` elements, or any number where that is 0.
+  /// Checks the sizes; a row has `most` elements.
   static void check(ArgumentCheck& check, Args const& args, int vector, int most) {
     check.at_least("rows", args.rows, 1);
     check.at_least("columns", args.columns, 1);
-    if (most > 0) {
-      check.at_most("columns", args.columns, most);
-    }
+    check.at_most("columns", args.columns, most);
     check.multiple("columns", args.columns, vector);
     check.at_least("lda", args.lda, args.columns);
     check.multiple("lda", args.lda, vector);
@@ -104,7 +102,7 @@ struct ImageRows {
       check.at_most("channels of a row", run(args), vector);
     }
     int64_t const elements = int64_t(args.pixels) * run(args);
-    check.at_most("elements of a row", elements, most > 0 ? most : INT_MAX / 2);
+    check.at_most("elements of a row", elements, most);
     check.at_most("rows", int64_t(args.n) * (args.groups / kGroups), INT_MAX);
   }
 
