@@ -50,9 +50,9 @@ struct Epilogue {
 using Kernel = boltgen::Norm<
     boltgen::NormFunction::kRms,
     /*ElementA=*/cutlass::half_t, /*ElementD=*/cutlass::half_t,
-    before::Epilogue, Epilogue,
+    before::Epilogue, Epilogue, boltgen::MatrixRows,
     /*Vector=*/8, /*Threads=*/32, /*Vectors=*/3,
-    /*Rows=*/4, /*RowIndex=*/int32_t>;
+    /*Rows=*/4, /*Streamed=*/false, /*RowIndex=*/int32_t>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     boltgen_gathered_rms_norm_sm80_4x32_v3_8_ab34c32165_device(
