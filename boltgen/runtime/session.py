@@ -230,6 +230,9 @@ def _imported(name: str, value: Any, host_only: bool) -> Any:
     """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
+    if hasattr(value, "resolve_neg"):
+        # PyTorch negates some views when they are read, of which DLPack knows nothing.
+        value = value.resolve_neg()
     try:
         if host_only:
             return np.from_dlpack(value)

@@ -133,6 +133,15 @@ def test_tensors_of_pytorch_and_of_the_device_are_read_where_they_are(artifact: 
     np.testing.assert_array_equal(session.run({"x": x[::-1]})["y"], expected[::-1])
 
 
+def test_a_view_that_pytorch_negates_when_it_is_read_keeps_its_sign(artifact: Artifact) -> None:
+    x = rows(3)
+    view = torch.complex(torch.zeros(3, WIDTH), -torch.from_numpy(x)).conj().imag
+    assert view.is_neg()
+    session = artifact.open()
+    expected = session.run({"x": x})["y"]
+    np.testing.assert_array_equal(session.run({"x": view})["y"], expected)
+
+
 def test_outputs_on_the_device_outlive_later_calls(artifact: Artifact) -> None:
     session = artifact.open()
     first, second = rows(3, 1), rows(3, 2)
