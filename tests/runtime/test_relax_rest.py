@@ -58,7 +58,7 @@ def test_a_kernel_of_open_size_is_counted_in_the_middle_of_its_range() -> None:
     rows = tirx.Var("rows", "int64")
     module = build({"x": ((rows, 80), "float16")}, op.exp)
     assert found_in(with_ranges(module, {"rows": (1, 16)})) == (
-        RestKernel(name="exp", count=1, bytes_moved=2 * 4 * 80 * 2, flops=0, is_open=True),
+        RestKernel(name="tir_exp", count=1, bytes_moved=2 * 4 * 80 * 2, flops=0, is_open=True),
     )
 
 

@@ -89,9 +89,10 @@ def _slice(call: ir.Call) -> Attributes:
         [each.value if isinstance(each, tirx.IntImm) else None for each in part.fields]
         for part in parts
     ]
-    if call.attrs.assume_inbound and not any(map(any, bounds[:1])) and None not in bounds[0]:
-        steps = bounds[2:] or [[1]]
-        return {"corner": True} if set(steps[0]) == {1} else {}
+    begins, ends, *steps = bounds
+    if call.attrs.assume_inbound and None in ends:
+        is_corner = set(begins) == {0} and set(*steps) <= {1}
+        return {"corner": True} if is_corner else {}
     numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
     if axes[0] is None or None in numbers or numbers[2:] not in ([], [1]):
         return {}
