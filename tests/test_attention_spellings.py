@@ -65,7 +65,7 @@ def _interleaved(_: Any, qkv: Tensor) -> Tensor:
     """GPT-NeoX's: the three of a head are side by side."""
     q, k, v = qkv.view(BATCH, LENGTH, HEADS, -1).transpose(1, 2).chunk(3, dim=-1)
     made = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return made.transpose(1, 2).reshape(BATCH, LENGTH, WIDTH)
+    return made.transpose(1, 2).contiguous().view(BATCH, LENGTH, WIDTH)
 
 
 def _chosen(_: Any, qkv: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ FP32, in which each of its numbers is exact; how products are computed is the pr
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     if not allow_nonfinite:
         _check_parameters(program)
     try:
-        with quietly():
+        with quietly(), _views_as_reshapes(program):
             own = program.run_decompositions(decompositions())
     except Exception as error:
         raise _failure(error) from error
@@ -169,6 +170,32 @@ def _refuse_state(signature: Any) -> None:
             "model keeps nothing between runs: export the module in eval mode "
             "(module.eval()), and give what it carries on as inputs and outputs"
         )
+
+
+@contextmanager
+def _views_as_reshapes(program: Any) -> Iterator[None]:
+    """PyTorch's views as reshapes meanwhile: what is decomposed may lie otherwise than before.
+
+    Its attention has the heads of a row side by side, which `transpose` and `view` join as they
+    are; that of products has not.
+    """
+    import torch  # noqa: PLC0415
+
+    view, reshape = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+    modules = list(_graph_modules(program))
+    nodes = [node for module in modules for node in module.graph.nodes if node.target is view]
+
+    def becomes(target: Any) -> None:
+        for node in nodes:
+            node.target = target
+        for module in modules:
+            module.recompile()
+
+    becomes(reshape)
+    try:
+        yield
+    finally:
+        becomes(view)
 
 
 def _graph_modules(program: Any) -> list[Any]:
