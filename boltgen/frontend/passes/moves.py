@@ -128,7 +128,7 @@ class _Walk:
         moved = self._known.get(index)
         if moved is None:
             return self._names[index]
-        if moved.plain is not None and not self._is_shorter(moved):
+        if moved.plain is not None and self._is_kept(moved):
             return moved.plain
         if index not in self._made:
             self._made[index] = self._of(moved)
@@ -137,11 +137,13 @@ class _Walk:
         return self._made[index]
 
     @staticmethod
-    def _is_shorter(moved: _Moved) -> bool:
-        """Whether the author transposes more often, or makes more views beside a transpose."""
+    def _is_kept(moved: _Moved) -> bool:
+        """Whether the author's way has no more transposes, nor more views beside one."""
+        if moved.plain is None:
+            return False
         if moved.is_view:
-            return moved.transposes > 0
-        return moved.transposes > 1 or moved.moves > _MOST_MOVES
+            return moved.transposes == 0
+        return moved.transposes == 1 and moved.moves <= _MOST_MOVES
 
     def _of(self, moved: _Moved) -> int:
         """The expression of a value by a reshape, a transpose and a reshape, as far as needed."""
@@ -174,12 +176,14 @@ class _Walk:
         if expr.op == _TRANSPOSE:
             axes = expr.attrs["axes"]
             order = cast("tuple[int, ...]", axes) or tuple(reversed(range(len(x.dims))))
+            if _passes_one_row(x, order):
+                return None
             return self._step(expr, x, tuple(x.dims[axis] for axis in order))
         if expr.op == _BROADCAST:
             return x if self._graph[expr.args[0]].shape == expr.shape else None
         if expr.op == _TAKE:
             return self._taken(expr, x)
-        if expr.op == _SLICE and "axis" in expr.attrs:
+        if expr.op == _SLICE and "axis" in expr.attrs and not self._is_kept(x):
             axis, begin, end = (cast("int", expr.attrs[key]) for key in ("axis", "begin", "end"))
             made = self._sliced(x, axis, begin, end)
             return None if made is None else self._step(expr, made, made.dims, of=x)
@@ -252,6 +256,8 @@ class _Walk:
 
     def _sliced(self, x: _Moved, axis: int, begin: int, end: int) -> _Moved | None:
         """Neighbours along an axis, as a slice of the source; None where they are none of it."""
+        if x.plain is not None and self._is_kept(x):
+            x = _whole(x.plain, self._builder.shape(x.plain))
         shape: tuple[int, ...] = self._builder.shape(x.source)
         dim = x.dims[axis]
         if len(dim) > 1 or any(isinstance(number, Dim) for number in (begin, end)):
@@ -361,6 +367,16 @@ def _whole(at: int, shape: tuple[int, ...]) -> _Moved:
         () if extent == 1 else (_Factor(extent, (axis,)),) for axis, extent in enumerate(shape)
     )
     return _Moved(source=at, dims=dims, plain=at)
+
+
+def _passes_one_row(x: _Moved, order: Sequence[int]) -> bool:
+    """Whether a transpose moves heads past one row only, of a tensor with an open extent.
+
+    As a view it would be one that TVM copies, since it cannot tell; attention reads past it.
+    """
+    is_open = any(isinstance(factor.extent, Dim) for factor in x.factors)
+    moved = [axis for axis in order if x.dims[axis]]
+    return is_open and moved == sorted(moved) and order[-1] == len(order) - 1
 
 
 def _extent(factors: Sequence[_Factor]) -> int:

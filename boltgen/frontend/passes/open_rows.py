@@ -34,7 +34,8 @@ def _is_joined(graph: Graph, index: int) -> bool:
         return False
     before, after = graph[expr.args[0]].static_shape, expr.static_shape
     is_matrix = len(before) > 2 == len(after) and isinstance(after[0], Dim)
-    return is_matrix and before[-1] == after[-1]
+    several = sum(extent != 1 for extent in before[:-1]) > 1
+    return is_matrix and several and before[-1] == after[-1]
 
 
 class _Walk:
