@@ -15,7 +15,7 @@ from boltgen.ir.outcome import Failure, Fault, Timing
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.device_lock import device_lock
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.fakes import FakeBench, failing, formula_us
 from tests.tuning.samples import timing
 from tests.tuning.sessions import LOST, RELU, Heard, session
