@@ -157,9 +157,10 @@ class Session:
             tell=self._observer.warn,
         ):
             self._started = self._clock()
-            for result in map(self._result, self._run):
-                if result.total_us is not None:
-                    self._totals_us[result.task.workload] = result.total_us
+            totals = {task.workload: self._result(task).total_us for task in self._run}
+            self._totals_us |= {each: us for each, us in totals.items() if us is not None}
+            if short := self._budget.shortfall(list(totals.values()).count(None), _FIELD_SHARE):
+                self._observer.warn(short)
             self._observer.begin(self._budget, len(self._run))
             try:
                 yield from self._rounds()
@@ -209,19 +210,18 @@ class Session:
     def _rounds(self) -> Iterator[tuple[AnyTrial, Outcome]]:
         yield from self._both_rounds(beyond=False)
         # All that is listed is known. A table of records has nothing else.
-        is_recorded = self.device.kind is DeviceKind.RECORDED
-        if self._options.level is Level.FULL and not is_recorded and not self._is_over(1.0):
+        has_more = self.device.kind is not DeviceKind.RECORDED and not self._is_over(1.0)
+        if self._options.level is Level.FULL and has_more:
             yield from self._both_rounds(beyond=True)
 
     def _both_rounds(self, *, beyond: bool) -> Iterator[tuple[AnyTrial, Outcome]]:
         """Both, in turns, until nothing is left of the budget or to try."""
-        rest = self._rest_searches
         opening = self._opening_searches(beyond=beyond)
         share = _FIELD_SHARE
         while True:
             before = self._measured
-            yield from self._round([*opening, *rest], share)
-            yield from self._round([*self._final_searches(beyond=beyond), *rest], 1.0)
+            yield from self._round([*opening, *self._rest_searches], share)
+            yield from self._round([*self._final_searches(beyond=beyond), *self._rest_searches], 1.0)
             if self._is_outdated:
                 opening, self._is_outdated = self._opening_searches(beyond=beyond), False
             idle = self._measured == before

@@ -326,3 +326,15 @@ def test_a_kernel_beyond_the_list_that_was_fast_alone_is_a_finalist() -> None:
     assert finalists[0].kernel == beyond
     standard = Field(relu, arch_named("sm_80"), Level.STANDARD, ANALYTICAL)
     assert all(config.kernel != beyond for config in standard.finalists({beyond: 1.0}))
+
+
+def test_a_session_warns_of_a_budget_that_is_too_small_for_one_trial_each(
+    database: Database,
+) -> None:
+    heard = Heard()
+    session(FakeBench(), database, Budget(trials=2), observer=heard).run()
+    (told,) = heard.warnings
+    assert f"each of {len(TASKS)} problems" in told
+    enough = Heard()
+    session(FakeBench(), database, Budget(trials=40), observer=enough).run()
+    assert enough.warnings == []

@@ -194,7 +194,7 @@ def test_a_second_session_waits_for_the_first(database: Database, tmp_path: Path
 
     heard = Releasing()
     bench = FakeBench(lock_name="GPU-1234")
-    session(bench, database, Budget(trials=3), lock_folder=locks, observer=heard).run()
+    session(bench, database, Budget(trials=10), lock_folder=locks, observer=heard).run()
     process.join()
     assert heard.warnings == ["another session is measuring on GPU-1234; waiting for it to end"]
-    assert len(bench.trials) == 3
+    assert len(bench.trials) == 10
