@@ -173,6 +173,8 @@ def _regrets(runs: Sequence[tuple[Course, float]], trials: int) -> list[float]:
 
 def _interval(values: Sequence[float]) -> list[float]:
     """The mean, and its 95 % interval."""
+    if not all(map(math.isfinite, values)):
+        return [math.inf] * 3  # a search in which all that was tried had failed
     half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
     mean = statistics.fmean(values)
     return [round(mean, 4), round(mean - half, 4), round(mean + half, 4)]

@@ -216,21 +216,21 @@ class Session:
 
     def _both_rounds(self, *, beyond: bool) -> Iterator[tuple[AnyTrial, Outcome]]:
         """Both, in turns, until nothing is left of the budget or to try."""
-        opening = self._opening_searches(beyond=beyond)
+        opening = self._opening_searches(beyond)
         share = _FIELD_SHARE
         while True:
             before = self._measured
             yield from self._round([*opening, *self._rest_searches], share)
-            yield from self._round([*self._final_searches(beyond=beyond), *self._rest_searches], 1.0)
+            yield from self._round([*self._final_searches(beyond), *self._rest_searches], 1.0)
             if self._is_outdated:
-                opening, self._is_outdated = self._opening_searches(beyond=beyond), False
+                opening, self._is_outdated = self._opening_searches(beyond), False
             idle = self._measured == before
             if self._is_over(1.0) or (idle and share == 1.0):
                 return
             # Round two has nothing left to time: more of the budget is round one's.
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
-    def _opening_searches(self, *, beyond: bool) -> list[Search]:
+    def _opening_searches(self, beyond: bool) -> list[Search]:
         """Round one: a search for every workload that ranks kernels, as often as its tasks run."""
         ranked = [
             replace(task, workload=ranking)
@@ -244,7 +244,7 @@ class Session:
             searches.append(self._search(task, field, field.opening(), served, beyond=beyond))
         return searches
 
-    def _final_searches(self, *, beyond: bool) -> list[Search]:
+    def _final_searches(self, beyond: bool) -> list[Search]:
         """Round two: for every task, launches of the kernels that lead its field."""
         searches = []
         for task in self.tasks:

@@ -46,10 +46,12 @@ class Evolutionary:
         """
         self._reach.add(self._children())
         expected = self._reach.likeliest()[::-1]
-        predicted = self._reach.predicted(count)[::-1]
+        predicted = self._reach.predicted(count, listed=not self._times_us)[::-1]
         chosen: dict[Config, None] = {}
         while len(chosen) < count and (expected or predicted):
-            trusts_model = self._rng.random() < _EPSILON or not expected
+            # What nobody lists may all fail: until a time is known every other one is listed.
+            is_turn = self._rng.random() < _EPSILON if self._times_us else len(chosen) % 2 == 0
+            trusts_model = is_turn or not expected
             chosen[(predicted if trusts_model and predicted else expected).pop()] = None
         self._reach.take(chosen)
         return list(chosen)

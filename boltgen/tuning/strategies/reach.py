@@ -39,6 +39,7 @@ class Reach:
         self._is_open = np.zeros(0, dtype=bool)
         self._is_varied = np.zeros(0, dtype=bool)
         self._is_whole = False
+        self._listed = len(problem.candidates)
         self.add(problem.candidates)
 
     def add(self, configs: Iterable[Config]) -> None:
@@ -56,9 +57,9 @@ class Reach:
         """Never give these again."""
         self._is_open[[self._numbers[each] for each in configs]] = False
 
-    def predicted(self, count: int) -> list[Config]:
-        """At most so many, those that the cost model likes best."""
-        numbers = np.flatnonzero(self._is_open)
+    def predicted(self, count: int, *, listed: bool = False) -> list[Config]:
+        """At most so many, those that the cost model likes best; of the candidates if `listed`."""
+        numbers = np.flatnonzero(self._is_open[: self._listed] if listed else self._is_open)
         fastest = np.argsort(self._points.predicted_us[numbers], kind="stable")
         return [self._configs[number] for number in numbers[fastest[:count]]]
 
