@@ -14,21 +14,22 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.model_against_data import RTX_2080_TI, learned_examples, times
+from benchmarks.model_against_data import DATA, RTX_2080_TI, learned_examples, times
 from boltgen.arch import Arch, arch_named
 from boltgen.cost.learned import FOLDS, fold_of, train
 from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.families.constants import ModelConstants, described, model_constants
-from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.candidates import legal_kernels
+from boltgen.families.cutlass2.legality import kernel_violations, violations
 from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES, order, predict, spaces
-from boltgen.families.space import AnySpace, Violation
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -38,6 +39,9 @@ from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.elsewhere import fastest, neighbours
+from boltgen.tuning.exchange import read_records
+from boltgen.tuning.model_report import examples
+from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import SearchProblem
 
 # Of the analytical device.
@@ -50,6 +54,8 @@ _ALIKE, _ALIKE_IN_ONE, _ALIKE_WIDTH, _ALIKE_NOISE = 0.2, 0.2, 0.37, 0.012
 # A normal value above this is one of a tenth.
 _TENTH = 1.2816
 _WAVES = 512
+# The virtual GPU's table, and how many launches a problem of it has that is searched.
+VIRTUAL_GPU, _LAUNCHES = "gemm_vgpu_sm80.jsonl.gz", 32
 
 Answer = Callable[[Config], Outcome]
 
@@ -69,6 +75,49 @@ class Table:
     first: tuple[Config, ...] = ()
     noiseless_us: Callable[[Config], float] | None = None
 
+    def searched(self, experience: Experience) -> SearchProblem:
+        """The problem for one strategy: of all that others asked only the candidates' times are
+        known, as in a session.
+        """
+        legal_kernels.cache_clear()
+        kernel_violations.cache_clear()
+        predictions = self.problem.predicted_us
+        assert isinstance(predictions, _Predictions)
+        return replace(self.problem, experience=experience, predicted_us=predictions.anew())
+
+    @property
+    def listed(self) -> Table:
+        """The table of which the candidates alone are searched."""
+        by_family: dict[str, list[Config]] = defaultdict(list)
+        for config in self.problem.candidates:
+            by_family[config.family].append(config)
+        spaces = tuple(each.only(by_family[each.family]) for each in self.problem.spaces)
+        return replace(self, problem=replace(self.problem, spaces=spaces))
+
+
+class _Predictions:
+    """A cost model's times of a workload's configurations, each predicted once."""
+
+    def __init__(
+        self, model: CostModel, workload: Workload, arch: Arch, listed: Sequence[Config]
+    ) -> None:
+        self._model, self._workload, self._arch = model, workload, arch
+        times_us = model.predict_us(workload, listed, arch)
+        self._listed_us = dict(zip(listed, times_us, strict=True))
+        self._known_us = dict(self._listed_us)
+
+    def __call__(self, configs: Sequence[Config]) -> list[float]:
+        new = [config for config in dict.fromkeys(configs) if config not in self._known_us]
+        times_us = self._model.predict_us(self._workload, new, self._arch) if new else ()
+        self._known_us.update(zip(new, times_us, strict=True))
+        return [self._known_us[config] for config in configs]
+
+    def anew(self) -> _Predictions:
+        """With what is known of the listed ones alone."""
+        found = copy(self)
+        found._known_us = dict(self._listed_us)
+        return found
+
 
 def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
     """One table for each problem of the RTX 2080 Ti's, with the cost model for it."""
@@ -77,9 +126,8 @@ def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
         workload = Workload.of(gemm)
         legal = {c: us for c, us in measured.items() if not violations(gemm, c, RTX_2080_TI)}
         whole = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
-        space = replace(whole, broken=partial(_unrecorded, legal, whole))
         model = model_of(workload)
-        problem = _problem(workload, list(legal), (space,), RTX_2080_TI, model)
+        problem = _problem(workload, list(legal), (whole.only(legal),), RTX_2080_TI, model)
         found.append(
             Table(
                 name=f"{workload.short}, {slices} slices",
@@ -91,6 +139,28 @@ def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
     return found
 
 
+def virtual_gpu_tables() -> list[Table]:
+    """One table for each problem of the virtual GPU's that has as many launches as were drawn."""
+    arch = arch_named("sm_80")
+    measured: dict[Workload, dict[Config, float]] = defaultdict(dict)
+    for each in examples(read_records(DATA / VIRTUAL_GPU)):
+        measured[each.workload][each.config] = each.time_us
+    found = []
+    for workload, times_us in measured.items():
+        if len(times_us) >= _LAUNCHES:
+            (space,) = (s for s in spaces(workload, arch) if s.family == "cutlass2")
+            problem = _problem(workload, list(times_us), (space.only(times_us),), arch)
+            found.append(
+                Table(
+                    name=f"{workload.short} on the virtual GPU",
+                    problem=problem,
+                    answer=partial(_recorded, times_us),
+                    best_us=min(times_us.values()),
+                )
+            )
+    return found
+
+
 def learned_models() -> Callable[[Workload], CostModel]:
     """For each problem of the RTX 2080 Ti's a model that has seen those of other folds only."""
     known = learned_examples(times())
@@ -98,14 +168,6 @@ def learned_models() -> Callable[[Workload], CostModel]:
         train([each for each in known if fold_of(each.workload) != fold]) for fold in range(FOLDS)
     ]
     return lambda workload: models[fold_of(workload)]
-
-
-def _unrecorded(measured: Mapping[Any, float], space: AnySpace, config: Any) -> Any:
-    """The rules that a configuration breaks; one more is to be in the table."""
-    if config in measured:
-        return ()
-    absent = Violation(name="recorded", message="the table has none", reason="nobody measured it")
-    return (*space.broken(config), absent)
 
 
 def _recorded(measured: Mapping[Any, float], config: Config) -> Outcome:
@@ -121,13 +183,7 @@ def _problem(
     arch: Arch,
     model: CostModel = ANALYTICAL,
 ) -> SearchProblem:
-    known: dict[Config, float] = {}  # as a session does
-
-    def predicted_us(chosen: Sequence[Config]) -> list[float]:
-        new = [config for config in dict.fromkeys(chosen) if config not in known]
-        known.update(zip(new, model.predict_us(workload, new, arch), strict=True))
-        return [known[config] for config in chosen]
-
+    predicted_us = _Predictions(model, workload, arch, configs)
     timed = sorted(zip(predicted_us(configs), map(order, configs), configs, strict=True))
     return SearchProblem(
         workload=workload,

@@ -1,6 +1,6 @@
 """TVM's MetaSchedule and boltgen's strategies on the same tables.
 
-    python -m benchmarks.metaschedule_arena [--seeds N]
+    python -m benchmarks.metaschedule_arena [--seeds N] [--kept]
 
 A family's knobs become the decisions of a schedule whose function computes nothing: one
 `sample_categorical` for each knob. A postprocessor refuses what breaks a rule, as MetaSchedule's
@@ -8,12 +8,15 @@ own refuse what a GPU cannot run, and a mutator draws one decision anew. All els
 the evolution that Ansor became, with its own settings but for the size of a batch, which is the
 arena's. Its model is XGBoost as MetaSchedule trains it, on the knobs and the logarithm of the
 analytical time, from the first batch on or, as is its default, from 100 trials on; or the
-analytical model itself. The tables are `benchmarks.search_arena`'s, of a device that nobody has.
+analytical model itself. With `--kept` its courses are those of an earlier run, of the seeds and
+models that they are there for: a search takes it half a minute. The tables are
+`benchmarks.search_arena`'s, of a device that nobody has.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import math
 import random
@@ -29,7 +32,7 @@ from tvm.ir.utils import derived_object
 from tvm.target import Target
 
 from benchmarks.arena_tables import Table, other_device
-from benchmarks.record import write
+from benchmarks.record import RESULTS, write
 from benchmarks.search_arena import BATCH, TRIALS, Course, course, figures
 from boltgen.families.family import Config
 from boltgen.families.space import AnySpace
@@ -43,6 +46,7 @@ _FAMILY = "family"
 # MetaSchedule begins with so many that it has not measured; its 50 are for batches of 64. One in
 # twenty settings of knobs is legal: it may draw more often than the five times of its default.
 _FRESH, _DRAWS = 8, 50
+COURSES = RESULTS / "metaschedule_courses.json"
 
 
 class _Settings:
@@ -246,20 +250,47 @@ def _tuner(settings: _Settings, model: Any, memory: Any, rng: random.Random) -> 
     return tuner
 
 
+_Kept = dict[str, dict[str, dict[str, dict[str, Any]]]]
+
+
+def _searched(table: Table, seed: int, kept: _Kept) -> dict[str, Course]:
+    """MetaSchedule's courses, which are then `kept`: by seed, table and model."""
+    found = {name: metaschedule_course(name, table, seed) for name in MODELS}
+    kept[str(seed)][table.name] = {
+        name: {"best_us": [round(us, 4) for us in each.best_us], "seconds": round(each.seconds, 2)}
+        for name, each in found.items()
+    }
+    return found
+
+
+def _recalled(table: Table, seed: int, kept: _Kept) -> dict[str, Course]:
+    """MetaSchedule's courses, as they were kept."""
+    return {
+        name: Course(best_us=tuple(each["best_us"]), seconds=each["seconds"])
+        for name, each in kept[str(seed)][table.name].items()
+    }
+
+
 def main() -> None:
     """Run both on each device's tables, and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--kept", action="store_true")
+    asked = parser.parse_args()
+    kept: _Kept = json.loads(COURSES.read_text()) if asked.kept else defaultdict(dict)
+    courses_of = _recalled if asked.kept else _searched
     runs: dict[str, list[tuple[Course, float]]] = defaultdict(list)
-    for seed in range(parser.parse_args().seeds):
+    for seed in sorted(map(int, kept)) if asked.kept else range(asked.seeds):
         for table in other_device(seed):
             courses = {
                 name: course(make, table, seed, Experience()) for name, make in STRATEGIES.items()
             }
-            courses |= {name: metaschedule_course(name, table, seed) for name in MODELS}
+            courses |= courses_of(table, seed, kept)
             best_us = min(table.best_us, *(each.best_us[-1] for each in courses.values()))
             for name, each in courses.items():
                 runs[name].append((each, best_us))
+    if not asked.kept:
+        COURSES.write_text(json.dumps(kept) + "\n")
     write(
         "metaschedule_arena",
         {name: figures(each) for name, each in runs.items()},

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.arena_tables import Table, real_tables
-from benchmarks.model_against_data import RTX_2080_TI
 from benchmarks.record import write
 from boltgen.cost.model import ANALYTICAL
 from boltgen.tuning.gradient import Gradient
@@ -58,7 +57,7 @@ def slowdowns(
         Search(
             Task(workload=table.problem.workload),
             STRATEGIES[strategy](table.problem, random.Random(f"{seed}/{table.name}")),
-            RTX_2080_TI,
+            table.problem.spaces,
             {},
             expected_us=table.problem.predicted_us(table.problem.candidates[:1])[0],
             uses=(float(count),),

@@ -3,16 +3,20 @@
     python -m benchmarks.search_arena [--seeds N]
 
 Tables are of `benchmarks.arena_tables`. `rtx_2080_ti` has real times (`benchmarks/data`), of one
-problem each, of which every seed draws eight; what it does not have is not legal there. `learned`
-is the same, where the strategies' cost model is not the analytical one but what `boltgen db train`
-makes of the other problems: models of each fold have seen none of its problems. `analytical` is a
-device that nobody has, and `alike` another whose errors are alike in all problems; each seed is
-another device. With `neighbours`, `driver` or `device` sessions begin with what was fast for other
-problems of the table, on the same device with times that are 3 % off, or on another one
-(`boltgen.tuning.elsewhere`). With `session` the problems of a device are tuned one after the other,
-and what was measured of one corrects the cost model for the next; else each is tuned alone.
+problem each, of which every seed draws eight; what it does not have is not legal there. So has
+`virtual_gpu` modelled times (`benchmarks.virtual_gpu_table`), of the problems with 32 launches.
+`learned` is as the first, where the strategies' cost model is not the analytical one but what
+`boltgen db train` makes of the other problems: models of each fold have seen none of its problems.
+`analytical` is a device that nobody has, and `alike` one whose errors are alike in all problems;
+each seed is another device. With `neighbours`, `driver` or `device` sessions begin with what was
+fast for other problems of the table, on the same device with times that are 3 % off, or on another
+one (`boltgen.tuning.elsewhere`). With `listed` nothing is legal but the candidates, as in a session
+with a library's kernels. With `session` the problems of a device are tuned one after the other, and
+what was measured of one corrects the cost model for the next; else each is tuned alone.
 
-Regret is the best time so far over the best of the table, or of all that any strategy found.
+Regret is the best time so far over the best of the table, or of all that any strategy found. Beside
+it stands by how much it is above that of `exhaustive` and of `random`, problem by problem, with the
+same interval; `loses_to_random` has the numbers of trials after which its mean is above.
 `omniscient` is no strategy: it knows what each candidate takes on that device, but for its noise.
 What nothing can predict, it cannot either. Milliseconds are of the processor, on one thread: others
 use the machine too.
@@ -27,7 +31,7 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import process_time
 from typing import Any
 
@@ -46,6 +50,7 @@ from benchmarks.arena_tables import (
     learned_models,
     other_device,
     real_tables,
+    virtual_gpu_tables,
     with_earlier,
     with_neighbours,
 )
@@ -75,8 +80,8 @@ class Course:
 
 def course(make: StrategyFactory, table: Table, seed: int, experience: Experience) -> Course:
     """A search by a strategy until the last number of trials, or its end."""
+    problem = table.searched(experience)
     started = process_time()
-    problem = replace(table.problem, experience=experience)
     strategy = make(problem, random.Random(f"{seed}/{table.name}"))
     seconds = process_time() - started
     best = math.inf
@@ -136,16 +141,48 @@ def _omniscient(table: Table) -> StrategyFactory:
     return made
 
 
+def judged(runs: Mapping[str, Sequence[tuple[Course, float]]]) -> dict[str, dict[str, Any]]:
+    """The figures of all strategies, and what sets them apart from two."""
+    found = {name: figures(each) for name, each in runs.items()}
+    for name, values in found.items():
+        for base in ("exhaustive", "random"):
+            if name != base:
+                values[f"above_{base}"] = _above(runs[name], runs[base])
+        if name != "random":
+            above = values["above_random"]
+            values["loses_to_random"] = [int(n) for n, (mean, *_) in above.items() if mean > 0.0]
+    return found
+
+
+def _above(
+    runs: Sequence[tuple[Course, float]], base: Sequence[tuple[Course, float]]
+) -> dict[str, list[float]]:
+    """How much higher a strategy's regret is than another's, on average of the same problems, after
+    each number of trials, with its 95 % interval.
+    """
+    found = {}
+    for trials in TRIALS:
+        pairs = zip(_regrets(runs, trials), _regrets(base, trials), strict=True)
+        found[str(trials)] = _interval([own - other for own, other in pairs])
+    return found
+
+
+def _regrets(runs: Sequence[tuple[Course, float]], trials: int) -> list[float]:
+    return [each.best_us[min(trials, len(each.best_us)) - 1] / best_us for each, best_us in runs]
+
+
+def _interval(values: Sequence[float]) -> list[float]:
+    """The mean, and its 95 % interval."""
+    if not all(map(math.isfinite, values)):
+        return [math.inf] * 3  # a search in which all that was tried had failed
+    half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
+    return [round(mean, 4), round(mean - half, 4), round(mean + half, 4)]
+
+
 def figures(runs: Sequence[tuple[Course, float]]) -> dict[str, Any]:
     """Mean regret after each number of trials with its 95 % interval, and what it cost."""
-    regret = {}
-    for trials in TRIALS:
-        values = [
-            each.best_us[min(trials, len(each.best_us)) - 1] / best_us for each, best_us in runs
-        ]
-        half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
-        mean = statistics.fmean(values)
-        regret[str(trials)] = [round(mean, 4), round(mean - half, 4), round(mean + half, 4)]
+    regret = {str(trials): _interval(_regrets(runs, trials)) for trials in TRIALS}
     near = [_trials_until_near(each, best_us) for each, best_us in runs]
     spent = [len(each.best_us) for each, _ in runs]
     own_ms = sum(each.seconds for each, _ in runs) * 1e3
@@ -195,6 +232,7 @@ def main() -> None:
     real = real_tables(lambda _: ANALYTICAL)
     learned = real_tables(learned_models())
     near = with_neighbours(real)
+    modelled = virtual_gpu_tables()
 
     def drawn(tables: Sequence[Table]) -> Callable[[int], Sequence[Table]]:
         return lambda seed: random.Random(seed).sample(tables, _DRAWN)
@@ -212,6 +250,8 @@ def main() -> None:
         "analytical, device": lambda seed: with_earlier(
             other_device(seed), other_device(seed + 1000), seed
         ),
+        "analytical, listed": lambda seed: [each.listed for each in other_device(seed)],
+        "virtual_gpu": drawn(modelled),
         "alike": alike_device,
         "alike, session": alike_device,
     }
@@ -222,7 +262,7 @@ def main() -> None:
             session = kind.endswith("session")
             for name, each in compared(tables_of(seed), seed, session=session).items():
                 runs[name] += each
-        found[kind] = {name: figures(each) for name, each in runs.items()}
+        found[kind] = judged(runs)
         print(kind, "done", flush=True)
     draw(found)
     write(

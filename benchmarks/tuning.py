@@ -29,7 +29,8 @@ from boltgen.tuning.database import Database
 from boltgen.tuning.measured import MeasuredCosts
 from boltgen.tuning.records import Record
 from boltgen.tuning.select import ModelCosts, distinct, select
-from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.session import Session
+from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.resnet50_layers import resnet50_tasks
 
 REPEATS = 5

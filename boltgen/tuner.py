@@ -34,7 +34,8 @@ from boltgen.tuning.recorded import RecordedBench
 from boltgen.tuning.rest import Rest
 from boltgen.tuning.scheduler import ByWeight, Scheduler
 from boltgen.tuning.select import Task, distinct
-from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.session import Session
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.session_report import SessionReport
 
 

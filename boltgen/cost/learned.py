@@ -38,7 +38,7 @@ from boltgen.ir.workload import Workload
 
 SUFFIX = ".ubj"
 # Of the features: models of another one are refused.
-VERSION = 2
+VERSION = 3
 FOLDS = 5
 # Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
 FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
@@ -277,10 +277,12 @@ def _space(family: str, workload: Workload, arch: Arch) -> AnySpace:
 
 
 def _numbers(prediction: Any) -> dict[str, float]:
-    """The figures that a prediction is made of."""
+    """The figures that a prediction is made of, and those of its traffic."""
     named = {}
     if is_dataclass(prediction):
         named = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
+    if (traffic := named.get("traffic")) is not None:
+        named |= {f"traffic.{name}": value for name, value in traffic._asdict().items()}
     return {name: value for name, value in named.items() if isinstance(value, (int, float))}
 
 

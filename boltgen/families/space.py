@@ -6,10 +6,11 @@ configurations of them and says how far outside legality each one is.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -75,7 +76,9 @@ class Space(Generic[C]):
 
     A point is a value for each knob by its name. `config_at` gives its configuration, None where
     the knobs leave no tile; `point_of` the point of a configuration. `listed` gives the legal
-    configurations worth considering, `broken` the rules that a configuration breaks.
+    configurations worth considering, `broken` the rules that a configuration breaks. `launched`
+    names the knobs that are arguments of the launch; the others are compiled. `kernels` gives every
+    legal configuration of those, where a family knows them sooner than by asking about each.
     """
 
     family: str
@@ -85,11 +88,32 @@ class Space(Generic[C]):
     listed: Callable[[], Iterable[C]]
     tried: Callable[[], Iterable[C]]
     broken: Callable[[C], tuple[Violation, ...]]
+    launched: frozenset[str] = frozenset()
+    kernels: Callable[[], Iterable[C]] | None = None
 
     @cached_property
     def candidates(self) -> tuple[C, ...]:
         """The legal configurations worth considering, in a fixed order."""
         return tuple(self.listed())
+
+    def legal_kernels(self) -> Iterable[C]:
+        """Every legal configuration with the arguments of the launch at their defaults."""
+        if self.kernels is not None:
+            return self.kernels()
+        values = ((k.default,) if k.name in self.launched else k.values for k in self.knobs)
+        names = [knob.name for knob in self.knobs]
+        points = (dict(zip(names, each, strict=True)) for each in itertools.product(*values))
+        found = dict.fromkeys(map(self.config_at, points))
+        return [each for each in found if each is not None and not self.broken(each)]
+
+    def relaunched(self, config: C) -> Iterator[C]:
+        """The legal configurations that differ in one argument of the launch, by one step."""
+        point = self.point_of(config)
+        for knob in self.knobs:
+            for value in knob.neighbours(point[knob.name]) if knob.name in self.launched else ():
+                other = self.config_at(point | {knob.name: value})
+                if other is not None and not self.broken(other):
+                    yield other
 
     def explain(self) -> str:
         """Why there is no candidate: the rules that are broken most often."""
@@ -105,7 +129,31 @@ class Space(Generic[C]):
     def pinned(self, **values: int) -> Space[C]:
         """The space with the named knobs held at these values."""
         held = {name: Knob(name, (value,), value) for name, value in values.items()}
-        return replace(self, knobs=tuple(held.get(knob.name, knob) for knob in self.knobs))
+        knobs = tuple(held.get(knob.name, knob) for knob in self.knobs)
+        return replace(self, knobs=knobs, kernels=None)
+
+    def only(self, configs: Iterable[C]) -> Space[C]:
+        """The space in which these legal configurations alone are legal."""
+        kept = tuple(dict.fromkeys(configs))
+        known = frozenset(kept)
+
+        def broken(config: C) -> tuple[Violation, ...]:
+            if config in known:
+                return ()
+            left_out = Violation(
+                name="left_out",
+                message=f"it is none of the {len(kept)} that are searched",
+                reason="whoever searches left it out",
+            )
+            return (*self.broken(config), left_out)
+
+        return replace(
+            self,
+            listed=lambda: kept,
+            broken=broken,
+            launched=frozenset(),
+            kernels=lambda: kept,
+        )
 
     @property
     def size(self) -> int:

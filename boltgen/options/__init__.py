@@ -28,7 +28,7 @@ from boltgen.tuning.budget import Budget
 from boltgen.tuning.objectives import Objective, Total, objective_of
 from boltgen.tuning.progress import Observer
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
-from boltgen.tuning.strategies.exhaustive import exhaustive
+from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.strategy import StrategyFactory
 from boltgen.tuning.traffic import Sizes, traffic_of
 
@@ -358,7 +358,7 @@ class TuneOptions(ModelOptions):
         metadata=_option("Decides all that is random in a strategy.", given.number(0, _MOST_SEED)),
     )
     strategy: StrategyFactory = field(
-        default=exhaustive,
+        default=Evolutionary,
         metadata=_option(
             f"Proposes the configurations of a workload: {' or '.join(STRATEGIES)}.",
             checks.named(strategy_named),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -35,6 +36,21 @@ class Budget:
                 f"a budget of {self} measures nothing: give more, like 120s or 500trials; what "
                 "was measured before is used by `boltgen compile` without a budget"
             )
+
+    def shortfall(self, problems: int, share: float) -> str | None:
+        """What it would take to time each problem once as it ships, where it may not be enough.
+
+        Round one may take that `share` first. None where it suffices, or where it is in seconds,
+        of which nobody knows how long a trial takes.
+        """
+        if self.trials is None or self.trials - math.floor(share * self.trials) >= problems:
+            return None
+        needed = next(n for n in itertools.count(1) if n - math.floor(share * n) >= problems)
+        return (
+            f"a budget of {self} may not time each of {problems} problems once as it ships: that "
+            f"takes {needed}trials, since ranking kernels comes first and takes up to "
+            f"{share:.0%} of them; the problems with most of the time come first"
+        )
 
     def __str__(self) -> str:
         return f"{self.trials}trials" if self.seconds is None else f"{self.seconds:g}s"

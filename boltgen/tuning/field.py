@@ -9,13 +9,14 @@ timed that the cost model likes best.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from boltgen.arch import Arch
 from boltgen.cost.model import CostModel
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import FAMILIES, compiled, order, spaces
+from boltgen.families.space import AnySpace
 from boltgen.ir.workload import Workload
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import SearchProblem
@@ -32,6 +33,7 @@ class Field:
     """The legal configurations of one workload by their kernels, and what the model says of them.
 
     Of a family's kernels those that a library of `level` holds; all where it holds none that fits.
+    At the full level there is more `beyond` them: whatever is legal, listed or not.
 
     Raises:
         NoLegalConfigError: there is none.
@@ -40,6 +42,7 @@ class Field:
     def __init__(self, workload: Workload, arch: Arch, level: Level, model: CostModel) -> None:
         self.workload = workload
         self.spaces = spaces(workload, arch)
+        self.has_more = level is Level.FULL
         self._arch = arch
         self._model = model
         self._by_kernel: dict[Config, list[Config]] = {}
@@ -60,13 +63,22 @@ class Field:
         return [known[config] for config in configs]
 
     def searched(
-        self, workload: Workload, configs: tuple[Config, ...], experience: Experience
+        self,
+        workload: Workload,
+        configs: tuple[Config, ...],
+        experience: Experience,
+        *,
+        beyond: bool = False,
     ) -> SearchProblem:
-        """What a strategy searches: `configs` for the field's workload, or its like as above."""
+        """What a strategy searches: `configs` for the field's workload, or its like as above.
+
+        Nothing else is legal, for another kernel is to be compiled; with `beyond` all that the
+        families can do is.
+        """
         return SearchProblem(
             workload=workload,
             candidates=configs,
-            spaces=self.spaces,
+            spaces=self.spaces if beyond else tuple(_only(self.spaces, configs)),
             predicted_us=partial(self.predicted_us, workload),
             experience=experience,
         )
@@ -101,7 +113,8 @@ class Field:
         return self._sorted(ranking, chosen)
 
     def finalists(self, ranked_us: Mapping[Config, float]) -> tuple[Config, ...]:
-        """What round two times: launches of the kernels that were fastest in round one.
+        """What round two times: launches of the kernels that were fastest in round one, those
+        among them that were found beyond the field.
 
         `ranked_us` are the times of the ranking workload. Where fewer than `FINALISTS` kernels have
         one the model names the others. A launch is expected to take its kernel's time in round
@@ -121,11 +134,22 @@ class Field:
             if kernel in measured and self.ranking is not None:
                 (base_us,) = self.predicted_us(self.ranking, [measured[kernel]])
                 scale = kernel_us[kernel] / base_us
-            launches = self._by_kernel[kernel]
+            launches = self._by_kernel.get(kernel) or self._launches(kernel)
             times_us = self.predicted_us(self.workload, launches)
             timed = [(scale * us, config) for us, config in zip(times_us, launches, strict=True)]
             expected.append(sorted(timed, key=_by_time))
         return _interleaved(expected)[:FINAL_TRIALS]
+
+    def _launches(self, kernel: Config) -> list[Config]:
+        """The legal launches of a kernel that is not the field's."""
+        (space,) = (each for each in self.spaces if each.family == kernel.family)
+        found = {kernel: None} if not space.broken(kernel) else {}
+        reached = list(found)
+        while reached:
+            new = [each for each in space.relaunched(reached.pop()) if each not in found]
+            found |= dict.fromkeys(new)
+            reached += new
+        return list(found)
 
     def _is_ranked(self, kernel: Config) -> bool:
         return FAMILIES.of(kernel).ranking(self.workload) is not None
@@ -151,9 +175,16 @@ class Field:
         launch: dict[Config, Config] = {}
         for config, time_us in sorted(ranked_us.items(), key=lambda each: order(each[0])):
             kernel = compiled(config)
-            if kernel in self._by_kernel and time_us < best.get(kernel, float("inf")):
+            is_known = kernel in self._by_kernel or self.has_more
+            if is_known and time_us < best.get(kernel, float("inf")):
                 best[kernel], launch[kernel] = time_us, config
         return best, launch
+
+
+def _only(spaces: Iterable[AnySpace], configs: Sequence[Config]) -> Iterator[AnySpace]:
+    """The spaces, in which these configurations alone are legal."""
+    for space in spaces:
+        yield space.only(config for config in configs if config.family == space.family)
 
 
 def _by_time(each: tuple[float, Config]) -> tuple[float, object]:

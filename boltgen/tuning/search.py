@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from boltgen.arch import Arch
+from collections.abc import Sequence
+
 from boltgen.families.family import Config
-from boltgen.families.registry import violations
+from boltgen.families.space import AnySpace
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.tuning.scheduler import TaskState, kind_of
 from boltgen.tuning.select import Task
 from boltgen.tuning.strategies.strategy import Strategy
 
+# A strategy that proposes more than so many that are not legal has come to its end. A choice.
+_ILLEGAL = 256
+
 
 class Search:
     """A task, its strategy, and the outcomes that are known.
 
-    A strategy may propose configurations that are not legal on `arch`. `known` is shared with other
-    searches of the same workload, and grows. `first` are measured before anything is proposed;
-    `candidates` are those of the cost model, in its order.
+    A strategy may propose configurations that are not legal in `spaces`. `known` is shared with
+    other searches of the same workload, and grows. `first` are measured before anything is
+    proposed; `candidates` are those of the cost model, in its order.
     """
 
     def __init__(
         self,
         task: Task,
         strategy: Strategy,
-        arch: Arch,
+        spaces: Sequence[AnySpace],
         known: dict[Config, Outcome],
         *,
         expected_us: float,
@@ -33,7 +37,7 @@ class Search:
         first: tuple[Config, ...] = (),
     ) -> None:
         self._task = task
-        self._arch = arch
+        self._spaces = {space.family: space for space in spaces}
         self._strategy = strategy
         self._known = known
         self._expected_us = expected_us
@@ -57,15 +61,17 @@ class Search:
         trials: list[Trial] = []
         while len(trials) < count and self._first:
             trials.append(self._begun(self._first.pop()))
+        illegal = 0
         while len(trials) < count and not self._exhausted:
             configs = self._strategy.propose(count - len(trials))
-            if not configs:
+            if not configs or illegal > _ILLEGAL:
                 self._waits = bool(self._pending)
                 self._exhausted = not self._waits
                 break
             for config in configs:
                 answer = self._answer(config)
                 if answer is not None:
+                    illegal += config not in self._known
                     self._strategy.observe([(config, answer)])
                     continue
                 self._asked.add(config)
@@ -82,8 +88,7 @@ class Search:
         """What is known of a configuration without measuring it."""
         if config in self._known:
             return self._known[config]
-        broken = violations(self._task.workload, config, self._arch)
-        if broken:
+        if broken := self._spaces[config.family].broken(config):
             return Failure(fault=Fault.LAUNCH, reason=f"not legal: {broken[0].message}")
         return None
 

@@ -14,23 +14,31 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.arch import arch_named
-from boltgen.cost.model import ANALYTICAL, CostModel, serving
+from boltgen.cost.model import serving
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import kernel_spec, order
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
-from boltgen.ir.outcome import BLAMELESS, DeviceIdentity, Failure, Fault, Outcome, Timing
+from boltgen.ir.outcome import (
+    BLAMELESS,
+    DeviceIdentity,
+    DeviceKind,
+    Failure,
+    Fault,
+    Outcome,
+    Timing,
+)
 from boltgen.ir.workload import Workload
 from boltgen.tuning.bench import Bench
 from boltgen.tuning.budget import Budget
@@ -44,13 +52,12 @@ from boltgen.tuning.progress import Observer, Quiet
 from boltgen.tuning.recalled import recall
 from boltgen.tuning.records import Record
 from boltgen.tuning.rest import AnyTrial, Rest, RestSearch, RestTrial
-from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState
+from boltgen.tuning.scheduler import TaskState
 from boltgen.tuning.search import Search, times_us
 from boltgen.tuning.select import Task, distinct
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.session_report import SessionReport, TaskResult
-from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.experience import Experience
-from boltgen.tuning.strategies.strategy import StrategyFactory
 
 # The share of the budget that round one may take before round two has begun; what either leaves
 # over goes to the other. A choice.
@@ -59,25 +66,6 @@ _FIELD_SHARE = 0.7
 _BATCH = 64
 
 _AnySearch: TypeAlias = Search | RestSearch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """How a session goes about it.
-
-    Candidates are the kernels of a library of that `level`, ordered by `cost_model`. `wait` for
-    another session on the same device; `seed` decides all that is random. `runs` are how much each
-    of several models counts its workloads; without, all tasks are one model's, as often as it runs
-    them.
-    """
-
-    strategy: StrategyFactory = exhaustive
-    cost_model: CostModel = ANALYTICAL
-    scheduler: Scheduler = field(default_factory=ByWeight)
-    level: Level = Level.STANDARD
-    seed: int = 0
-    wait: bool = True
-    runs: tuple[Mapping[Workload, float], ...] = ()
 
 
 class Session:
@@ -169,9 +157,10 @@ class Session:
             tell=self._observer.warn,
         ):
             self._started = self._clock()
-            for result in map(self._result, self._run):
-                if result.total_us is not None:
-                    self._totals_us[result.task.workload] = result.total_us
+            totals = {task.workload: self._result(task).total_us for task in self._run}
+            self._totals_us |= {each: us for each, us in totals.items() if us is not None}
+            if short := self._budget.shortfall(list(totals.values()).count(None), _FIELD_SHARE):
+                self._observer.warn(short)
             self._observer.begin(self._budget, len(self._run))
             try:
                 yield from self._rounds()
@@ -219,22 +208,29 @@ class Session:
         return self._known[workload]
 
     def _rounds(self) -> Iterator[tuple[AnyTrial, Outcome]]:
-        rest = self._rest_searches
-        opening = self._opening_searches()
+        yield from self._both_rounds(beyond=False)
+        # All that is listed is known. A table of records has nothing else.
+        has_more = self.device.kind is not DeviceKind.RECORDED and not self._is_over(1.0)
+        if self._options.level is Level.FULL and has_more:
+            yield from self._both_rounds(beyond=True)
+
+    def _both_rounds(self, *, beyond: bool) -> Iterator[tuple[AnyTrial, Outcome]]:
+        """Both, in turns, until nothing is left of the budget or to try."""
+        opening = self._opening_searches(beyond)
         share = _FIELD_SHARE
         while True:
             before = self._measured
-            yield from self._round([*opening, *rest], share)
-            yield from self._round([*self._final_searches(), *rest], 1.0)
+            yield from self._round([*opening, *self._rest_searches], share)
+            yield from self._round([*self._final_searches(beyond), *self._rest_searches], 1.0)
             if self._is_outdated:
-                opening, self._is_outdated = self._opening_searches(), False
+                opening, self._is_outdated = self._opening_searches(beyond), False
             idle = self._measured == before
             if self._is_over(1.0) or (idle and share == 1.0):
                 return
             # Round two has nothing left to time: more of the budget is round one's.
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
-    def _opening_searches(self) -> list[Search]:
+    def _opening_searches(self, beyond: bool) -> list[Search]:
         """Round one: a search for every workload that ranks kernels, as often as its tasks run."""
         ranked = [
             replace(task, workload=ranking)
@@ -245,32 +241,38 @@ class Session:
         for task in distinct(ranked):
             field = self._opened[task.workload]
             served = [w for w, each in self._fields.items() if each.ranking == task.workload]
-            searches.append(self._search(task, field, field.opening(), served))
+            searches.append(self._search(task, field, field.opening(), served, beyond=beyond))
         return searches
 
-    def _final_searches(self) -> list[Search]:
+    def _final_searches(self, beyond: bool) -> list[Search]:
         """Round two: for every task, launches of the kernels that lead its field."""
         searches = []
         for task in self.tasks:
             field = self._fields[task.workload]
             ranked = self._outcomes(field.ranking) if field.ranking is not None else {}
             finalists = field.finalists(times_us(ranked))
-            searches.append(self._search(task, field, finalists, [task.workload]))
+            searches.append(self._search(task, field, finalists, [task.workload], beyond=beyond))
         return searches
 
     def _search(
-        self, task: Task, field: Field, configs: tuple[Config, ...], served: Sequence[Workload]
+        self,
+        task: Task,
+        field: Field,
+        configs: tuple[Config, ...],
+        served: Sequence[Workload],
+        *,
+        beyond: bool,
     ) -> Search:
         """A search for a task, whose kernels `served` are run with."""
         (expected_us,) = field.predicted_us(task.workload, configs[:1])
         rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
         known = self._outcomes(task.workload)
-        searched = field.searched(task.workload, configs, self._experience)
+        searched = field.searched(task.workload, configs, self._experience, beyond=beyond)
         recall(searched, known, self._elsewhere, self._arch, self._model)
         return Search(
             task,
             self._options.strategy(searched, rng),
-            self._arch,
+            searched.spaces,
             known,
             expected_us=expected_us,
             uses=self._uses(task, expected_us, served),

@@ -14,9 +14,11 @@ from boltgen.arch import ARCHES, arch_named
 from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels, space_of
 from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.registry import compiled, spaces
 from boltgen.families.space import Knob
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer
+from boltgen.ir.workload import Layer, Workload
 
 PROBLEMS = (
     Gemm(m=512, n=384, k=4096),
@@ -105,3 +107,44 @@ def test_knobs_are_held() -> None:
         (c.swizzle, c.split_k) == (1, 2) for c in (held.default(), held.random(random.Random(1)))
     )
     assert GEMM.default() not in held
+
+
+@pytest.mark.parametrize(
+    ("arch", "workload"),
+    [
+        ("sm_80", Workload.of(Gemm(m=512, n=512, k=4096))),
+        ("sm_90a", Workload.of(Gemm(m=512, n=512, k=4096, b_layout=Layout.COLUMN))),
+        ("sm_80", Workload(layers=(Layer(problem=Gemm(m=4096, n=64, k=64)),) * 2)),
+        ("sm_80", Workload.of(Gemm(m=1, n=4096, k=4096))),
+    ],
+)
+def test_launched_knobs_are_those_that_no_compiler_sees(arch: str, workload: Workload) -> None:
+    for space in spaces(workload, arch_named(arch)):
+        for config in space.candidates[:20]:
+            point = space.point_of(config)
+            for knob in space.knobs:
+                for value in knob.neighbours(point[knob.name]):
+                    other = space.config_at(point | {knob.name: value})
+                    if other is not None and other != config and knob.name in space.launched:
+                        assert compiled(other) == compiled(config), knob.name
+            beside = list(space.relaunched(config))
+            assert all(compiled(each) == compiled(config) for each in beside)
+            assert not any(space.broken(each) for each in beside)
+        kernels = list(space.legal_kernels())
+        assert len(kernels) == len(set(kernels))
+        assert {compiled(each) for each in space.candidates} <= set(map(compiled, kernels))
+        assert not any(space.broken(each) for each in kernels)
+
+
+def test_a_space_of_chosen_configurations_has_no_others() -> None:
+    first, second, *rest = GEMM.candidates
+    only = GEMM.only([second, first, second])
+    assert only.candidates == tuple(only.legal_kernels()) == (second, first)
+    assert only.broken(first) == ()
+    (left_out,) = only.broken(rest[0])
+    assert (left_out.name, left_out.message) == (
+        "left_out",
+        "it is none of the 2 that are searched",
+    )
+    assert list(only.relaunched(first)) == []
+    assert only.encode(first) == GEMM.encode(first)

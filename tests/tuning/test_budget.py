@@ -41,3 +41,15 @@ def test_a_budget_beyond_all_bounds(text: str) -> None:
     with pytest.raises(TuningError, match="is no whole number in 0 to 1000000000") as caught:
         parse_budget(text)
     assert len(str(caught.value)) < 250
+
+
+def test_a_budget_too_small_for_one_trial_each_says_what_it_would_take() -> None:
+    short = Budget(trials=9).shortfall(3, 0.7)
+    assert short is None, "six rank kernels, three are for the problems"
+    told = Budget(trials=8).shortfall(4, 0.7)
+    assert told is not None
+    assert "8trials" in told
+    assert "each of 4 problems" in told
+    assert "takes 11trials" in told
+    assert Budget(trials=11).shortfall(4, 0.7) is None
+    assert Budget(seconds=1.0).shortfall(1000, 0.7) is None

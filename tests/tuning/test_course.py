@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from boltgen.cli.tables import searches
 from boltgen.families.family import Level
+from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.select import Task
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.strategies import STRATEGIES
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.samples import A100, GEMM, NO_LAUNCH, record
-from tests.tuning.sessions import ALL, TASKS, session
+from tests.tuning.sessions import TASKS, session
 from tests.tuning.test_elsewhere import NEWER, SURPRISES
 
 
@@ -47,7 +48,8 @@ def test_a_course_says_what_brought_a_configuration_up(database: Database) -> No
     database.add([record(1.0, config=surprise, device=NEWER)])
     bench = FakeBench(lambda trial: 90.0 if trial.config == surprise else formula_us(trial))
     options = SessionOptions(strategy=STRATEGIES["evolutionary"], level=Level.FULL)
-    report = session(bench, database, ALL, tasks=[Task(workload=GEMM)], options=options).run()
+    budget = Budget(trials=400)
+    report = session(bench, database, budget, tasks=[Task(workload=GEMM)], options=options).run()
     (result,) = report.results
     assert A100 != NEWER
     assert (result.course[0].trial, result.course[0].config) == (1, surprise)

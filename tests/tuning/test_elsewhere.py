@@ -18,7 +18,7 @@ from boltgen.tuning.database import Database
 from boltgen.tuning.elsewhere import MOST, Elsewhere, fastest, neighbours
 from boltgen.tuning.field import Field
 from boltgen.tuning.select import Task
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.strategies import STRATEGIES
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.samples import A100, GEMM, TOOLS, record

@@ -120,3 +120,30 @@ def test_places_of_several_families_are_apart() -> None:
     places = Places.of([("a", (0.5,)), ("b", (0.5, 0.1)), ("a", (0.7,))])
     near = places.near(places[np.array([0, 1])], 0.2)
     assert near == pytest.approx(np.array([[1, 0], [0, 1], [math.exp(-0.5), 0]]))
+
+
+def test_places_are_joined_by_kinds() -> None:
+    first = Places.of([("a", (0.5,)), ("b", (0.1, 0.2))])
+    second = Places.of([("b", (0.1, 0.2)), ("c", (0.3, 0.4, 0.5)), ("a", (0.5,))])
+    joined = first.joined(second)
+    expected = Places.of(
+        [
+            ("a", (0.5,)),
+            ("b", (0.1, 0.2)),
+            ("b", (0.1, 0.2)),
+            ("c", (0.3, 0.4, 0.5)),
+            ("a", (0.5,)),
+        ]
+    )
+    assert joined.kinds == expected.kinds
+    assert joined.numbers.tolist() == expected.numbers.tolist()
+    assert joined.rows.tolist() == expected.rows.tolist()
+    empty = Places.of([])
+    assert empty.joined(first).rows.tolist() == first.rows.tolist()
+
+
+def test_errors_alone_are_those_with_a_spread() -> None:
+    experience = told((SMALL, HERE, 0.5), (LARGE, ASIDE, None), (CONV, ASIDE, -0.2))
+    places = Places.of([("a", HERE), ("a", ASIDE), ("b", HERE)])
+    posterior = experience.posterior(SMALL)
+    assert posterior.errors(places) == pytest.approx(posterior.of(places)[0])

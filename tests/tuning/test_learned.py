@@ -31,7 +31,7 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.options import TuneOptions, chosen
 from boltgen.tuning.database import Database
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100, record
 from tests.tuning.sessions import ALL, Heard, session

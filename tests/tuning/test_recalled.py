@@ -11,7 +11,8 @@ from boltgen.ir.workload import Workload
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.select import Task
-from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.session import Session
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.strategy import SearchProblem, Strategy
 from tests.tuning.fakes import FakeBench

@@ -14,7 +14,8 @@ from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.exchange import write_records
 from boltgen.tuning.recorded import RecordedBench
-from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.session import Session
+from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.samples import A100, CONFIG, NO_LAUNCH, TOOLS, record, timing
 from tests.tuning.test_session import TASKS

@@ -15,7 +15,7 @@ from boltgen.tuning.database import Database
 from boltgen.tuning.gradient import Gradient
 from boltgen.tuning.rest import BUILT_IN, RestResult, RestTrial, fastest, summary
 from boltgen.tuning.scheduler import TaskState
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100, NOON, TOOLS
 from tests.tuning.sessions import LOST, Heard, session

@@ -10,6 +10,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
+from boltgen.families.cutlass2.candidates import legal_kernels
 from boltgen.families.cutlass2.levels import level_configs
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
@@ -23,12 +24,13 @@ from boltgen.tuning.database import Database
 from boltgen.tuning.field import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
 from boltgen.tuning.query import Query
 from boltgen.tuning.select import Task, distinct
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.random_search import random_search
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.resnet50_layers import biased
-from tests.tuning.samples import A100, TOOLS, content_of, timing
+from tests.tuning.samples import A100, GEMM, TOOLS, content_of, timing
 from tests.tuning.sessions import PLAIN, RELU, SM80, TASKS, Heard, session
 
 
@@ -87,7 +89,8 @@ def test_a_level_is_the_field_of_a_library(database: Database) -> None:
     kernels = {}
     for level in Level:
         bench = FakeBench(toolchain=level.value)
-        session(bench, database, options=SessionOptions(level=level), tasks=[RELU]).run()
+        options = SessionOptions(strategy=STRATEGIES["exhaustive"], level=level)
+        session(bench, database, options=options, tasks=[RELU]).run()
         kernels[level] = {trial.config.kernel for trial in bench.trials}
     traits = kernel_traits(RELU.workload.single.problem)
     assert kernels[Level.QUICK] == {*level_configs(traits, arch_named("sm_80"), Level.QUICK)}
@@ -284,3 +287,54 @@ def test_layers_that_the_model_runs_as_one_kernel_are_part_of_its_time(database:
     report = session(FakeBench(), database, tasks=[PLAIN, fused]).run()
     times = [result.best.timing.median_us for result in report.results if result.best]
     assert report.model_us == times[0] + 2 * times[1]
+
+
+def test_a_search_keeps_to_the_kernels_of_its_level(database: Database) -> None:
+    """By default what was measured decides the order; another kernel would have to be compiled."""
+    for strategy in STRATEGIES.values():
+        bench = FakeBench(toolchain=strategy.__name__)
+        options = SessionOptions(strategy=strategy, level=Level.QUICK)
+        session(bench, database, options=options, tasks=[PLAIN]).run()
+        held = level_configs(kernel_traits(GEMM.single.problem), arch_named("sm_80"), Level.QUICK)
+        assert {trial.config.kernel for trial in bench.trials} <= set(held)
+
+
+def test_at_the_full_level_what_is_left_of_a_budget_goes_beyond_the_list(
+    database: Database,
+) -> None:
+    listed = FakeBench(toolchain="listed")
+    all_listed = SessionOptions(strategy=STRATEGIES["exhaustive"], level=Level.FULL)
+    session(listed, database, options=all_listed, tasks=[PLAIN]).run()
+    known = {trial.config.kernel for trial in listed.trials}
+    bench = FakeBench()
+    budget = Budget(trials=len(listed.trials) + 200)
+    full = SessionOptions(level=Level.FULL)
+    report = session(bench, database, budget, options=full, tasks=[PLAIN]).run()
+    tried = [trial.config.kernel for trial in bench.trials]
+    first_beyond = min(place for place, kernel in enumerate(tried) if kernel not in known)
+    assert set(tried[:first_beyond]) == known, "the list comes first"
+    assert report.measured == budget.trials
+
+
+def test_a_kernel_beyond_the_list_that_was_fast_alone_is_a_finalist() -> None:
+    relu = RELU.workload
+    field = Field(relu, arch_named("sm_80"), Level.FULL, ANALYTICAL)
+    traits = kernel_traits(relu.single.problem)
+    listed = {config.kernel for space in field.spaces for config in space.candidates}
+    beyond = next(c for c in legal_kernels(traits, arch_named("sm_80")) if c not in listed)
+    finalists = field.finalists({beyond: 1.0, **dict.fromkeys(field.opening()[:3], 50.0)})
+    assert finalists[0].kernel == beyond
+    standard = Field(relu, arch_named("sm_80"), Level.STANDARD, ANALYTICAL)
+    assert all(config.kernel != beyond for config in standard.finalists({beyond: 1.0}))
+
+
+def test_a_session_warns_of_a_budget_that_is_too_small_for_one_trial_each(
+    database: Database,
+) -> None:
+    heard = Heard()
+    session(FakeBench(), database, Budget(trials=2), observer=heard).run()
+    (told,) = heard.warnings
+    assert f"each of {len(TASKS)} problems" in told
+    enough = Heard()
+    session(FakeBench(), database, Budget(trials=40), observer=enough).run()
+    assert enough.warnings == []

@@ -15,7 +15,7 @@ from boltgen.ir.outcome import Failure, Fault, Timing
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.database import Database
 from boltgen.tuning.device_lock import device_lock
-from boltgen.tuning.session import SessionOptions
+from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.fakes import FakeBench, failing, formula_us
 from tests.tuning.samples import timing
 from tests.tuning.sessions import LOST, RELU, Heard, session
@@ -194,7 +194,7 @@ def test_a_second_session_waits_for_the_first(database: Database, tmp_path: Path
 
     heard = Releasing()
     bench = FakeBench(lock_name="GPU-1234")
-    session(bench, database, Budget(trials=3), lock_folder=locks, observer=heard).run()
+    session(bench, database, Budget(trials=10), lock_folder=locks, observer=heard).run()
     process.join()
     assert heard.warnings == ["another session is measuring on GPU-1234; waiting for it to end"]
-    assert len(bench.trials) == 3
+    assert len(bench.trials) == 10

@@ -28,12 +28,14 @@ from boltgen.tuning.database import Database
 from boltgen.tuning.field import Field
 from boltgen.tuning.scheduler import ByWeight, TaskState, kind_of
 from boltgen.tuning.select import Task
-from boltgen.tuning.session import Session, SessionOptions
+from boltgen.tuning.session import Session
+from boltgen.tuning.session_options import SessionOptions
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.model_first import model_first
 from boltgen.tuning.strategies.random_search import random_search
+from boltgen.tuning.strategies.reach import Reach
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import InOrder, Observation, SearchProblem
 from tests.tuning.fakes import FakeBench, formula_us
@@ -118,12 +120,18 @@ def best_us(heard: Sequence[tuple[Cutlass2Config, Outcome]]) -> float:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_strategy_tries_nothing_twice_and_comes_to_an_end(name: str) -> None:
-    heard = searched(name, formula, 100_000)
+    """In a space of some hundred kernels."""
+    space = SPACE.pinned(swizzle=1, split_k=1, stages=3, threadblock_k=32)
+    listed = tuple(config for config in PROBLEM.candidates if config in space)
+    small = replace(problem(), candidates=listed, spaces=(space,))
+    heard = searched(name, formula, 100_000, on=small)
     tried = [config for config, _ in heard]
     assert len(tried) == len(set(tried))
     if name != "model-first":
-        assert set(PROBLEM.candidates) <= set(tried)
-    beyond = set(tried) - set(PROBLEM.candidates)
+        assert set(listed) <= set(tried)
+    if name == "evolutionary":
+        assert set(tried) == set(space.legal_kernels())
+    beyond = set(tried) - set(listed)
     assert all(not SPACE.broken(config) for config in beyond)
     assert bool(beyond) == (name in {"annealing", "evolutionary", "gradient"})
 
@@ -182,6 +190,46 @@ def test_model_first_goes_on_where_the_model_was_wrong() -> None:
     assert 16 < len(heard) < len(PROBLEM.candidates)
     least = min(o.median_us for c in PROBLEM.candidates if isinstance(o := erratic(c), Timing))
     assert best_us(heard) == least
+
+
+def test_evolution_finds_what_the_enumerator_does_not_list() -> None:
+    """The model's word counts for kernels that nobody listed, and what was measured for all."""
+    listed = PROBLEM.candidates[-40:]
+    narrow = replace(problem(), candidates=listed)
+
+    def device(config: Cutlass2Config) -> Outcome:
+        return Timing.exact(
+            PROBLEM.predicted_us([config])[0] * (3.0 if config.swizzle > 1 else 1.0)
+        )
+
+    heard = searched("evolutionary", device, 48, on=narrow)
+    best = min(PROBLEM.predicted_us(listed))
+    assert best_us(heard) < best
+    assert {config for config, _ in heard} - set(PROBLEM.candidates)
+    late = [config.swizzle for config, _ in heard[24:]]
+    assert late.count(1) > len(late) / 2, "what is slow there is no longer expected to be fast"
+
+
+def test_evolution_keeps_to_the_candidates_where_nothing_else_is_legal() -> None:
+    only = replace(problem(), spaces=(SPACE.only(PROBLEM.candidates),))
+    heard = searched("evolutionary", formula, 100_000, on=only)
+    assert sorted(config for config, _ in heard) == sorted(PROBLEM.candidates)
+    assert [config for config, _ in heard[:8]] == list(PROBLEM.candidates[:8])
+
+
+def test_a_reach_gives_each_configuration_once_in_the_expected_order() -> None:
+    residual = Residual(problem())
+    reach = Reach(problem(), residual)
+    likeliest = reach.likeliest()
+    times_us = PROBLEM.predicted_us(likeliest)
+    assert times_us == sorted(times_us), "nothing was measured"
+    assert len(likeliest) == len(set(likeliest)) > 200
+    assert reach.predicted(5) == likeliest[:5]
+    assert min(times_us) <= min(PROBLEM.predicted_us(PROBLEM.candidates))
+    reach.take(likeliest[:5])
+    assert not set(likeliest[:5]) & {*reach.likeliest(), *reach.predicted(50)}
+    launches = {config for config in reach.likeliest() if config != config.kernel}
+    assert launches - set(PROBLEM.candidates), "launches that nobody listed are come to"
 
 
 def test_model_first_waits_for_outcomes() -> None:

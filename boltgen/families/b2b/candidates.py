@@ -88,6 +88,8 @@ def space_of(workload: Workload, arch: Arch) -> Space[B2bConfig]:
         listed=lambda: enumerate_configs(workload, arch),
         tried=lambda: _candidates(workload, arch),
         broken=lambda config: violations(workload, config, arch),
+        # All of the knobs' values are enumerated, but for rows beyond twice the problem's.
+        kernels=lambda: enumerate_configs(workload, arch),
     )
 
 

@@ -35,6 +35,8 @@ WARP_M = (16, 32, 48, 64, 80, 96)
 WARP_N = (16, 32, 48, 64, 80, 96, 128)
 SWIZZLES = (1, 2, 4, 8)
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
+# The knobs that are arguments of the launch.
+LAUNCHED = frozenset({"swizzle", "split_k"})
 _REGISTER_BYTES = 4
 
 # Smaller warp tiles load more from shared memory than the tensor cores have time for: of 32x32
@@ -84,15 +86,18 @@ def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ..
     return tuple(found)
 
 
-def legal_kernels(traits: KernelTraits, arch: Arch) -> Iterator[Cutlass2Config]:
+@lru_cache(maxsize=256)
+def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
     """Every legal configuration of the knobs' values, worth considering or not, without swizzle
     and split-K.
     """
-    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        for warps, stages in itertools.product(WARPS, stage_counts(traits, arch)):
-            for config in _warp_splits(Shape(m, n, k), warps, stages, arch):
-                if not kernel_violations(traits, config, arch):
-                    yield config
+    return tuple(
+        config
+        for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS)
+        for warps, stages in itertools.product(WARPS, stage_counts(traits, arch))
+        for config in _warp_splits(Shape(m, n, k), warps, stages, arch)
+        if not kernel_violations(traits, config, arch)
+    )
 
 
 def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
@@ -246,6 +251,12 @@ def space_of(layer: Layer, arch: Arch) -> Space[Cutlass2Config]:
         listed=lambda: fitting(enumerate_configs(problem, arch)),
         tried=lambda: fitting(_tried(problem, arch)),
         broken=lambda config: layer_violations(layer, config, arch),
+        launched=LAUNCHED,
+        kernels=lambda: fitting(
+            kernel
+            for kernel in legal_kernels(kernel_traits(problem), arch)
+            if not any(extent_violations(problem, kernel))
+        ),
     )
 
 

@@ -62,7 +62,8 @@ class Prediction:
     `bound_by` is what the time is mostly made of: "tensor", "shared memory", "l2", "latency",
     "dram" or "launch". `waves` counts fractions of the machine filled; `occupancy` is resident
     warps over the SM's limit; `efficiency` is useful FLOP over what the tensor cores could do in
-    `time_us`.
+    `time_us`. `rows` by `columns` of threadblock tiles cover an output, and each of the
+    `threadblocks` makes at most so many `steps` of K.
     """
 
     time_us: float
@@ -70,6 +71,10 @@ class Prediction:
     waves: float
     occupancy: float
     resident_threadblocks: int
+    rows: int
+    columns: int
+    threadblocks: int
+    steps: int
     registers: int
     traffic: Traffic
     efficiency: float
@@ -120,6 +125,10 @@ def predict(
         waves=tiles.blocks / (arch.sm_count * resident),
         occupancy=resident * config.warps / arch.max_warps_per_sm,
         resident_threadblocks=resident,
+        rows=tiles.rows,
+        columns=tiles.columns,
+        threadblocks=tiles.blocks,
+        steps=tiles.steps,
         registers=registers_per_thread(config, problem.acc_dtype),
         traffic=moved,
         efficiency=problem.flops / (peak * time_us),

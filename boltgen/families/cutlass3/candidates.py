@@ -80,6 +80,7 @@ def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
         listed=listed,
         tried=tried,
         broken=lambda config: violations(layer, config, arch),
+        launched=frozenset({"swizzle", "raster", "split_k"}),
     )
 
 

@@ -73,6 +73,12 @@ class Grouped(WithoutLibrary[GroupedConfig]):
             ),
             tried=lambda: (GroupedConfig(gemm=each) for each in tiles.tried()),
             broken=lambda config: violations(layer, config, arch),
+            launched=frozenset({"swizzle"}),
+            kernels=lambda: (
+                GroupedConfig(gemm=each)
+                for each in tiles.legal_kernels()
+                if not violations(layer, GroupedConfig(gemm=each), arch)
+            ),
         )
 
     def violations(

@@ -1,8 +1,11 @@
-"""Evolution: mutates and crosses what was fast, and measures the children that a model likes best.
+"""Evolution: mutates and crosses what was fast, and measures what a model likes best of all that it
+reaches.
 
 Source: Zheng et al., Ansor, OSDI 2020, section 5.1: sampling, mutation of a knob, crossover knob by
-knob, a cost model's ranking, and epsilon-greedy measurement. The model is the cost model, corrected
-by what was measured.
+knob, and a cost model's ranking. The model is the cost model, corrected by what was measured.
+Ansor's samples are of spaces that nobody can go through; here the kernels of a space are few enough
+to be asked about one and all (`reach`), and where Ansor is epsilon-greedy by chance, this search
+takes the cost model's word without the corrections: it may have learned what is not so.
 """
 
 from __future__ import annotations
@@ -10,21 +13,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from boltgen.families.family import Config
 from boltgen.families.registry import order
 from boltgen.families.space import AnySpace
 from boltgen.ir.outcome import Timing
+from boltgen.tuning.strategies.reach import Reach
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
-# A share of what is measured is random, and most children are mutants, as in Ansor; that share, the
-# population and the number of children are for spaces of hundreds and batches of eight. Choices.
-_EPSILON = 0.2
+# Ansor's epsilon, and most children are mutants, as there; that share, the number of parents and of
+# children are for batches of eight. Choices.
+_EPSILON = 0.25
 _MUTATED = 0.85
 _PARENTS = 32
-_CHILDREN = 32
+_CHILDREN = 8
 
 
 class Evolutionary:
@@ -34,31 +36,25 @@ class Evolutionary:
         self._rng = rng
         self._residual = Residual(problem)
         self._spaces = {space.family: space for space in problem.spaces}
-        # Those that were not proposed, in their order.
-        self._fresh = dict.fromkeys(problem.candidates)
-        self._seen: set[Config] = set()
+        self._reach = Reach(problem, self._residual)
         self._times_us: dict[Config, float] = {}
         self._known: dict[tuple[object, ...], Config | None] = {}
 
     def propose(self, count: int) -> list[Config]:
-        """Children of the fastest, candidates of the model, and a few at random."""
-        fresh = list(self._fresh)
-        sampled = self._rng.sample(fresh, min(_PARENTS, len(fresh))) if self._times_us else []
-        pool = list(dict.fromkeys((*self._children(), *fresh[:_PARENTS], *sampled)))
-        if not pool:
-            return []
-        expected_us, _ = self._residual.expected(self._residual.points(pool))
-        ranked = [pool[i] for i in np.argsort(-expected_us, kind="stable")]
-        drawn = self._rng.sample(fresh, min(count, len(fresh)))
-        chosen: list[Config] = []
-        while len(chosen) < count and (ranked or drawn):
-            at_random = self._rng.random() < _EPSILON or not ranked
-            config = (drawn if at_random and drawn else ranked).pop()
-            if config not in self._seen:
-                self._seen.add(config)
-                self._fresh.pop(config, None)
-                chosen.append(config)
-        return chosen
+        """The expected fastest of all that is reached, children of the fastest among it, and the
+        cost model's first.
+        """
+        self._reach.add(self._children())
+        expected = self._reach.likeliest()[::-1]
+        predicted = self._reach.predicted(count, listed=not self._times_us)[::-1]
+        chosen: dict[Config, None] = {}
+        while len(chosen) < count and (expected or predicted):
+            # What nobody lists may all fail: until a time is known every other one is listed.
+            is_turn = self._rng.random() < _EPSILON if self._times_us else len(chosen) % 2 == 0
+            trusts_model = is_turn or not expected
+            chosen[(predicted if trusts_model and predicted else expected).pop()] = None
+        self._reach.take(chosen)
+        return list(chosen)
 
     def observe(self, results: Sequence[Observation]) -> None:
         """Let the fast ones become parents."""
@@ -68,12 +64,12 @@ class Evolutionary:
                 self._times_us[config] = outcome.median_us
 
     def _children(self) -> Iterator[Config]:
-        """Legal configurations not seen yet, each a parent's or of two."""
+        """Legal configurations, each a parent's or of two."""
         by_time = sorted((us, order(each), each) for each, us in self._times_us.items())
         parents = [each for _, _, each in by_time[:_PARENTS]]
         for _ in range(_CHILDREN if parents else 0):
             child = self._child(parents)
-            if child is not None and child not in self._seen:
+            if child is not None:
                 yield child
 
     def _child(self, parents: Sequence[Config]) -> Config | None:
@@ -82,6 +78,8 @@ class Evolutionary:
         space = self._spaces[parent.family]
         point = space.point_of(parent)
         if self._rng.random() < _MUTATED:
+            if not space.knobs:
+                return None
             knob = self._rng.choice(space.knobs)
             values = knob.neighbours(point[knob.name])
             changed = {knob.name: self._rng.choice(values)} if values else {}

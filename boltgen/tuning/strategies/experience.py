@@ -84,6 +84,16 @@ class Places:
     def __getitem__(self, chosen: NDArray[np.intp]) -> Places:
         return Places(self.kinds, self.numbers[chosen], self.rows[chosen])
 
+    def joined(self, others: Places) -> Places:
+        """These, and then others."""
+        kinds = tuple(dict.fromkeys((*self.kinds, *others.kinds)))
+        renumbered = np.array([kinds.index(kind) for kind in others.kinds], dtype=np.intp)
+        numbers = np.append(self.numbers, renumbered[others.numbers])
+        rows = np.zeros((len(numbers), max(self.rows.shape[1], others.rows.shape[1])))
+        rows[: len(self.rows), : self.rows.shape[1]] = self.rows
+        rows[len(self.rows) :, : others.rows.shape[1]] = others.rows
+        return Places(kinds, numbers, rows)
+
     def near(self, others: Places, width: float) -> Array:
         """exp(-distance^2 / 2 width^2) of each point to each other; 0 for another kind's."""
         shared = min(self.rows.shape[1], others.rows.shape[1])
@@ -171,12 +181,21 @@ class Posterior:
         standard deviation of each, as of a launch without noise.
         """
         near = places.near(self._tried, _WIDTH)
-        like, own = self._like[None], self._own[None]
-        covariance = _kernel(near[:, self._timed], like, own)
-        fear = _FAILED * near @ self._failed / (_UNKNOWN + near.sum(axis=1))
+        covariance = self._covariance(near)
         known = (covariance @ self._inverse * covariance).sum(axis=1)
         spread = self.scale * np.sqrt(np.maximum(_PRIOR - known, 0.0))
-        return covariance @ self._solved + fear, spread
+        return covariance @ self._solved + self._fear(near), spread
+
+    def errors(self, places: Places) -> Array:
+        """The first of `of`, which takes a tenth of the time of both."""
+        near = places.near(self._tried, _WIDTH)
+        return np.asarray(self._covariance(near) @ self._solved + self._fear(near))
+
+    def _covariance(self, near: Array) -> Array:
+        return _kernel(near[:, self._timed], self._like[None], self._own[None])
+
+    def _fear(self, near: Array) -> Array:
+        return np.asarray(_FAILED * near @ self._failed / (_UNKNOWN + near.sum(axis=1)))
 
 
 def _predicted_us(fact: Fact) -> float:

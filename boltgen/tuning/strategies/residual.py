@@ -25,6 +25,11 @@ class Points:
     def __getitem__(self, chosen: NDArray[np.intp]) -> Points:
         return Points(self.predicted_us[chosen], self.places[chosen])
 
+    def joined(self, others: Points) -> Points:
+        """These, and then others."""
+        predicted_us = np.append(self.predicted_us, others.predicted_us)
+        return Points(predicted_us, self.places.joined(others.places))
+
 
 class Residual:
     """Predicted times of a problem's configurations, corrected by what its session observed."""
@@ -60,6 +65,10 @@ class Residual:
         """
         errors, spread = self._posterior.of(points.places)
         return points.predicted_us * np.exp(errors), spread
+
+    def expected_us(self, points: Points) -> Array:
+        """The corrected times alone."""
+        return np.asarray(points.predicted_us * np.exp(self._posterior.errors(points.places)))
 
     @property
     def _posterior(self) -> Posterior:
