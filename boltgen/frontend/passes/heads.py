@@ -15,9 +15,10 @@ from math import prod
 from typing import Any
 
 from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.passes.moves import in_shape
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.extent import Dim, divides
+from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Gemm
 from boltgen.ir.region import HeadView
 
@@ -325,27 +326,15 @@ def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:
 
 def _reshaped(x: _Strided, shape: tuple[int, ...]) -> _Strided | None:
     """`x` in another shape; None where an extent is no product of steps."""
-    left = [step for dim in x.dims for step in dim]
-    dims: list[Steps] = []
-    for extent in shape:
-        dim: list[tuple[int, int]] = []
-        rest = extent
-        while rest != 1:
-            if not left:
-                return None
-            count, stride = left.pop(0)
-            if divides(count, rest):
-                dim.append((count, stride))
-                rest = rest // count
-            elif divides(rest, count):
-                inner = count // rest
-                dim.append((rest, stride * inner))
-                left.insert(0, (inner, stride))
-                rest = 1
-            else:
-                return None
-        dims.append(_merged(dim))
-    return replace(x, dims=tuple(dims)) if not left else None
+    steps = [step for dim in x.dims for step in dim]
+    dims = in_shape(steps, shape, lambda step: step[0], _split)
+    return None if dims is None else replace(x, dims=tuple(map(_merged, dims)))
+
+
+def _split(step: tuple[int, int], outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    extent, stride = step
+    inner = extent // outer
+    return (outer, stride * inner), (inner, stride)
 
 
 def _heads(

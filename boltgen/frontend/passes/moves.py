@@ -10,16 +10,18 @@ past a bias, to where the one that takes it back cancels it. IR-neutral.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import prod
-from typing import cast
+from typing import TypeVar, cast
 
 from boltgen.frontend.graph import CONSTANT, PART, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.frontend.passes.anchor import MATMUL
 from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 from boltgen.ir.extent import Dim, divides
+
+T = TypeVar("T")
 
 _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
 _SLICE, _SPLIT = "strided_slice", "split"
@@ -171,7 +173,7 @@ class _Walk:
         if x is None or not self._graph[expr.args[0]].is_static:
             return None
         if expr.op in _VIEWS:
-            dims = _regrouped(x.factors, expr.static_shape)
+            dims = in_shape(x.factors, expr.static_shape, _extent_of, _split)
             return self._step(expr, x, dims)
         if expr.op == _TRANSPOSE:
             axes = expr.attrs["axes"]
@@ -379,33 +381,50 @@ def _passes_one_row(x: _Moved, order: Sequence[int]) -> bool:
     return is_open and moved == sorted(moved) and order[-1] == len(order) - 1
 
 
+def _extent_of(factor: _Factor) -> int:
+    return factor.extent
+
+
 def _extent(factors: Sequence[_Factor]) -> int:
     return prod(factor.extent for factor in factors)
 
 
-def _regrouped(factors: Sequence[_Factor], shape: tuple[int, ...]) -> tuple[Factors, ...] | None:
-    """The same elements in another shape; None where an extent is no product of factors."""
-    left = list(factors)
-    dims: list[Factors] = []
+def in_shape(
+    parts: Sequence[T],
+    shape: tuple[int, ...],
+    extent_of: Callable[[T], int],
+    split: Callable[[T, int], tuple[T, T]],
+) -> tuple[tuple[T, ...], ...] | None:
+    """What dimensions are made of, in order, as what those of another shape are.
+
+    `split` divides a part in an outer one of an extent and an inner one. None where an extent of
+    the shape is no product of parts.
+    """
+    left = list(parts)
+    dims: list[tuple[T, ...]] = []
     for extent in shape:
-        dim: list[_Factor] = []
+        dim: list[T] = []
         rest = extent
         while rest != 1:
             if not left:
                 return None
-            factor = left.pop(0)
-            if divides(factor.extent, rest):
-                dim.append(factor)
-                rest = rest // factor.extent
-            elif divides(rest, factor.extent):
-                inner = factor.extent // rest
-                dim.append(_Factor(rest, (*factor.place, 0)))
-                left.insert(0, _Factor(inner, (*factor.place, 1)))
+            part = left.pop(0)
+            if divides(extent_of(part), rest):
+                rest = rest // extent_of(part)
+            elif divides(rest, extent_of(part)):
+                part, inner = split(part, rest)
+                left.insert(0, inner)
                 rest = 1
             else:
                 return None
+            dim.append(part)
         dims.append(tuple(dim))
     return tuple(dims) if not left else None
+
+
+def _split(factor: _Factor, outer: int) -> tuple[_Factor, _Factor]:
+    inner = factor.extent // outer
+    return _Factor(outer, (*factor.place, 0)), _Factor(inner, (*factor.place, 1))
 
 
 def _runs(dim: Factors, lying: Factors) -> list[Factors]:
