@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from boltgen.frontend.graph import Expr, Graph
-from boltgen.frontend.passes.moves import in_shape
+from boltgen.frontend.passes.factored import in_shape
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Dim

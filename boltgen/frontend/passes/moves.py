@@ -10,18 +10,27 @@ past a bias, to where the one that takes it back cancels it. IR-neutral.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from dataclasses import replace
+from itertools import accumulate
 from math import prod
-from typing import TypeVar, cast
+from typing import cast
 
 from boltgen.frontend.graph import CONSTANT, PART, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.frontend.passes.anchor import MATMUL
 from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
-from boltgen.ir.extent import Dim, divides
-
-T = TypeVar("T")
+from boltgen.frontend.passes.factored import (
+    Factors,
+    Moved,
+    extent,
+    extent_of,
+    in_shape,
+    passes_one_row,
+    runs,
+    split_factor,
+    swapped,
+    whole,
+)
+from boltgen.ir.extent import Dim
 
 _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
 _SLICE, _SPLIT = "strided_slice", "split"
@@ -29,57 +38,6 @@ _VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_fl
 # A reshape, a transpose and a reshape.
 _MOST_MOVES = 3
 _POINTWISE = frozenset(ELEMENTWISE) - _VIEWS | {"astype"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Factor:
-    """A factor of an extent of the source, at a `place` that says in which order they lie."""
-
-    extent: int
-    place: tuple[int, ...]
-
-
-Factors = tuple[_Factor, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moved:
-    """The elements of `source`, an expression of the new graph, as a tensor of these `dims`.
-
-    `plain` is the author's way to it, of so many `moves` and `transposes` after the source; None
-    where that would not start at this source: at a slice, or at a product of rows in another order.
-    Such a `product` has what changed places from axis 0 and from axis `second` on.
-    """
-
-    source: int
-    dims: tuple[Factors, ...]
-    plain: int | None
-    moves: int = 0
-    transposes: int = 0
-    product: int | None = None
-    second: int = 0
-
-    @property
-    def factors(self) -> Factors:
-        """Those of all dimensions, in their order."""
-        return tuple(factor for dim in self.dims for factor in dim)
-
-    @property
-    def lying(self) -> Factors:
-        """The same in the order in which they lie."""
-        return tuple(sorted(self.factors, key=lambda factor: factor.place))
-
-    @property
-    def is_view(self) -> bool:
-        """Whether a reshape of the source is all that it is."""
-        return self.factors == self.lying
-
-    @property
-    def is_turned_back(self) -> bool:
-        """Whether the rows of a product that changed their order are wanted in their author's."""
-        axes = [factor.place[0] for factor in self.factors]
-        is_both = 0 in axes and self.second in axes
-        return self.product is not None and is_both and axes.index(self.second) < axes.index(0)
 
 
 def with_fewer_moves(graph: Graph) -> Graph:
@@ -107,7 +65,7 @@ class _Walk:
         self._kept = kept
         self._builder = GraphBuilder()
         self._names: dict[int, int] = {}
-        self._known: dict[int, _Moved] = {}
+        self._known: dict[int, Moved] = {}
         self._made: dict[int, int] = {}
 
     def run(self) -> Graph:
@@ -121,7 +79,7 @@ class _Walk:
                 self._names[arg] = self._written(arg)
             at = self._names[index] = self._builder.add(renamed(expr, self._names))
             if expr.is_static:
-                self._known[index] = _whole(at, expr.static_shape)
+                self._known[index] = whole(at, expr.static_shape)
         results = {index: self._written(index) for index in self._graph.escaping}
         return self._builder.graph(mapped(self._graph.results, results))
 
@@ -139,7 +97,7 @@ class _Walk:
         return self._made[index]
 
     @staticmethod
-    def _is_kept(moved: _Moved) -> bool:
+    def _is_kept(moved: Moved) -> bool:
         """Whether the author's way has no more transposes, nor more views beside one."""
         if moved.plain is None:
             return False
@@ -147,21 +105,21 @@ class _Walk:
             return moved.transposes == 0
         return moved.transposes == 1 and moved.moves <= _MOST_MOVES
 
-    def _of(self, moved: _Moved) -> int:
+    def _of(self, moved: Moved) -> int:
         """The expression of a value by a reshape, a transpose and a reshape, as far as needed."""
-        shape = tuple(_extent(dim) for dim in moved.dims)
+        shape = tuple(extent(dim) for dim in moved.dims)
         at = moved.source
         if not moved.is_view:
-            runs = [run for dim in moved.dims for run in _runs(dim, moved.lying)]
-            apart = sorted(runs, key=lambda run: run[0].place)
-            at = self._reshaped(at, tuple(map(_extent, apart)))
-            at = self._builder.permute_dims(at, tuple(apart.index(run) for run in runs))
+            wanted = [run for dim in moved.dims for run in runs(dim, moved.lying)]
+            apart = sorted(wanted, key=lambda run: run[0].place)
+            at = self._reshaped(at, tuple(map(extent, apart)))
+            at = self._builder.permute_dims(at, tuple(apart.index(run) for run in wanted))
         return self._reshaped(at, shape)
 
     def _reshaped(self, at: int, shape: tuple[int, ...]) -> int:
         return at if self._builder.shape(at) == shape else self._builder.reshape(at, shape)
 
-    def _moved(self, index: int, expr: Expr) -> _Moved | None:
+    def _moved(self, index: int, expr: Expr) -> Moved | None:
         """What an expression's tensor is made of, if it is one that this pass writes anew."""
         if not expr.is_static or expr.pinned or not expr.args:
             return None
@@ -173,12 +131,12 @@ class _Walk:
         if x is None or not self._graph[expr.args[0]].is_static:
             return None
         if expr.op in _VIEWS:
-            dims = in_shape(x.factors, expr.static_shape, _extent_of, _split)
+            dims = in_shape(x.factors, expr.static_shape, extent_of, split_factor)
             return self._step(expr, x, dims)
         if expr.op == _TRANSPOSE:
             axes = expr.attrs["axes"]
             order = cast("tuple[int, ...]", axes) or tuple(reversed(range(len(x.dims))))
-            if _passes_one_row(x, order):
+            if passes_one_row(x, order):
                 return None
             return self._step(expr, x, tuple(x.dims[axis] for axis in order))
         if expr.op == _BROADCAST:
@@ -194,10 +152,10 @@ class _Walk:
     def _step(
         self,
         expr: Expr,
-        x: _Moved,
+        x: Moved,
         dims: tuple[Factors, ...] | None,
-        of: _Moved | None = None,
-    ) -> _Moved | None:
+        of: Moved | None = None,
+    ) -> Moved | None:
         """One more move, of `x` or, where that is a part of it, `of` another tensor."""
         before = of or x
         if dims is None:
@@ -208,7 +166,7 @@ class _Walk:
         for arg in expr.args[1:]:
             names[arg] = self._written(arg)
         plain = self._builder.add(renamed(expr, names))
-        return _Moved(
+        return Moved(
             source=x.source,
             dims=dims,
             plain=plain,
@@ -216,7 +174,7 @@ class _Walk:
             transposes=before.transposes + (expr.op == _TRANSPOSE),
         )
 
-    def _part(self, expr: Expr) -> _Moved | None:
+    def _part(self, expr: Expr) -> Moved | None:
         """A part of a tensor that is split, as a slice of it."""
         (at,) = expr.args
         split = self._graph[at]
@@ -239,7 +197,7 @@ class _Walk:
         end = ends[cast("int", expr.attrs["index"])]
         return self._sliced(x, axis, end - expr.static_shape[axis], end)
 
-    def _taken(self, expr: Expr, x: _Moved) -> _Moved | None:
+    def _taken(self, expr: Expr, x: Moved) -> Moved | None:
         """One element along an axis, which is no more."""
         number = self._graph[expr.args[1]]
         axis, shape = expr.attrs["axis"], self._graph[expr.args[0]].static_shape
@@ -256,10 +214,10 @@ class _Walk:
             return None
         return replace(made, dims=(*made.dims[:axis], *made.dims[axis + 1 :]), plain=None)
 
-    def _sliced(self, x: _Moved, axis: int, begin: int, end: int) -> _Moved | None:
+    def _sliced(self, x: Moved, axis: int, begin: int, end: int) -> Moved | None:
         """Neighbours along an axis, as a slice of the source; None where they are none of it."""
         if x.plain is not None and self._is_kept(x):
-            x = _whole(x.plain, self._builder.shape(x.plain))
+            x = whole(x.plain, self._builder.shape(x.plain))
         shape: tuple[int, ...] = self._builder.shape(x.source)
         dim = x.dims[axis]
         if len(dim) > 1 or any(isinstance(number, Dim) for number in (begin, end)):
@@ -300,7 +258,7 @@ class _Walk:
         without = tuple(tuple(each for each in old if each.extent != 1) for old in dims)
         return replace(x, source=source, dims=without, plain=None, moves=0, transposes=0)
 
-    def _product(self, index: int, expr: Expr) -> _Moved | None:
+    def _product(self, index: int, expr: Expr) -> Moved | None:
         """A product of rows whose two parts change places, with these as they lie.
 
         A weight that is repeated for each product of a batch is one weight.
@@ -320,25 +278,25 @@ class _Walk:
         if moved is None or not right.is_static or len(right.static_shape) != 2:
             return None
         may_swap = len(moved.dims) > 1 and index not in self._kept
-        rows_of, second = (_swapped(moved) if may_swap else None) or (None, 0)
+        rows_of, second = (swapped(moved) if may_swap else None) or (None, 0)
         if rows_of is None and b == expr.args[1]:
             return None
         if rows_of is None:
             args = self._written(a), self._written(b)
-            return _whole(
+            return whole(
                 self._builder.add(replace(expr, args=args, origin=None)), expr.static_shape
             )
         left = self._of(replace(moved, dims=(*((each,) for each in rows_of), moved.dims[-1])))
         extents = (*(each.extent for each in rows_of), expr.static_shape[-1])
         args = left, self._written(b)
         made = replace(expr, args=args, shape=extents, origin=None)
-        whole = _whole(self._builder.add(made), extents)
-        lies = dict(zip(rows_of, whole.dims, strict=False))
+        apart = whole(self._builder.add(made), extents)
+        lies = dict(zip(rows_of, apart.dims, strict=False))
         dims = [sum((lies[each] for each in dim), start=()) for dim in moved.dims[:-1]]
-        dims.append(whole.dims[-1])
-        return replace(whole, dims=tuple(dims), plain=None, product=index, second=second)
+        dims.append(apart.dims[-1])
+        return replace(apart, dims=tuple(dims), plain=None, product=index, second=second)
 
-    def _behind(self, expr: Expr) -> _Moved | None:
+    def _behind(self, expr: Expr) -> Moved | None:
         """An elementwise operator on rows that lie in another order, before they are moved."""
         floating = [arg for arg in expr.args if self._is_floating(arg)]
         if len(set(floating)) != 1:
@@ -361,96 +319,3 @@ class _Walk:
         """Whether a value is transposed at its source only, and lies otherwise there."""
         moved = self._known.get(index)
         return moved is not None and moved.plain is None and not moved.is_view
-
-
-def _whole(at: int, shape: tuple[int, ...]) -> _Moved:
-    """A tensor that lies as it is written."""
-    dims = tuple(
-        () if extent == 1 else (_Factor(extent, (axis,)),) for axis, extent in enumerate(shape)
-    )
-    return _Moved(source=at, dims=dims, plain=at)
-
-
-def _passes_one_row(x: _Moved, order: Sequence[int]) -> bool:
-    """Whether a transpose moves heads past one row only, of a tensor with an open extent.
-
-    As a view it would be one that TVM copies, since it cannot tell; attention reads past it.
-    """
-    is_open = any(isinstance(factor.extent, Dim) for factor in x.factors)
-    moved = [axis for axis in order if x.dims[axis]]
-    return is_open and moved == sorted(moved) and order[-1] == len(order) - 1
-
-
-def _extent_of(factor: _Factor) -> int:
-    return factor.extent
-
-
-def _extent(factors: Sequence[_Factor]) -> int:
-    return prod(factor.extent for factor in factors)
-
-
-def in_shape(
-    parts: Sequence[T],
-    shape: tuple[int, ...],
-    extent_of: Callable[[T], int],
-    split: Callable[[T, int], tuple[T, T]],
-) -> tuple[tuple[T, ...], ...] | None:
-    """What dimensions are made of, in order, as what those of another shape are.
-
-    `split` divides a part in an outer one of an extent and an inner one. None where an extent of
-    the shape is no product of parts.
-    """
-    left = list(parts)
-    dims: list[tuple[T, ...]] = []
-    for extent in shape:
-        dim: list[T] = []
-        rest = extent
-        while rest != 1:
-            if not left:
-                return None
-            part = left.pop(0)
-            if divides(extent_of(part), rest):
-                rest = rest // extent_of(part)
-            elif divides(rest, extent_of(part)):
-                part, inner = split(part, rest)
-                left.insert(0, inner)
-                rest = 1
-            else:
-                return None
-            dim.append(part)
-        dims.append(tuple(dim))
-    return tuple(dims) if not left else None
-
-
-def _split(factor: _Factor, outer: int) -> tuple[_Factor, _Factor]:
-    inner = factor.extent // outer
-    return _Factor(outer, (*factor.place, 0)), _Factor(inner, (*factor.place, 1))
-
-
-def _runs(dim: Factors, lying: Factors) -> list[Factors]:
-    """The factors of a dimension, those of one extent together that lie side by side."""
-    runs: list[Factors] = []
-    for factor in dim:
-        before = runs[-1][-1] if runs else None
-        is_next = before is not None and lying.index(factor) == lying.index(before) + 1
-        if before is not None and is_next and before.place[0] == factor.place[0]:
-            runs[-1] = (*runs[-1], factor)
-        else:
-            runs.append((factor,))
-    return runs
-
-
-def _swapped(moved: _Moved) -> tuple[Factors, int] | None:
-    """The factors of a matrix's rows as they lie, if those are (B, S), and the matrix has (S, B);
-    and how many are those of B.
-
-    Other orders, as of windows of an image, are left: there it is the rows that others view.
-    """
-    rows = tuple(factor for dim in moved.dims[:-1] for factor in dim)
-    lying = tuple(sorted(rows, key=lambda factor: factor.place))
-    breaks = [
-        place
-        for place, (before, after) in enumerate(pairwise(lying), 1)
-        if rows.index(after) != rows.index(before) + 1
-    ]
-    return (lying, breaks[0]) if rows != lying and len(breaks) == 1 else None

@@ -1,0 +1,160 @@
+"""A tensor as factors of the extents of another one, whose elements it has in other dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import TypeVar
+
+from boltgen.ir.extent import Dim, divides
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor of an extent of the source, at a `place` that says in which order they lie."""
+
+    extent: int
+    place: tuple[int, ...]
+
+
+Factors = tuple[Factor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The elements of `source`, an expression of the new graph, as a tensor of these `dims`.
+
+    `plain` is the author's way to it, of so many `moves` and `transposes` after the source; None
+    where that would not start at this source: at a slice, or at a product of rows in another order.
+    Such a `product` has what changed places from axis 0 and from axis `second` on.
+    """
+
+    source: int
+    dims: tuple[Factors, ...]
+    plain: int | None
+    moves: int = 0
+    transposes: int = 0
+    product: int | None = None
+    second: int = 0
+
+    @property
+    def factors(self) -> Factors:
+        """Those of all dimensions, in their order."""
+        return tuple(factor for dim in self.dims for factor in dim)
+
+    @property
+    def lying(self) -> Factors:
+        """The same in the order in which they lie."""
+        return tuple(sorted(self.factors, key=lambda factor: factor.place))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a reshape of the source is all that it is."""
+        return self.factors == self.lying
+
+    @property
+    def is_turned_back(self) -> bool:
+        """Whether the rows of a product that changed their order are wanted in their author's."""
+        axes = [factor.place[0] for factor in self.factors]
+        is_both = 0 in axes and self.second in axes
+        return self.product is not None and is_both and axes.index(self.second) < axes.index(0)
+
+
+def whole(at: int, shape: tuple[int, ...]) -> Moved:
+    """A tensor that lies as it is written."""
+    dims = tuple(
+        () if extent == 1 else (Factor(extent, (axis,)),) for axis, extent in enumerate(shape)
+    )
+    return Moved(source=at, dims=dims, plain=at)
+
+
+def passes_one_row(x: Moved, order: Sequence[int]) -> bool:
+    """Whether a transpose moves heads past one row only, of a tensor with an open extent.
+
+    As a view it would be one that TVM copies, since it cannot tell; attention reads past it.
+    """
+    is_open = any(isinstance(factor.extent, Dim) for factor in x.factors)
+    moved = [axis for axis in order if x.dims[axis]]
+    return is_open and moved == sorted(moved) and order[-1] == len(order) - 1
+
+
+def extent_of(factor: Factor) -> int:
+    """Its extent, for `in_shape`."""
+    return factor.extent
+
+
+def extent(factors: Sequence[Factor]) -> int:
+    """The extent of a dimension of these factors."""
+    return prod(factor.extent for factor in factors)
+
+
+def in_shape(
+    parts: Sequence[T],
+    shape: tuple[int, ...],
+    extent_of: Callable[[T], int],
+    split: Callable[[T, int], tuple[T, T]],
+) -> tuple[tuple[T, ...], ...] | None:
+    """What dimensions are made of, in order, as what those of another shape are.
+
+    `split` divides a part in an outer one of an extent and an inner one. None where an extent of
+    the shape is no product of parts.
+    """
+    left = list(parts)
+    dims: list[tuple[T, ...]] = []
+    for extent in shape:
+        dim: list[T] = []
+        rest = extent
+        while rest != 1:
+            if not left:
+                return None
+            part = left.pop(0)
+            if divides(extent_of(part), rest):
+                rest = rest // extent_of(part)
+            elif divides(rest, extent_of(part)):
+                part, inner = split(part, rest)
+                left.insert(0, inner)
+                rest = 1
+            else:
+                return None
+            dim.append(part)
+        dims.append(tuple(dim))
+    return tuple(dims) if not left else None
+
+
+def split_factor(factor: Factor, outer: int) -> tuple[Factor, Factor]:
+    """An outer factor of the extent `outer`, and an inner one of what is left."""
+    inner = factor.extent // outer
+    return Factor(outer, (*factor.place, 0)), Factor(inner, (*factor.place, 1))
+
+
+def runs(dim: Factors, lying: Factors) -> list[Factors]:
+    """The factors of a dimension, those of one extent together that lie side by side."""
+    runs: list[Factors] = []
+    for factor in dim:
+        before = runs[-1][-1] if runs else None
+        is_next = before is not None and lying.index(factor) == lying.index(before) + 1
+        if before is not None and is_next and before.place[0] == factor.place[0]:
+            runs[-1] = (*runs[-1], factor)
+        else:
+            runs.append((factor,))
+    return runs
+
+
+def swapped(moved: Moved) -> tuple[Factors, int] | None:
+    """The factors of a matrix's rows as they lie, if those are (B, S), and the matrix has (S, B);
+    and how many are those of B.
+
+    Other orders, as of windows of an image, are left: there it is the rows that others view.
+    """
+    rows = tuple(factor for dim in moved.dims[:-1] for factor in dim)
+    lying = tuple(sorted(rows, key=lambda factor: factor.place))
+    breaks = [
+        place
+        for place, (before, after) in enumerate(pairwise(lying), 1)
+        if rows.index(after) != rows.index(before) + 1
+    ]
+    return (lying, breaks[0]) if rows != lying and len(breaks) == 1 else None
