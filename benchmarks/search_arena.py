@@ -147,14 +147,14 @@ def judged(runs: Mapping[str, Sequence[tuple[Course, float]]]) -> dict[str, dict
     for name, values in found.items():
         for base in ("exhaustive", "random"):
             if name != base:
-                values[f"above_{base}"] = _above(runs[name], runs[base])
+                values[f"above_{base}"] = above(runs[name], runs[base])
         if name != "random":
-            above = values["above_random"]
-            values["loses_to_random"] = [int(n) for n, (mean, *_) in above.items() if mean > 0.0]
+            means = {n: each[0] for n, each in values["above_random"].items()}
+            values["loses_to_random"] = [int(n) for n, mean in means.items() if mean > 0.0]
     return found
 
 
-def _above(
+def above(
     runs: Sequence[tuple[Course, float]], base: Sequence[tuple[Course, float]]
 ) -> dict[str, list[float]]:
     """How much higher a strategy's regret is than another's, on average of the same problems, after
