@@ -47,6 +47,7 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Level
 from boltgen.families.move import MoveConfig
+from boltgen.measure.abi import HEADERS
 from boltgen.settings import settings_from
 
 MOST_BYTES = 60 << 20
@@ -55,7 +56,6 @@ PYTHON, _PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
 # Of boltgen's sources, what the suite imports there.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "paths.py", "settings.py")
 _SOURCES = ("bench", "intake", "ir", "families", "cost", "tuning", "codegen", "measure", "build")
-_ABI = "boltgen/abi.h"
 # Packages that the GPU's machine need not have: the folders of their modules.
 _CARRIED, _CARRIED_FILES = {"apache-tvm-ffi": "tvm_ffi", "ml-dtypes": "ml_dtypes"}, (".py", ".so")
 _ENTRY = "run_gpu_suite.py"
@@ -222,7 +222,9 @@ def _write_sources(packer: _Packer, python: str, shop: Workshop) -> None:
             packer.write(f"{PACKAGES}/{name}", content)
     suite = Path(__file__).resolve().parent
     packer.write(_ENTRY, (suite / _ENTRY).read_bytes())
-    packer.write(f"templates/include/{_ABI}", (shop.tools.templates / _ABI).read_bytes())
+    for header in HEADERS:
+        name = f"boltgen/{header}"
+        packer.write(f"templates/include/{name}", (shop.tools.templates / name).read_bytes())
     packer.write("models/__init__.py", b"")
     packer.write("models/parameters.py", (ROOT / "models" / "parameters.py").read_bytes())
     packer.write("benchmarks/__init__.py", b"")
