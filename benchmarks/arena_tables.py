@@ -87,7 +87,7 @@ class Table:
 
     @property
     def listed(self) -> Table:
-        """The table of which the candidates alone are searched."""
+        """The same table, in which a search has the candidates alone."""
         by_family: dict[str, list[Config]] = defaultdict(list)
         for config in self.problem.candidates:
             by_family[config.family].append(config)

@@ -15,7 +15,7 @@ from benchmarks.beside import waits_beyond_runs
 from benchmarks.load import load
 from tests.serving.process import serving
 
-# Requests of each turn before those that count, and how often each model has its turn.
+# How many requests begin each turn uncounted, and how many turns each model has.
 _WARM_UP, _TURNS = 5, 10
 PROTOCOLS = ("rest", "grpc")
 INPUTS = {"digits": "input", "digits_at_once": "input", "null": "x"}

@@ -38,7 +38,7 @@ from tests.serving.process import Server, serving
 
 _WIDTH = 16
 _CLIENTS = 4
-# Requests of each client before those that count.
+# How many requests each client begins with, uncounted.
 _WARM_UP = 10
 _PARTS = ("session", "overhead", "grpc", "kserve", "faults", "throughput", "killed")
 # The least that goes through the whole path: one product of 16 numbers.

@@ -94,7 +94,7 @@ def test_norms_of_pytorch(module: Callable[[], nn.Module], checking: Vgpu) -> No
     _judged(artifact, x, made(torch.from_numpy(x)).detach().numpy(), checking)
 
 
-@pytest.mark.parametrize(
+_in_every_spelling = pytest.mark.parametrize(
     ("text", "opset", "parameters"),
     [
         (_GROUPED, 18, {"scale": (4,), "shift": (4,)}),
@@ -104,6 +104,9 @@ def test_norms_of_pytorch(module: Callable[[], nn.Module], checking: Vgpu) -> No
     ],
     ids=["groups-18", "groups-21", "as-instances", "instances"],
 )
+
+
+@_in_every_spelling
 def test_norms_of_onnx_at_several_batches(
     text: str, opset: int, parameters: dict[str, tuple[int, ...]], tmp_path: Path, checking: Vgpu
 ) -> None:
@@ -202,16 +205,7 @@ between (float[batch, 8, 6, 6] image) => (float[batch, 8, 6, 6] result)
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "opset", "parameters"),
-    [
-        (_GROUPED, 18, {"scale": (4,), "shift": (4,)}),
-        (_GROUPED, 21, {"scale": (16,), "shift": (16,)}),
-        (_AS_INSTANCES, 13, {"scale": (16, 1, 1), "shift": (16, 1, 1), "one": (4,), "zero": (4,)}),
-        (_INSTANCES, 13, {"scale": (16,), "shift": (16,)}),
-    ],
-    ids=["groups-18", "groups-21", "as-instances", "instances"],
-)
+@_in_every_spelling
 def test_norms_of_onnx_between_convolutions_move_nothing_at_several_batches(
     text: str, opset: int, parameters: dict[str, tuple[int, ...]], tmp_path: Path, checking: Vgpu
 ) -> None:

@@ -142,7 +142,7 @@ def _is_kept(graph: Graph, index: int, sized: Mapping[int, _Sized]) -> bool:
 
 
 def _sized(graph: Graph) -> dict[int, _Sized]:
-    """All values that are made of sizes and constants, those that are constants among them."""
+    """The values that depend on sizes and constants alone; constants are among them."""
     found: dict[int, _Sized] = {}
     for index, expr in enumerate(graph.exprs):
         if not expr.is_static or expr.pinned:

@@ -95,26 +95,26 @@ def extent(factors: Sequence[Factor]) -> int:
 def in_shape(
     parts: Sequence[T],
     shape: tuple[int, ...],
-    extent_of: Callable[[T], int],
+    size: Callable[[T], int],
     split: Callable[[T, int], tuple[T, T]],
 ) -> tuple[tuple[T, ...], ...] | None:
-    """What dimensions are made of, in order, as what those of another shape are.
+    """The parts of all dimensions, in order, by the dimensions of another shape.
 
-    `split` divides a part in an outer one of an extent and an inner one. None where an extent of
-    the shape is no product of parts.
+    `size` is the extent of a part; `split` divides it into an outer part of that extent and an
+    inner one. It is None where parts cannot be multiplied to an extent of the shape.
     """
     left = list(parts)
     dims: list[tuple[T, ...]] = []
-    for extent in shape:
+    for wanted in shape:
         dim: list[T] = []
-        rest = extent
+        rest = wanted
         while rest != 1:
             if not left:
                 return None
             part = left.pop(0)
-            if divides(extent_of(part), rest):
-                rest = rest // extent_of(part)
-            elif divides(rest, extent_of(part)):
+            if divides(size(part), rest):
+                rest = rest // size(part)
+            elif divides(rest, size(part)):
                 part, inner = split(part, rest)
                 left.insert(0, inner)
                 rest = 1
@@ -133,15 +133,15 @@ def split_factor(factor: Factor, outer: int) -> tuple[Factor, Factor]:
 
 def runs(dim: Factors, lying: Factors) -> list[Factors]:
     """The factors of a dimension, those of one extent together that lie side by side."""
-    runs: list[Factors] = []
+    found: list[Factors] = []
     for factor in dim:
-        before = runs[-1][-1] if runs else None
+        before = found[-1][-1] if found else None
         is_next = before is not None and lying.index(factor) == lying.index(before) + 1
         if before is not None and is_next and before.place[0] == factor.place[0]:
-            runs[-1] = (*runs[-1], factor)
+            found[-1] = (*found[-1], factor)
         else:
-            runs.append((factor,))
-    return runs
+            found.append((factor,))
+    return found
 
 
 def swapped(moved: Moved) -> tuple[Factors, int] | None:

@@ -70,9 +70,9 @@ def _keeps_rows(exprs: Sequence[Expr], index: int) -> bool:
 
 
 def _is_same_rows(exprs: Sequence[Expr], index: int, mode: object) -> bool:
-    """Whether integers take the same rows as those that they are made of.
+    """Whether a view or a cast of integers takes the same rows as these.
 
-    A cast to fewer bits changes only those that are no rows, of which "fast" says nothing.
+    A cast to fewer bits changes only numbers beyond the rows, for which "fast" promises nothing.
     """
     expr = exprs[index]
     if expr.op not in {_VIEW, _CAST} or not exprs[expr.args[0]].is_static:

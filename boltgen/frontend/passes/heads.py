@@ -325,7 +325,7 @@ def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:
 
 
 def _reshaped(x: _Strided, shape: tuple[int, ...]) -> _Strided | None:
-    """`x` in another shape; None where an extent is no product of steps."""
+    """`x` in another shape; None where its steps cannot be multiplied to an extent."""
     steps = [step for dim in x.dims for step in dim]
     dims = in_shape(steps, shape, lambda step: step[0], _split)
     return None if dims is None else replace(x, dims=tuple(map(_merged, dims)))

@@ -88,22 +88,13 @@ class _Walk:
         moved = self._known.get(index)
         if moved is None:
             return self._names[index]
-        if moved.plain is not None and self._is_kept(moved):
-            return moved.plain
+        if (plain := _authored(moved)) is not None:
+            return plain
         if index not in self._made:
             self._made[index] = self._of(moved)
             if moved.product is not None and moved.is_turned_back:
                 self.turned_back.add(moved.product)
         return self._made[index]
-
-    @staticmethod
-    def _is_kept(moved: Moved) -> bool:
-        """Whether the author's way has no more transposes, nor more views beside one."""
-        if moved.plain is None:
-            return False
-        if moved.is_view:
-            return moved.transposes == 0
-        return moved.transposes == 1 and moved.moves <= _MOST_MOVES
 
     def _of(self, moved: Moved) -> int:
         """The expression of a value by a reshape, a transpose and a reshape, as far as needed."""
@@ -143,7 +134,7 @@ class _Walk:
             return x if self._graph[expr.args[0]].shape == expr.shape else None
         if expr.op == _TAKE:
             return self._taken(expr, x)
-        if expr.op == _SLICE and "axis" in expr.attrs and not self._is_kept(x):
+        if expr.op == _SLICE and "axis" in expr.attrs and _authored(x) is None:
             axis, begin, end = (cast("int", expr.attrs[key]) for key in ("axis", "begin", "end"))
             made = self._sliced(x, axis, begin, end)
             return None if made is None else self._step(expr, made, made.dims, of=x)
@@ -215,9 +206,9 @@ class _Walk:
         return replace(made, dims=(*made.dims[:axis], *made.dims[axis + 1 :]), plain=None)
 
     def _sliced(self, x: Moved, axis: int, begin: int, end: int) -> Moved | None:
-        """Neighbours along an axis, as a slice of the source; None where they are none of it."""
-        if x.plain is not None and self._is_kept(x):
-            x = whole(x.plain, self._builder.shape(x.plain))
+        """Neighbours along an axis, as a slice of the source; None if that has them apart."""
+        if (plain := _authored(x)) is not None:
+            x = whole(plain, self._builder.shape(plain))
         shape: tuple[int, ...] = self._builder.shape(x.source)
         dim = x.dims[axis]
         if len(dim) > 1 or any(isinstance(number, Dim) for number in (begin, end)):
@@ -319,3 +310,12 @@ class _Walk:
         """Whether a value is transposed at its source only, and lies otherwise there."""
         moved = self._known.get(index)
         return moved is not None and moved.plain is None and not moved.is_view
+
+
+def _authored(moved: Moved) -> int | None:
+    """A value as its author made it, unless by more transposes, or more views beside one."""
+    if moved.is_view:
+        is_short = moved.transposes == 0
+    else:
+        is_short = moved.transposes == 1 and moved.moves <= _MOST_MOVES
+    return moved.plain if is_short else None
