@@ -27,8 +27,8 @@ _MOST_THREADS = 1024
 _WARP = 32
 # The elements that a thread keeps in registers, beside what it computes with.
 _MOST_VALUES = 64
-# The threads of a streamed row, and the elements that each has at a time: enough loads are under
-# way, and enough registers are left for other threads.
+# The fewest threads of a streamed row, and the elements that each has at a time: enough loads are
+# under way, and enough registers are left for other threads.
 _STREAMED_THREADS, _STREAMED_VALUES = 256, (16, 32)
 # Rows that registers hold are streamed where a threadblock has most of an SM's for one of them.
 _MOST_HELD = 1 << 14
