@@ -47,7 +47,6 @@ from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Level
 from boltgen.families.move import MoveConfig
-from boltgen.measure.abi import HEADERS
 from boltgen.settings import settings_from
 
 MOST_BYTES = 60 << 20
@@ -222,9 +221,8 @@ def _write_sources(packer: _Packer, python: str, shop: Workshop) -> None:
             packer.write(f"{PACKAGES}/{name}", content)
     suite = Path(__file__).resolve().parent
     packer.write(_ENTRY, (suite / _ENTRY).read_bytes())
-    for header in HEADERS:
-        name = f"boltgen/{header}"
-        packer.write(f"templates/include/{name}", (shop.tools.templates / name).read_bytes())
+    header = "boltgen/abi.h"
+    packer.write(f"templates/include/{header}", (shop.tools.templates / header).read_bytes())
     packer.write("models/__init__.py", b"")
     packer.write("models/parameters.py", (ROOT / "models" / "parameters.py").read_bytes())
     packer.write("benchmarks/__init__.py", b"")

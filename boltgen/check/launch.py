@@ -24,6 +24,7 @@ from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem, gathered, in_groups
 from boltgen.ir.reference import compare
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
+from boltgen.ir.slices import rows_of_slice, slices
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.tensors import drawn as drawn_tensor
@@ -213,8 +214,7 @@ class _Tensors:
                     "the groups' ends", inputs.ends, 0
                 ).address
             if inputs.rows.size:
-                placed = self._place("the rows of A", inputs.rows, 0)
-                self.values[f"{where}operands[{layer.place_of_rows}].pointer"] = placed.address
+                self.values[f"{where}taken"] = self._place("the rows of A", inputs.rows, 0).address
             pairs = zip(layer.loads, (*inputs.prologue, *inputs.operands), strict=True)
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"
@@ -262,6 +262,12 @@ class _Tensors:
             sliced = problem.batch > 1 and array.ndim == len(problem.d_shape)
             return _whole(placed) if sliced else _whole(placed) | {"batch_stride": 0}
         placed = self._place(name, array, 0)
+        if load.kind is LoadKind.SLICE_ROW:
+            return {
+                "pointer": placed.address,
+                "ld": rows_of_slice(problem),
+                "batch_stride": array.shape[-1],
+            }
         is_sliced = array.ndim > 1 + len(load.parts_shape)
         stride = array[0].size if is_sliced else 0
         return {"pointer": placed.address, "ld": load.parts_ld, "batch_stride": stride}
@@ -318,6 +324,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     shapes = {
         LoadKind.TENSOR: (*ahead, *span),
         LoadKind.ROW: (*ahead, span[-1]),
+        LoadKind.SLICE_ROW: (slices(problem), span[-1]),
         LoadKind.COLUMN: (*ahead, prod(span[:-1])),
     }
     own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]

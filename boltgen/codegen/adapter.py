@@ -108,7 +108,7 @@ class RegionLaunch:
                 yield f"{where}ends", ends
             rows = rows_call(roles, f"{who}rows of A", layer.problem)
             if rows is not None:
-                yield f"{where}operands[{layer.place_of_rows}].pointer", rows
+                yield f"{where}taken", rows
             for name, value in operand_fields(layer, roles.operands, who, region.heads):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):

@@ -11,8 +11,9 @@ from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
-from boltgen.ir.region import Operand, Sharing
+from boltgen.ir.region import Operand, RowView, Sharing
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
+from boltgen.ir.slices import rows_of_slice, slices
 from boltgen.ir.workload import Layer
 
 # A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
@@ -50,17 +51,42 @@ def operand_fields(
         graph = "prologue" if index < len(layer.prologue.loads) else "epilogue"
         role = f"{who}{graph} operand {load.kind.value}{seen[load.kind]}"
         seen[load.kind] += 1
-        slices = _slices(operand, problem.batch)
+        if load.kind is LoadKind.SLICE_ROW or operand.view is not None:
+            yield from _row_fields(problem, load, operand, role, f"operands[{index}]")
+            continue
+        ahead = _slices(operand, problem.batch)
         rows, columns = (m, n) if operand.within is None else operand.within
         shape, rank = _operand_shape(load, rows, columns)
-        pointer = data_call(operand.parameter, role, load.dtype, ((*slices, *shape), rank))
+        pointer = data_call(operand.parameter, role, load.dtype, ((*ahead, *shape), rank))
         ld = columns if load.kind is LoadKind.TENSOR else load.parts_ld
         yield f"operands[{index}].pointer", pointer
         yield f"operands[{index}].ld", str(ld)
-        by_sequence, by_head = _slice_strides(operand, math.prod(shape) if slices else 0, heads)
+        by_sequence, by_head = _slice_strides(operand, math.prod(shape) if ahead else 0, heads)
         yield f"operands[{index}].batch_stride", str(by_sequence)
         if heads > 1:
             yield f"operand_head_strides[{index}]", str(by_head)
+
+
+def _row_fields(
+    problem: Problem, load: Load, operand: Operand, role: str, where: str
+) -> Iterator[Field]:
+    """The fields of one row, or of one for each slice, which may lie in longer rows."""
+    view = operand.view or RowView(offset=0, columns=problem.matrix[1])
+    has_slices = load.kind is LoadKind.SLICE_ROW
+    shape = (_slices_of_rows(problem) if has_slices else 1, view.columns)
+    check = shape, "kMatrix" if operand.view is None else "kVector"
+    pointer = data_call(operand.parameter, role, load.dtype, check)
+    skipped = view.offset * load.dtype.size_bytes
+    yield f"{where}.pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
+    yield f"{where}.ld", str(rows_of_slice(problem) if has_slices else 0)
+    yield f"{where}.batch_stride", str(view.columns if has_slices else 0)
+
+
+def _slices_of_rows(problem: Problem) -> int | str:
+    """How many slices D's rows are, as a number or a C++ expression."""
+    m, rows = problem.matrix[0], rows_of_slice(problem)
+    is_open = isinstance(m, Dim) or isinstance(rows, Dim)
+    return f"({m} - 1) / ({rows}) + 1" if is_open else slices(problem)
 
 
 def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
@@ -123,3 +149,5 @@ def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:
             return (m, load.parts), "kMatrix"
         case LoadKind.COLUMN:
             return (m,), "kVector"
+        case LoadKind.SLICE_ROW:
+            raise AssertionError("a batch has no rows of slices")

@@ -14,6 +14,7 @@ LAYOUT = {
 OPERAND = {
     LoadKind.TENSOR: "boltgen::Tensor",
     LoadKind.ROW: "boltgen::Row",
+    LoadKind.SLICE_ROW: "boltgen::SliceRow",
     LoadKind.COLUMN: "boltgen::Column",
 }
 

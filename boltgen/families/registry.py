@@ -23,6 +23,8 @@ from boltgen.ir.workload import Workload
 _NO_FAMILIES = frozenset(
     {"constants", "family", "json_form", "registry", "source", "space", "trial"}
 )
+# Fewer than a warp has of a tile at once.
+_CHECKED_ROWS = 5
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
 _PARTS = ("name", "config_type", *_METHODS)
 
@@ -117,8 +119,12 @@ def launch(workload: Workload, config: Config) -> Launch:
 
 
 def boundaries(workload: Workload, config: Config, arch: Arch) -> tuple[Workload, ...]:
-    """The small workloads on which the kernel of `workload` in `config` is checked."""
-    return FAMILIES.of(config).boundaries(workload, config, arch)
+    """The small workloads on which the kernel of `workload` in `config` is checked.
+
+    Their rows are in slices of a few, so that a tile, and what a thread has of it, is of several.
+    """
+    found = FAMILIES.of(config).boundaries(workload, config, arch)
+    return tuple(dict.fromkeys(each.sliced(_CHECKED_ROWS) for each in found))
 
 
 def violations(workload: Workload, config: Config, arch: Arch) -> tuple[Violation, ...]:

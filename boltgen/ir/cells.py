@@ -25,8 +25,9 @@ _FINEST = 2**0.5
 _STEPS = {1: 32, 2: 4}
 # The rows of the smallest tile: fewer all take the same time.
 _LEAST = {"m": 16}
-# How many rows there are to be taken decides next to nothing: their range stays whole.
-_WHOLE = frozenset({"a_rows"})
+# How many rows there are to be taken, or in a slice, decides next to nothing: their range stays
+# whole.
+_WHOLE = frozenset({"a_rows", "slice_rows"})
 
 
 def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:

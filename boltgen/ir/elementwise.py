@@ -32,6 +32,7 @@ class LoadKind(Enum):
 
     TENSOR = "tensor"  # (M, N): a residual
     ROW = "row"  # (N,): a bias or a per-channel scale
+    SLICE_ROW = "slice_row"  # (slices, N): one for the rows of each image or sequence, `ir.slices`
     COLUMN = "column"  # (M,)
 
 
@@ -152,9 +153,15 @@ class Store:
 Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
 
 # One vector register pair per operand and element is live at once. Two full tensors and four row
-# vectors keep the widest vectorised epilogue below the 255 registers a thread may have. Two columns
-# are the moments of rows.
-MAX_LOADS = {LoadKind.TENSOR: 2, LoadKind.ROW: 4, LoadKind.COLUMN: 2}
+# vectors keep the widest vectorised epilogue below the 255 registers a thread may have; rows of
+# slices change from row to row, and take as many registers as tensors. Two columns are the moments
+# of rows.
+MAX_LOADS = {
+    LoadKind.TENSOR: 2,
+    LoadKind.ROW: 4,
+    LoadKind.SLICE_ROW: 2,
+    LoadKind.COLUMN: 2,
+}
 
 # Addresses that a launch passes besides D's: BOLTGEN_MAX_OPERANDS in abi.h.
 MAX_OPERANDS = 7
@@ -221,6 +228,10 @@ class ElementwiseGraph:
         if not 0 <= store.x < len(self.nodes):
             raise InvalidProblemError(
                 f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
+            )
+        if store.kind is LoadKind.SLICE_ROW:
+            raise InvalidProblemError(
+                f"Epilogue: store {index} is a row of each slice; a ROW is one of each image"
             )
         is_whole = store.kind is LoadKind.TENSOR
         if is_whole != (store.reduction is None):

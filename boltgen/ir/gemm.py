@@ -15,9 +15,8 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout, alignment_elements
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.pair import halves, run_of
+from boltgen.ir.problem_checks import MAX_EXTENT, check_dtypes, check_positive, check_slices
 
-# CUTLASS 2.x takes extents as int32.
-_MAX_EXTENT = 2**31 - 1
 # The batch index is the grid's z dimension. Source: CUDA C++ Programming Guide, technical
 # specifications (z-dimension of a grid: 65535).
 _MOST_BATCH = 65535
@@ -163,43 +162,6 @@ class Problem(Protocol):
         ...
 
 
-def check_positive(problem: Problem, names: tuple[str, ...]) -> None:
-    """Check that these extents are in range.
-
-    Raises:
-        InvalidProblemError: one is not.
-    """
-    for name in names:
-        value = getattr(problem, name)
-        if not 1 <= value <= _MAX_EXTENT:
-            raise InvalidProblemError(
-                f"{type(problem).__name__}: {name}={value} is out of range; "
-                f"extents are 1 to {_MAX_EXTENT}"
-            )
-
-
-def check_dtypes(problem: Problem) -> None:
-    """Check that an instruction sums the operands' products, and that kernels store the result.
-
-    Raises:
-        InvalidProblemError: they do not.
-    """
-    operand = problem.in_dtype
-    if not operand.accumulators():
-        known = " and ".join(dtype.value for dtype in DType if dtype.accumulators())
-        raise InvalidProblemError(
-            f"{type(problem).__name__}: operands are {operand.value}; tensor-core kernels take "
-            f"{known}: convert the model first"
-        )
-    if (reason := operand.accumulator_rejection(problem.acc_dtype)) is not None:
-        raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
-    if problem.out_dtype not in {operand, DType.F32}:
-        raise InvalidProblemError(
-            f"{type(problem).__name__}: the result is {problem.out_dtype.value}; products of "
-            f"{operand.value} are stored in it or in {DType.F32.value}"
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
     """`batch` matrix products of one shape, the matrices of an operand a constant stride apart.
@@ -212,11 +174,14 @@ class Gemm:
     Where it is `paired`, D is made of two products of one A, which an epilogue combines. B has the
     2 N columns of both: `run` of the first product's by turns with as many of the second's.
 
+    Every `slice_rows` neighbouring rows of D are a slice, for which an epilogue may have a row of
+    its own: those of one sequence. The last slice may be shorter; 0 where there is only one.
+
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
             dimension, no instruction multiplies `in_dtype` or sums its products in `acc_dtype`, or
             `out_dtype` is neither `in_dtype` nor FP32; `weights` are packed of a batch, of a
-            row-major B, of a pair, or of another type than FP16; a batch is paired.
+            row-major B, of a pair, or of another type than FP16; a batch is paired, or in slices.
     """
 
     kind: ClassVar[str] = "gemm"
@@ -233,6 +198,7 @@ class Gemm:
     out_dtype: DType = DType.F16
     weights: PackedWeights | None = field(default=None, metadata={"absent_at_default": True})
     paired: bool = field(default=False, metadata={"absent_at_default": True})
+    slice_rows: int = field(default=0, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("m", "n", "k", "batch"))
@@ -240,6 +206,7 @@ class Gemm:
         if self.paired and (self.batch > 1 or self.weights is not None):
             raise InvalidProblemError("Gemm: paired is one product of weights that are not packed")
         self._check_packed()
+        check_slices(self, self.slice_rows)
         if self.batch > _MOST_BATCH:
             raise InvalidProblemError(
                 f"Gemm: batch={self.batch} exceeds {_MOST_BATCH}, the grid's z dimension"
@@ -299,7 +266,7 @@ class Gemm:
     def is_foldable(self) -> bool:
         """Whether the whole batch shares B: then it is one product of more rows."""
         shares = self.batch > 1 and self.a_batched and not self.b_batched
-        return shares and self.batch * self.m <= _MAX_EXTENT
+        return shares and self.batch * self.m <= MAX_EXTENT
 
     @property
     def folded(self) -> Gemm:

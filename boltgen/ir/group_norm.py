@@ -13,8 +13,9 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.ir.extent import divides
-from boltgen.ir.gemm import Array, Gemm, check_positive
+from boltgen.ir.gemm import Array, Gemm
 from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.problem_checks import check_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, IndexType, Layout, alignment_elements
 from boltgen.ir.gathered import Gathered, check_gathered
-from boltgen.ir.gemm import Array, Gemm, check_dtypes, check_positive
+from boltgen.ir.gemm import Array, Gemm
+from boltgen.ir.problem_checks import check_dtypes, check_positive
 
 # Groups are a grid's tiles along M at least, and a batch where a model is asked for their time.
 _MOST_GROUPS = 65535

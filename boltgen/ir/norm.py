@@ -16,7 +16,8 @@ import numpy as np
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType, IndexType, alignment_elements
 from boltgen.ir.gathered import Gathered, check_gathered
-from boltgen.ir.gemm import Array, Gemm, check_positive
+from boltgen.ir.gemm import Array, Gemm
+from boltgen.ir.problem_checks import check_positive, check_slices
 from boltgen.ir.softmax import softmax
 
 
@@ -33,13 +34,14 @@ class Norm:
     """A norm of each of `rows`, without scale and shift, which are the layer's epilogue.
 
     A and D: (rows, columns). Statistics are in FP32. It is no product: its `gemm` is an error.
+    Every `slice_rows` neighbouring rows are a slice, as of a `Gemm`: those of one sequence.
     Where A is (`a_rows`, columns), a tensor `rows`, (rows,) of `rows_dtype`, takes the rows of it,
     as `ir.gathered` says: those of an embedding's table.
 
     Raises:
         InvalidProblemError: an extent is out of range, `epsilon` is no finite number of at least 0,
             or is given to a softmax, which has none; `a_rows` comes without `rows_dtype`, or the
-            other way round.
+            other way round; `slice_rows` is negative.
     """
 
     kind: ClassVar[str] = "norm"
@@ -52,10 +54,12 @@ class Norm:
     out_dtype: DType = DType.F16
     a_rows: int | None = field(default=None, metadata={"absent_at_default": True})
     rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
+    slice_rows: int = field(default=0, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("rows", "columns"))
         check_gathered("Norm", self.a_rows, self.rows_dtype)
+        check_slices(self, self.slice_rows)
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
             raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; it is finite and at least 0")
         if self.function is NormFunction.SOFTMAX and self.epsilon:

@@ -30,6 +30,7 @@ from boltgen.ir.reference import (
     enclosures,
     shaped,
 )
+from boltgen.ir.slices import rows_of_slice
 from boltgen.ir.workload import Layer, Workload
 
 
@@ -136,10 +137,10 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     Nothing is rounded between the graphs and the norm.
     """
     problem: Any = layer.problem
-    shape = problem.d_shape
+    shape, in_slices = problem.d_shape, rows_of_slice(problem)
     whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     wide = _taken(problem, whole, inputs).reshape(shape)
-    before = broadcast(layer.prologue, shape, False, inputs.prologue)
+    before = broadcast(layer.prologue, shape, False, inputs.prologue, in_slices)
     prepared = evaluate(layer.prologue, wide, before)
     images = enclose_nodes(layer.prologue, Interval(wide, wide), before)
     source, *further = layer.prologue.typed_results
@@ -151,7 +152,7 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     of_rows = norm_ends(problem.row_norm, rows, Interval(low, high))
     ends = Interval(problem.as_stored(of_rows.low), problem.as_stored(of_rows.high))
     normed = problem.as_stored(problem.row_norm.product(rows, np.zeros(0)))
-    after = broadcast(layer.epilogue, shape, False, inputs.operands)
+    after = broadcast(layer.epilogue, shape, False, inputs.operands, in_slices)
     exact = evaluate(layer.epilogue, normed, after)
     lie = enclose_nodes(layer.epilogue, ends, after)
     return (

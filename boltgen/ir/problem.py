@@ -18,11 +18,12 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import BYTES, DType, ElementType, Layout, alignment_elements
 from boltgen.ir.extent import Dim
 from boltgen.ir.gathered import Gathered
-from boltgen.ir.gemm import Array, Gemm, Problem, check_dtypes, check_positive
+from boltgen.ir.gemm import Array, Gemm, Problem
 from boltgen.ir.group_norm import GroupNorm
 from boltgen.ir.grouped import GroupedGemm
 from boltgen.ir.norm import Norm
 from boltgen.ir.packed import PackedWeights
+from boltgen.ir.problem_checks import check_dtypes, check_positive
 
 __all__ = [
     "PROBLEM_KINDS",
@@ -304,6 +305,7 @@ def describe(problem: Problem) -> str:
     quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()
     quiet |= {"weights"} if packed_weights(problem) is None else set()
     quiet |= set() if is_paired(problem) else {"paired"}
+    quiet |= set() if getattr(problem, "slice_rows", 0) else {"slice_rows"}
     quiet |= {"a_rows", "rows_dtype"} if gathered(problem) is None else set()
     shown = ", ".join(
         f"{field.name}={show(getattr(problem, field.name))}"

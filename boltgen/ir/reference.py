@@ -30,6 +30,7 @@ from boltgen.ir.interval import (
 )
 from boltgen.ir.problem import Problem, element_b, packed_weights
 from boltgen.ir.results import reduced_view
+from boltgen.ir.slices import rows_of_slice
 
 AnyArray: TypeAlias = NDArray[Any]
 
@@ -59,8 +60,8 @@ def run(
         a: of the problem's `in_dtype`, shaped as its `a_shape` says.
         b: of its `in_dtype`, shaped as its `b_shape` says.
         operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
-            shape, or without the batch. ROW: (N,). COLUMN: (M,), or (M, parts). The last two may
-            have a batch in front.
+            shape, or without the batch. SLICE_ROW: (slices, N). ROW: (N,). COLUMN: (M,), or
+            (M, parts). The last two may have a batch in front.
 
     Returns:
         float64, of the problem's `d_shape`.
@@ -282,16 +283,24 @@ def _checked(
     b_wide = shaped("b", b, (problem.b_shape,), element_b(problem), is_matrix=problem.is_matrix)
     if (packed := packed_weights(problem)) is not None:
         b_wide = _wide(packed.unpacked(b_wide.astype(np.uint8), problem.gemm.k))
-    return a_wide, b_wide, broadcast(epilogue, problem.d_shape, problem.batch > 1, operands)
+    loads = broadcast(
+        epilogue, problem.d_shape, problem.batch > 1, operands, rows_of_slice(problem)
+    )
+    return a_wide, b_wide, loads
 
 
 def broadcast(
-    graph: ElementwiseGraph, shape: tuple[int, ...], is_batch: bool, operands: Sequence[AnyArray]
+    graph: ElementwiseGraph,
+    shape: tuple[int, ...],
+    is_batch: bool,
+    operands: Sequence[AnyArray],
+    slice_rows: int = 0,
 ) -> list[Array]:
     """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
 
     Its first extent is the batch's where it `is_batch`, its last one that of columns. A column in
-    parts has these as a dimension behind: it broadcasts when they are added up.
+    parts has these as a dimension behind: it broadcasts when they are added up. A row for each
+    `slice_rows` rows becomes a full tensor.
 
     Raises:
         InputError: their number, or a shape or dtype of one, is not what the graph loads.
@@ -304,7 +313,12 @@ def broadcast(
     m, n = math.prod(shape[len(batch) : -1]), shape[-1]
     wide = []
     for index, (load, array) in enumerate(zip(graph.loads, operands, strict=True)):
-        plain = {LoadKind.TENSOR: shape[len(batch) :], LoadKind.ROW: (n,), LoadKind.COLUMN: (m,)}
+        plain = {
+            LoadKind.TENSOR: shape[len(batch) :],
+            LoadKind.ROW: (n,),
+            LoadKind.SLICE_ROW: (-(-m // slice_rows) if slice_rows else 0, n),
+            LoadKind.COLUMN: (m,),
+        }
         span = (*plain[load.kind], *load.parts_shape)
         given = shaped(
             f"operand {index}",
@@ -313,6 +327,9 @@ def broadcast(
             load.dtype,
             is_matrix=load.kind is LoadKind.TENSOR,
         )
+        if load.kind is LoadKind.SLICE_ROW:
+            wide.append(np.repeat(given, slice_rows, axis=0)[:m].reshape(shape))
+            continue
         ahead = given.shape[: given.ndim - len(span)]
         body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(shape) - len(batch) - 1) + (n,)}
         column = (*shape[len(batch) : -1], 1, *load.parts_shape)

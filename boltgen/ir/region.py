@@ -45,19 +45,30 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowView:
+    """Where a tensor has the rows of a load: from `offset` on in rows of so many `columns`, which
+    may be several of its dimensions.
+    """
+
+    offset: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
     """Where an epilogue's load comes from.
 
     `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
     per product of a batch, `shared` whether there are some that several products read. Where the
     tensor is larger than the region's sizes, `within` has rows and columns of its slices: what is
-    read is the corner of each.
+    read is the corner of each. `view` says where rows, or those of slices, are in longer ones.
     """
 
     parameter: int
     batched: bool = False
     shared: Shared | None = None
     within: tuple[int, int] | None = None
+    view: RowView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,11 @@ from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
+from boltgen.ir.elementwise import ElementwiseGraph, Load, LoadKind, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
-from boltgen.ir.problem import Gemm, Problem, describe, in_groups, is_paired, with_extents
+from boltgen.ir.problem import Gemm, Norm, Problem, describe, in_groups, is_paired, with_extents
 from boltgen.ir.results import store_shape
+from boltgen.ir.slices import rows_of_slice
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
 MAX_LAYERS = 8
@@ -30,7 +31,8 @@ class Layer:
 
     Raises:
         InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks; or
-            it combines two products of a problem that is none of a pair, or the other way round.
+            it combines two products of a problem that is none of a pair, or the other way round; or
+            a graph has rows of slices of a problem whose rows are in none.
     """
 
     problem: Problem
@@ -49,6 +51,16 @@ class Layer:
                 f"pair has one: {self.describe()}"
             )
 
+        if self.has_slices and not rows_of_slice(self.problem):
+            raise InvalidProblemError(
+                f"Layer: a row of each slice, and its rows are in none: {self.describe()}"
+            )
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether it loads a row for each slice of D's rows."""
+        return any(load.kind is LoadKind.SLICE_ROW for load in self.loads)
+
     @property
     def loads(self) -> tuple[Load, ...]:
         """The operands of both graphs, in the order in which a kernel takes them."""
@@ -64,16 +76,6 @@ class Layer:
         before = () if self.problem.is_product else self.prologue.further
         return (*self.epilogue.further, *before)
 
-    @property
-    def place_of_rows(self) -> int:
-        """Which operand of a launch has the integers that take A's rows, where some do: the one
-        behind all others. Its `ld` is the number of A's rows.
-
-        Raises:
-            InvalidProblemError: a result is no full tensor.
-        """
-        return len(self.loads) + len(self.further)
-
     def describe(self) -> str:
         """Name the workload in a line."""
         before = f"{self.prologue.describe()} -> " if not self.prologue.is_identity else ""
@@ -86,7 +88,8 @@ class Workload:
 
     A workload is canonical when it is made: a pointwise convolution is a matrix product, and a
     batch that shares every B is one product of more rows, unless an epilogue sums the rows of each
-    image, or of each product of the batch. From the second layer on, problems are
+    image, or of each product of the batch; rows are in slices where something is loaded for each.
+    From the second layer on, problems are
     matrix products of the rows before, as they are stored, or in FP32 where a prologue takes them.
 
     Raises:
@@ -175,6 +178,11 @@ class Workload:
         """It where its symbols have these values, which may be extents of other symbols."""
         return self.resized(lambda extent: extent.of(values)) if values else self
 
+    def sliced(self, rows: int) -> Workload:
+        """It with slices of so many rows, where rows are in slices; those of images stay."""
+        layers = (_in_slices(each, each.problem, rows) for each in self.layers)
+        return Workload(layers=tuple(layers))
+
     @property
     def greatest(self) -> Workload:
         """It where each symbol has its greatest value."""
@@ -227,11 +235,21 @@ def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         if layer.problem.batch > 1
     )
     return tuple(
-        replace(layer, problem=layer.problem.canonical)
+        _in_slices(layer, layer.problem.canonical)
         if (is_folded or layer.problem.batch == 1) and _keeps_stores(layer)
         else layer
         for layer in layers
     )
+
+
+def _in_slices(layer: Layer, problem: Problem, rows: int = 0) -> Layer:
+    """`layer` of the canonical `problem`, whose rows are in the slices that it loads rows for: of
+    so many `rows`, or if that is 0 of as many as they have.
+    """
+    if isinstance(problem, (Gemm, Norm)):
+        own = rows_of_slice(layer.problem)
+        problem = replace(problem, slice_rows=(rows or own) if layer.has_slices else 0)
+    return replace(layer, problem=problem)
 
 
 def _keeps_stores(layer: Layer) -> bool:

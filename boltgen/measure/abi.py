@@ -1,6 +1,6 @@
-"""The structs of kernels' C interface, read from its headers, and a launch's arguments in one.
+"""The structs of kernels' C interface, read from its header, and a launch's arguments in one.
 
-The headers in `templates/include/boltgen` are the one owner of their layout.
+`templates/include/boltgen/abi.h` is the one owner of their layout.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 
 from boltgen.errors import BoltgenError
 from boltgen.paths import resource_dir
-
-HEADERS = ("abi.h", "image_norm_abi.h")
 
 _TYPES: dict[str, Any] = {
     "int32_t": ctypes.c_int32,
@@ -34,14 +32,13 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 @cache
 def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
-    """The structs of a header by name, in its order; of all of `HEADERS` where none is given.
+    """The structs of a header by name, in its order; of `abi.h` where none is given.
 
     Raises:
         BoltgenError: a field is of a type that is not known here.
     """
-    folder = resource_dir("templates") / "include" / "boltgen"
-    paths = [header] if header is not None else [folder / name for name in HEADERS]
-    text = _COMMENT.sub("", "".join(path.read_text(encoding="utf-8") for path in paths))
+    path = header or resource_dir("templates") / "include" / "boltgen" / "abi.h"
+    text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
     constants = {name: int(value) for name, value in _CONSTANT.findall(text)}
     found: dict[str, type[ctypes.Structure]] = {}
     for name, body in _STRUCT.findall(text):

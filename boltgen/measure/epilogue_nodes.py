@@ -37,8 +37,8 @@ class Node(ctypes.Structure):
 
 
 # In the order of the enumeration in profiler.h.
-_ACCUMULATOR, _LOAD, _SCALAR, _CAST, _BINARY = 0, 1, 4, 5, 6
-_LOAD_KINDS = (LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN)
+_ACCUMULATOR, _LOAD, _SCALAR, _CAST, _BINARY = 0, 1, 5, 6, 7
+_LOAD_KINDS = (LoadKind.TENSOR, LoadKind.ROW, LoadKind.SLICE_ROW, LoadKind.COLUMN)
 _BINARY_OPS = (
     BinaryOp.ADD,
     BinaryOp.SUBTRACT,
@@ -65,11 +65,14 @@ def dtype_number(dtype: DType) -> int:
 
 
 def epilogue_nodes(
-    epilogue: ElementwiseGraph, pointers: Sequence[int], batch_elements: Sequence[int]
+    epilogue: ElementwiseGraph,
+    pointers: Sequence[int],
+    batch_elements: Sequence[int],
+    slice_rows: int = 0,
 ) -> list[Node]:
     """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch.
 
-    The last node is the result.
+    The last node is the result; so many rows as `slice_rows` are a slice.
 
     Raises:
         InvalidProblemError: the graph stores something else.
@@ -86,6 +89,7 @@ def epilogue_nodes(
                 made.op = _LOAD + _LOAD_KINDS.index(kind)
                 made.dtype = dtype_number(dtype)
                 made.pointer, made.batch_elements = next(operands)
+                made.x = slice_rows if kind is LoadKind.SLICE_ROW else 0
             case Scalar(value=value):
                 made.op = _SCALAR
                 made.constants[0] = as_float32(value)

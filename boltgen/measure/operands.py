@@ -20,6 +20,7 @@ from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem, gathered, in_groups, packed_weights
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
+from boltgen.ir.slices import rows_of_slice
 from boltgen.ir.softmax import softmax_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
@@ -141,8 +142,7 @@ class Operands:
             if layer.ends:
                 values[f"{where}ends"] = layer.ends
             if layer.rows:
-                place = self._layers[index].place_of_rows
-                values[f"{where}operands[{place}].pointer"] = layer.rows
+                values[f"{where}taken"] = layer.rows
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
@@ -311,6 +311,7 @@ class Operands:
                 graph,
                 [operand.pointer for operand in operands],
                 [operand.batch_stride for operand in operands],
+                rows_of_slice(layer.problem),
             )
             with self._whole(layer.problem, store, (low, high)) as whole:
                 self._profiler.enclose(
@@ -403,11 +404,15 @@ def _operand(problem: Problem, load: Load, address: int) -> Operand:
     """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
     if load.kind is LoadKind.TENSOR:
         return _full(problem, address)
+    if load.kind is LoadKind.SLICE_ROW:
+        return Operand(address, rows_of_slice(problem), problem.matrix[1])
     return Operand(address, load.parts_ld)
 
 
 def _shape_of_load(load: Load, output: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of an operand for an `output`; rows and columns of a batch are shared."""
+    if load.kind is LoadKind.SLICE_ROW:
+        return -1, output[-1]
     return output if load.kind is LoadKind.TENSOR else (-1, *load.parts_shape)
 
 

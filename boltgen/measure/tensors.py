@@ -12,6 +12,7 @@ from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, Loa
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
 from boltgen.ir.reference import AnyArray
+from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
@@ -50,7 +51,12 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     problem = layer.problem
     output = problem.d_shape
     rows = prod(output[:-1]) // problem.batch
-    counts = {LoadKind.TENSOR: prod(output), LoadKind.ROW: output[-1], LoadKind.COLUMN: rows}
+    counts = {
+        LoadKind.TENSOR: prod(output),
+        LoadKind.ROW: output[-1],
+        LoadKind.SLICE_ROW: slices(problem) * output[-1],
+        LoadKind.COLUMN: rows,
+    }
     return (
         Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
         *_tensors_of_b(problem),

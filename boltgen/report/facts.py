@@ -16,6 +16,7 @@ from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import describe, gathered
 from boltgen.ir.results import store_shape
+from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer, Workload
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
@@ -177,6 +178,7 @@ def _bytes_of_loads(layer: Layer) -> int:
     elements = {
         LoadKind.TENSOR: _elements(shape),
         LoadKind.ROW: shape[-1],
+        LoadKind.SLICE_ROW: slices(layer.problem) * shape[-1],
         LoadKind.COLUMN: _elements(shape[:-1]),
     }
     return sum(elements[load.kind] * load.parts * load.dtype.size_bytes for load in layer.loads)

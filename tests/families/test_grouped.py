@@ -94,15 +94,12 @@ def _of_operands(count: int) -> ElementwiseGraph:
     return builder.build()
 
 
-def test_integers_that_take_rows_are_an_address_more() -> None:
-    assert FAMILY.rejects(Workload.of(TAKEN, _of_operands(5)), SM80) is None
-    full = _of_operands(6)
-    assert FAMILY.rejects(Workload.of(PROBLEM, full), SM80) is None
-    reason = FAMILY.rejects(Workload.of(TAKEN, full), SM80)
-    assert reason is not None
-    assert "has 7 operands and further results; a launch passes 7 addresses" in reason
-    launch = FAMILY.launch(Workload.of(TAKEN, _of_operands(5)), GroupedConfig(gemm=SQUARE))
-    assert launch.sizes["operands[6].ld"] == 256
+def test_a_launch_says_how_many_rows_there_are_to_take() -> None:
+    full = Workload.of(TAKEN, _of_operands(6))
+    assert FAMILY.rejects(full, SM80) is None
+    assert FAMILY.launch(full, GroupedConfig(gemm=SQUARE)).sizes["a_rows"] == 256
+    plain = FAMILY.launch(Workload.of(PROBLEM), GroupedConfig(gemm=SQUARE))
+    assert "a_rows" not in plain.sizes
 
 
 def test_rows_that_are_taken_take_shared_memory_too() -> None:

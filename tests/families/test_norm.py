@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from boltgen.arch import ARCHES
@@ -193,17 +191,9 @@ def test_boundaries_take_rows_of_fewer_and_of_more() -> None:
     assert sizes == [(9, 5), (9, 5), (1, 3)]
 
 
-def test_integers_that_take_rows_are_an_address_of_the_launch() -> None:
-    nodes = (Accumulator(), *(Load(LoadKind.TENSOR) for _ in range(2)))
-    layer = Layer(problem=_of_a_table(100, 30000), prologue=ElementwiseGraph(nodes))
+def test_a_launch_says_how_many_rows_there_are_to_take() -> None:
     config = NormConfig(threads=32, vectors=4, rows=8)
-    assert FAMILY.launch(Workload(layers=(layer,)), config).sizes["operands[2].ld"] == 30000
-    full = (*(Load(LoadKind.ROW) for _ in range(4)), Load(LoadKind.COLUMN))
-    both = replace(layer, epilogue=ElementwiseGraph((Accumulator(), *full)))
-    reason = FAMILY.rejects(Workload(layers=(both,)), SM80)
-    assert reason == (
-        "it has 8 operands and further results, with the integers that take rows; a launch passes 7"
-    )
+    assert FAMILY.launch(Workload.of(_of_a_table(100, 30000)), config).sizes["a_rows"] == 30000
 
 
 def test_a_row_that_is_taken_again_is_no_byte_of_dram() -> None:

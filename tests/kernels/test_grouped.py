@@ -152,7 +152,7 @@ def _run(
         args.a, args.b, args.d = cuda.upload(a), cuda.upload(b), cuda.upload(d)
         args.ends = cuda.upload(inputs.ends)
         if problem.a_rows is not None:
-            args.operands[workload.single.place_of_rows].pointer = cuda.upload(inputs.rows)
+            args.taken = cuda.upload(inputs.rows)
         args.lda, args.ldb, args.ldd = a.shape[-1], b.shape[-1], d.shape[-1]
         args.batch_stride_b = b[0].size
         for index, (load, array) in enumerate(
@@ -264,23 +264,19 @@ def test_rows_that_are_taken_of_none_are_refused(
     grouped_kernels: dict[KernelSpec, KernelLibrary],
 ) -> None:
     spec, sizes = _spec("taken"), launch(_workload("taken"), _config("taken")).sizes
-    assert sizes["operands[2].ld"] == 90
+    assert sizes["a_rows"] == 90
 
-    def refused(pointer: int | None, ld: int, code: int, message: str) -> None:
+    def refused(pointer: int | None, count: int, code: int, message: str) -> None:
         args: Any = arguments("boltgen_grouped_gemm_args", sizes)
         args.a = args.b = args.d = args.ends = ADDRESS
         for each in range(2):
             args.operands[each].pointer, args.operands[each].ld = ADDRESS, sizes["ldd"]
-        args.operands[2].pointer, args.operands[2].ld = pointer, ld
+        args.taken, args.a_rows = pointer, count
         assert_refused(grouped_kernels[spec], spec, args, code, message)
 
-    pointer, count = (
-        r"operands\[2\].pointer \(rows of A\)",
-        r"operands\[2\].ld \(number of A's rows\)",
-    )
-    refused(None, 90, INVALID, f"{pointer} is a null pointer")
-    refused(ADDRESS + 4, 90, MISALIGNED, f"{pointer} is at address")
-    refused(ADDRESS, 0, INVALID, f"{count} is 0; it must be at least 1")
+    refused(None, 90, INVALID, "taken is a null pointer")
+    refused(ADDRESS + 4, 90, MISALIGNED, "taken is at address")
+    refused(ADDRESS, 0, INVALID, "a_rows is 0; it must be at least 1")
 
 
 @pytest.mark.parametrize(

@@ -124,11 +124,10 @@ class Grouped(WithoutLibrary[GroupedConfig]):
 
     def launch(self, workload: Workload, config: GroupedConfig) -> Launch:
         """The problem's sizes and the swizzle."""
-        layer = workload.single
-        problem = grouped_of(layer)
+        problem = grouped_of(workload.single)
         sizes = problem.sizes | {"swizzle": config.gemm.swizzle}
         if problem.a_rows is not None:
-            sizes[f"operands[{layer.place_of_rows}].ld"] = problem.a_rows
+            sizes["a_rows"] = problem.a_rows
         return Launch(struct="boltgen_grouped_gemm_args", sizes=sizes)
 
     def boundaries(

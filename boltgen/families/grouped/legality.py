@@ -11,7 +11,6 @@ from boltgen.families.cutlass2.results import graph_rejection, others_rejection
 from boltgen.families.cutlass2.traits import kernel_traits, type_rejection
 from boltgen.families.grouped.config import GroupedConfig, grouped_of, rows_bytes
 from boltgen.families.space import Violation
-from boltgen.ir.elementwise import MAX_OPERANDS
 from boltgen.ir.problem import GroupedGemm
 from boltgen.ir.workload import Layer, Workload
 
@@ -33,16 +32,6 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
-        or _rows_rejection(layer)
-    )
-
-
-def _rows_rejection(layer: Layer) -> str | None:
-    if grouped_of(layer).gathered is None or layer.place_of_rows < MAX_OPERANDS:
-        return None
-    return (
-        f"it takes A's rows by integers, and has {layer.place_of_rows} operands and further "
-        f"results; a launch passes {MAX_OPERANDS} addresses"
     )
 
 

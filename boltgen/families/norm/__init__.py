@@ -114,12 +114,11 @@ class NormFamily(WithoutLibrary[NormConfig]):
     def launch(self, workload: Workload, config: NormConfig) -> Launch:
         """The sizes of a matrix, and how many rows there are to take; or those of images."""
         del config
-        layer = workload.single
-        problem = norm_of(layer)
+        problem = norm_of(workload.single)
         struct = code.ARGUMENTS[isinstance(problem, GroupNorm)]
         sizes = problem.sizes
         if problem.row_norm.a_rows is not None:
-            sizes[f"operands[{layer.place_of_rows}].ld"] = problem.row_norm.a_rows
+            sizes["a_rows"] = problem.row_norm.a_rows
         return Launch(struct=struct, sizes=sizes)
 
     def boundaries(

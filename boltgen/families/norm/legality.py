@@ -66,10 +66,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return reason
     if layer.prologue.reductions:
         return f"its prologue stores full tensors, not {layer.prologue.describe()}"
-    is_taken = layer.problem.row_norm.gathered is not None
-    if (count := len(layer.loads) + further + is_taken) > MAX_OPERANDS:
-        taken = ", with the integers that take rows" if is_taken else ""
-        return f"it has {count} operands and further results{taken}; a launch passes {MAX_OPERANDS}"
+    if (count := len(layer.loads) + further) > MAX_OPERANDS:
+        return f"it has {count} operands and further results; a launch passes {MAX_OPERANDS}"
     return None
 
 

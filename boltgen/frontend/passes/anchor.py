@@ -55,15 +55,6 @@ class Anchor:
         return self.operand_b
 
 
-def in_order(anchor: Anchor) -> Anchor:
-    """`anchor` where its kernel does not take the rows of A, which are in order then."""
-    if anchor.taken is None:
-        return anchor
-    problem: Any = anchor.problem
-    plain = replace(problem, a_rows=None, rows_dtype=None)
-    return replace(anchor, problem=plain, a=anchor.taken.members[0], taken=None)
-
-
 def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
     """`anchor`, whose rows its kernel takes of a matrix."""
     problem: Any = anchor.problem

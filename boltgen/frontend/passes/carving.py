@@ -337,6 +337,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
                 batched=operand.batched,
                 shared=operand.shared,
                 within=operand.within,
+                view=operand.view,
             )
             for operand in product.operands
         ),

@@ -31,11 +31,14 @@ from boltgen.frontend.passes.epilogue_rules import (
 from boltgen.frontend.passes.halves import HALF
 from boltgen.frontend.passes.mask_sums import BROADCAST, made_of
 from boltgen.frontend.passes.normed import parts_of
-from boltgen.frontend.passes.spans import shared_span, span
+from boltgen.frontend.passes.slice_rows import slice_rows
+from boltgen.frontend.passes.spans import rows_of_slice, shared_span, span
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.region import Shared
+from boltgen.ir.problem import in_groups
+from boltgen.ir.region import RowView, Shared
+from boltgen.ir.slices import rows_of_slice as problem_slices
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
@@ -51,6 +54,7 @@ class TailOperand:
     batched: bool
     shared: Shared | None = None
     within: tuple[int, int] | None = None
+    view: RowView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,8 @@ class Tail:
     """A region: indices of its operators, anchor first, and the epilogue that they amount to.
 
     `further` are those of its operators whose results are written besides that of `output`.
-    `inlined` are operators that make operands of what is loaded in their place.
+    `inlined` are operators that make operands of what is loaded in their place. Where the epilogue
+    has rows of slices, each is of so many rows as `slice_rows`.
     """
 
     members: tuple[int, ...]
@@ -67,6 +72,7 @@ class Tail:
     operands: tuple[TailOperand, ...]
     further: tuple[int, ...] = ()
     inlined: tuple[int, ...] = ()
+    slice_rows: int = 0
 
     @property
     def results(self) -> tuple[int, ...]:
@@ -79,7 +85,7 @@ class _Emission:
     """An epilogue under construction, and where each value of the graph is in it.
 
     Only a kernel of attention `shares` slices of operands between heads, or between sequences; it
-    `inlines` what makes operands of smaller ones.
+    `inlines` what makes operands of smaller ones. `rows` are the nodes of rows.
     """
 
     graph: Graph
@@ -89,7 +95,9 @@ class _Emission:
     inlined: list[int] = field(default_factory=list)
     builder: ElementwiseBuilder = field(default_factory=ElementwiseBuilder)
     nodes: dict[int, int] = field(default_factory=dict)
-    loads: dict[tuple[int, LoadKind, bool, Shared | None], int] = field(default_factory=dict)
+    loads: dict[tuple[TailOperand, LoadKind], int] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    slice_rows: int = 0
 
     def __post_init__(self) -> None:
         index, node = self.anchor.index, 0
@@ -145,10 +153,34 @@ class _Emission:
         found = self._span(shape, consumer.static_shape)
         if found is None:
             raise NotFusibleError("an operand whose broadcast no kernel loads")
-        key = (arg, *found)
-        if key not in self.loads:
-            self.loads[key] = self.builder.load(found[0], DType(operand.dtype), parts)
-        return self.loads[key]
+        kind, batched, shared = found
+        if kind is LoadKind.SLICE_ROW or (kind is LoadKind.ROW and not self.shares):
+            return self._row(arg, kind)
+        return self._load(TailOperand(expr=arg, batched=batched, shared=shared), kind, parts)
+
+    def _load(self, operand: TailOperand, kind: LoadKind, parts: int = 1) -> int:
+        if (operand, kind) not in self.loads:
+            dtype = DType(self.graph[operand.expr].dtype)
+            self.loads[operand, kind] = self.builder.load(kind, dtype, parts)
+        return self.loads[operand, kind]
+
+    def _row(self, index: int, kind: LoadKind) -> int:
+        """One row, or one for each slice, which is read where it lies, and made in the kernel."""
+        if index not in self.rows:
+            made = slice_rows(self.graph, index)
+            source = TailOperand(expr=made.source, batched=False, view=made.view)
+            node = self._load(source, kind)
+            for member in made.members:
+                expr = self.graph[member]
+                if expr.op in ELEMENTWISE - {VIEW}:
+                    scalars = tuple(self.graph[arg].scalar for arg in expr.args)
+                    args = tuple(
+                        node if value is None else self.builder.scalar(value) for value in scalars
+                    )
+                    node = RULES[expr.op](Call(self.builder, expr, args, scalars))
+            self.inlined += made.members
+            self.rows[index] = node
+        return self.rows[index]
 
     def _inline(self, index: int, consumer: Expr) -> bool:
         """Whether an operand is made in the kernel, of what it loads instead."""
@@ -172,7 +204,20 @@ class _Emission:
         if batched and self.shares:
             return shared_span(shape, out)
         found = span(shape, out, batched=batched)
+        if found is None and self._is_of_slices(shape, out):
+            found = LoadKind.SLICE_ROW, False
         return None if found is None else (*found, None)
+
+    def _is_of_slices(self, shape: Sequence[int], out: Sequence[int]) -> bool:
+        """Whether an operand has a row for each slice of the rows, all slices being alike."""
+        problem, rows = self.anchor.problem, rows_of_slice(shape, out)
+        if rows is None or problem.batch > 1 or in_groups(problem) is not None:
+            return False
+        known = self.slice_rows or problem_slices(problem)
+        if known and known != rows:
+            return False
+        self.slice_rows = rows
+        return True
 
     def finish(
         self, output: int, further: Sequence[int] = ()
@@ -185,10 +230,7 @@ class _Emission:
         # Every load is read by the operator that it was made for, so recognition keeps them all.
         out_dtype, precision = DType(self.graph[output].dtype), self.anchor.problem.in_dtype
         epilogue = recognise(self.builder.build(), out_dtype, precision)
-        operands = tuple(
-            TailOperand(expr=arg, batched=flag, shared=shared)
-            for arg, _, flag, shared in self.loads
-        )
+        operands = tuple(operand for operand, _ in self.loads)
         assert len(epilogue.loads) == len(operands)
         return epilogue, operands
 
@@ -394,5 +436,6 @@ def _tail(
             operands=operands,
             further=further,
             inlined=tuple(emission.inlined),
+            slice_rows=emission.slice_rows,
         )
     return None

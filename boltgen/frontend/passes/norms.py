@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, cast
 
 from boltgen.errors import InvalidProblemError
-from boltgen.frontend.graph import Graph
+from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.anchor import Anchor, with_taken
 from boltgen.frontend.passes.epilogue_walk import TailOperand, grow
 from boltgen.frontend.passes.gathers import Taken, taken_rows
@@ -181,8 +181,17 @@ def _applied(graph: Graph, index: int) -> tuple[tuple[BinaryOp, int], ...]:
     expr = graph[index]
     ops = (BinaryOp.MULTIPLY, BinaryOp.ADD)
     given = (expr.attrs.get("scale", True), expr.attrs.get("center", True))
-    pairs = zip(ops, expr.args[1:], given[: len(expr.args) - 1], strict=False)
-    return tuple((op, at) for op, at, is_given in pairs if is_given)
+    rows = zip(ops, (1.0, 0.0), expr.args[1:], given[: len(expr.args) - 1], strict=False)
+    return tuple(
+        (op, at)
+        for op, neutral, at, is_given in rows
+        if is_given and not _is_all(graph[at], neutral)
+    )
+
+
+def _is_all(expr: Expr, value: float) -> bool:
+    """Whether all numbers of a tensor are known to be one value: of a norm without a scale."""
+    return expr.array is not None and bool((expr.array == value).all())
 
 
 def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product:
@@ -270,7 +279,7 @@ def _of_a_table(graph: Graph, norm: Product, claimed: Collection[int]) -> Produc
     summed, left = norm.summed, norm.anchor.a
     assert summed is not None
     (right,) = (operand.expr for operand in summed.operands)
-    if _passed(norm) == MAX_OPERANDS or left == right:
+    if left == right:
         return norm
     for a, other in ((left, right), (right, left)):
         taken = _taken(graph, a, claimed)
@@ -290,7 +299,7 @@ def _gathered(
     What others read of it is a further result of the kernel.
     """
     taken = _taken(graph, source, claimed)
-    if taken is None or norm.anchor.absorbed or _passed(norm) == MAX_OPERANDS:
+    if taken is None or norm.anchor.absorbed:
         return None
     members = [source, *reversed(casts)]
     inner = {*members, *norm.anchor.inner, *norm.tail.members}
@@ -301,7 +310,7 @@ def _gathered(
     further: tuple[int, ...] = ()
     builder = ElementwiseBuilder()
     if _escapes(graph, source, inner):
-        if _passed(norm) + 1 == MAX_OPERANDS or not _stands_before(graph, source, inner, norm):
+        if _passed(norm) == MAX_OPERANDS or not _stands_before(graph, source, inner, norm):
             return None
         further = (source,)
         builder.store(0)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from boltgen.frontend.graph import Graph
-from boltgen.frontend.passes.anchor import ANCHORS, Anchor, in_order, match_anchor
+from boltgen.frontend.passes.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.frontend.passes.borders import Border, entry, exit_
 from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions, grow
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import MAX_OPERANDS, SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
+from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.move import ImageLayout
-from boltgen.ir.problem import Problem
+from boltgen.ir.problem import Gemm, Norm, Problem
 from boltgen.ir.region import HeadView, Rejected
 from boltgen.ir.workload import Layer, Workload
 
@@ -140,6 +140,8 @@ class Product:
         problem: Any = self.anchor.problem
         if self.tail.epilogue.is_paired:
             problem = replace(problem, n=problem.n // 2, paired=True)
+        if self.tail.slice_rows and isinstance(problem, (Gemm, Norm)):
+            problem = replace(problem, slice_rows=self.tail.slice_rows)
         dtype = self.stored or DType(graph[self.tail.output].dtype)
         out: Problem = replace(problem, out_dtype=dtype)
         return out
@@ -173,8 +175,6 @@ def find_products(
             continue
         tail = grow(graph, anchor, claimed, shares=shares(index))
         claimed.update(tail.members)
-        if len(tail.operands) == MAX_OPERANDS:
-            anchor = in_order(anchor)  # a launch passes no further address
         found.append(Product(anchor=anchor, tail=tail))
     # Who takes rows of a tensor reads it as it is.
     activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
@@ -212,7 +212,7 @@ def _batched(product: Product, batch: int, m: int) -> Product:
     problem, tail = product.anchor.problem, product.tail
     if not problem.is_matrix or problem.batch > 1 or problem.gemm.m != batch * m:
         return product
-    if product.anchor.ends is not None:
+    if product.anchor.ends is not None or tail.slice_rows:
         return product
     loads = zip(tail.epilogue.loads, tail.operands, strict=True)
     return replace(

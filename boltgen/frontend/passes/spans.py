@@ -35,6 +35,20 @@ def span(
     return None
 
 
+def rows_of_slice(shape: Sequence[int], out: Sequence[int]) -> int | None:
+    """How many rows of `out`, (..., N), read each row of an operand of `shape`, one for each image
+    or sequence; None where it is none such.
+    """
+    if len(shape) > len(out):
+        return None
+    full, goal = (1,) * (len(out) - len(shape)) + tuple(shape), tuple(out)
+    for place in range(1, len(goal) - 1):
+        is_one = prod(full[place:-1]) == 1
+        if is_one and full[:place] == goal[:place] and full[-1] == goal[-1]:
+            return prod(goal[place:-1])
+    return None
+
+
 def shared_span(
     shape: Sequence[int], out: Sequence[int]
 ) -> tuple[LoadKind, bool, Shared | None] | None:

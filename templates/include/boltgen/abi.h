@@ -37,13 +37,15 @@ typedef struct boltgen_status {
 /* Values of raster. Along M tiles lie below each other, along N side by side. */
 enum { BOLTGEN_RASTER_ALONG_M = 0, BOLTGEN_RASTER_ALONG_N = 1 };
 
-/* The most loads that an epilogue may have: two tensors, four rows, one column. */
+/* The most addresses that a launch passes besides those of A, B and D: loads, further results. */
 #define BOLTGEN_MAX_OPERANDS 7
 
 /* An operand of the epilogue, in the order of the graph's loads.
  *
  * ld is the distance between rows of a full tensor, batch_stride that between the slices of a
- * batched product, both in elements. Rows and columns are contiguous and ignore ld.
+ * batched product, both in elements. Rows and columns are contiguous and ignore ld. Where each
+ * slice of D's rows, an image or a sequence, has a row of its own, ld is how many rows of D are a
+ * slice, and batch_stride the distance between the slices' rows.
  */
 typedef struct boltgen_operand {
   void const* pointer;
@@ -87,6 +89,9 @@ typedef struct boltgen_gemm_args {
  * batch_stride_b apart, as in a GEMM. ends: (groups,), packed, of the kernel's integer type: the
  * row behind each group's last one. Rows behind the last end have a product of 0. D: (m, n)
  * row-major, rows ldd apart; full-tensor operands span it. It needs no workspace.
+ *
+ * Where the kernel takes A's rows by integers, A is (a_rows, k), and taken: (m,), packed, of the
+ * kernel's integer type. One below 0 takes the first row, one beyond the last row takes the last.
  */
 typedef struct boltgen_grouped_gemm_args {
   int32_t m;
@@ -96,6 +101,8 @@ typedef struct boltgen_grouped_gemm_args {
   void const* a;
   void const* b;
   void const* ends;
+  void const* taken; /* not read where A has its rows in order */
+  int32_t a_rows;    /* the same */
   void* d;
   int64_t lda;
   int64_t ldb;
@@ -235,12 +242,15 @@ typedef struct boltgen_attention_args {
 /* D = epilogue(normalise(prologue(A))) of each row: a norm, or a softmax.
  *
  * A: (rows, columns), rows lda apart. D: (rows, columns), rows ldd apart, in elements. Operands are
- * those of the prologue, then those of the epilogue, then the further results; each spans D.
+ * those of the prologue, then those of the epilogue, then the further results; each spans D. Where
+ * the kernel takes A's rows by integers, A is (a_rows, columns), and taken as in a grouped product.
  */
 typedef struct boltgen_norm_args {
   int32_t rows;
   int32_t columns;
   void const* a;
+  void const* taken; /* not read where A has its rows in order */
+  int32_t a_rows;    /* the same */
   void* d;
   int64_t lda;
   int64_t ldd;
@@ -249,6 +259,25 @@ typedef struct boltgen_norm_args {
   size_t workspace_bytes;
   void* stream; /* a cudaStream_t */
 } boltgen_norm_args;
+
+/* D = epilogue(normalise(prologue(A))) of each group of channels of each image.
+ *
+ * A and D: (n, pixels, channels), packed: images in NHWC. A group has channels / groups of them.
+ * Operands are those of the prologue, then those of the epilogue, then the further results. Full
+ * tensors are of D's shape, a row has a number for each channel, a column one for each pixel.
+ */
+typedef struct boltgen_image_norm_args {
+  int32_t n;
+  int32_t pixels;
+  int32_t channels;
+  int32_t groups;
+  void const* a;
+  void* d;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream; /* a cudaStream_t */
+} boltgen_image_norm_args;
 
 /* A convolution, then 1x1 convolutions of stride 1 without padding.
  *

@@ -93,6 +93,30 @@ class FragmentOperand<Row<Element>, kPaired> {
 };
 
 template <typename Element, bool kPaired>
+class FragmentOperand<SliceRow<Element>, kPaired> {
+ public:
+  CUTLASS_DEVICE
+  FragmentOperand(boltgen_operand const& operand, int) : operand_(operand) {}
+
+  CUTLASS_DEVICE
+  void visit_columns(int, int) {}
+
+  CUTLASS_DEVICE
+  void visit_row(int row, int rows, int column, int columns) {
+    bool const inside = row < rows;
+    load_pair<Element, kPaired>(pair_, SliceRow<Element>::begin(operand_, row) + column,
+                                inside && column < columns, inside && column + 1 < columns);
+  }
+
+  CUTLASS_DEVICE
+  float get(int element) const { return pair_[element]; }
+
+ private:
+  boltgen_operand const& operand_;
+  float pair_[2];
+};
+
+template <typename Element, bool kPaired>
 class FragmentOperand<Column<Element>, kPaired> {
  public:
   CUTLASS_DEVICE

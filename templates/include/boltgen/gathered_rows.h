@@ -1,15 +1,12 @@
 // Rows of A that a kernel takes by integers, x[rows], from where they lie: nothing writes them in
 // order before.
 //
-// A launch passes the integers' address as the operand behind all others, and the number of A's
-// rows as its ld. An integer below 0 takes the first row, one beyond the last row takes the last:
-// nothing is read beside A, whatever the integers are. Source: boltgen/ir/gathered.py.
+// An integer below 0 takes the first row, one beyond the last row takes the last: nothing is read
+// beside A, whatever the integers are. Source: boltgen/ir/gathered.py.
 
 #pragma once
 
 #include <cutlass/cutlass.h>
-
-#include <cstdio>
 
 #include "boltgen/arguments.h"
 
@@ -23,17 +20,15 @@ struct TakenRows {
   RowIndex const* rows;
   int count;  ///< A's rows
 
-  static TakenRows of(boltgen_operand const* operands, int place) {
-    return {static_cast<RowIndex const*>(operands[place].pointer), int(operands[place].ld)};
+  template <typename Args>
+  static TakenRows of(Args const& args) {
+    return {static_cast<RowIndex const*>(args.taken), args.a_rows};
   }
 
-  static void check(ArgumentCheck& check, boltgen_operand const* operands, int place) {
-    char name[48];
-    std::snprintf(name, sizeof(name), "operands[%d].pointer (rows of A)", place);
-    check.pointer(name, operands[place].pointer, 1, sizeof(RowIndex));
-    std::snprintf(name, sizeof(name), "operands[%d].ld (number of A's rows)", place);
-    check.at_least(name, operands[place].ld, 1);
-    check.at_most(name, operands[place].ld, 0x7fffffff);
+  template <typename Args>
+  static void check(ArgumentCheck& check, Args const& args) {
+    check.pointer("taken", args.taken, 1, sizeof(RowIndex));
+    check.at_least("a_rows", args.a_rows, 1);
   }
 
   /// The row of A that is the `index`-th of those that are computed; reads its integer.
@@ -49,8 +44,13 @@ template <>
 struct TakenRows<void> {
   static constexpr bool kIsTaken = false;
 
-  static TakenRows of(boltgen_operand const*, int) { return {}; }
-  static void check(ArgumentCheck&, boltgen_operand const*, int) {}
+  template <typename Args>
+  static TakenRows of(Args const&) {
+    return {};
+  }
+
+  template <typename Args>
+  static void check(ArgumentCheck&, Args const&) {}
 };
 
 }  // namespace boltgen

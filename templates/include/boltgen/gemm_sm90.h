@@ -18,6 +18,7 @@
 #include "boltgen/arguments.h"
 #include "boltgen/launch_sm90.h"
 #include "boltgen/operands.h"
+#include "boltgen/slice_row_sm90.h"
 
 namespace boltgen {
 
@@ -60,6 +61,15 @@ struct OperandNode<Row<Element>, Tile> {
   static typename Node::Arguments arguments(boltgen_operand const& operand) {
     return {
         static_cast<Element const*>(operand.pointer), Element(0), {{}, {}, operand.batch_stride}};
+  }
+};
+
+template <typename Element, typename Tile>
+struct OperandNode<SliceRow<Element>, Tile> {
+  using Node = SliceRowNode<Element>;
+
+  static typename Node::Arguments arguments(boltgen_operand const& operand) {
+    return {static_cast<Element const*>(operand.pointer), int(operand.ld), operand.batch_stride};
   }
 };
 

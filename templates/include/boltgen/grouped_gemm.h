@@ -8,8 +8,8 @@
 // The idea of blocks that look up their problem is that of CUTLASS's grouped GEMM (example 24);
 // there the host makes a problem of each group.
 //
-// A's rows may be taken by integers: those of tokens, which several experts read. They come in the
-// operand of the launch that is behind all others; see gathered_rows.h.
+// A's rows may be taken by integers: those of tokens, which several experts read; see
+// gathered_rows.h.
 
 #pragma once
 
@@ -95,8 +95,6 @@ struct GroupedGemm {
   static constexpr int kAlignmentB = Mma::IteratorB::AccessType::kElements;
   static constexpr int kAlignmentD = kAlignmentD_;
   static constexpr int kThreadCount = 32 * Mma::WarpCount::kCount;
-  static_assert(!Rows::kIsTaken || Operands::kCount < BOLTGEN_MAX_OPERANDS,
-                "the integers that take A's rows are an operand of the launch too");
 
   struct Params {
     int m;
@@ -189,7 +187,7 @@ void check_grouped_gemm(ArgumentCheck& check, boltgen_grouped_gemm_args const& a
   check.pointer("ends", args.ends, 1, sizeof(typename Kernel::Index));
   check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementD));
   check_operands(typename Kernel::Operands(), check, args.operands, args.n, Kernel::kAlignmentD);
-  Kernel::Rows::check(check, args.operands, Kernel::Operands::kCount);
+  Kernel::Rows::check(check, args);
 }
 
 /// The most tiles along M that any ends make of m rows: each group, and the rows of none, may have
@@ -228,7 +226,7 @@ int run_grouped_gemm(void (*kernel)(typename Kernel::Params), boltgen_grouped_ge
   for (int i = 0; i < Kernel::Operands::kCount; ++i) {
     params.output_op.operands[i] = args->operands[i];
   }
-  params.rows = Kernel::Rows::of(args->operands, Kernel::Operands::kCount);
+  params.rows = Kernel::Rows::of(*args);
   dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
   check.at_most("number of blocks along N", grid.y, 65535);
   if (check.failed()) {

@@ -17,6 +17,12 @@
 
 namespace boltgen {
 
+template <typename Operand>
+inline constexpr bool kIsOfSlices = false;
+
+template <typename Element>
+inline constexpr bool kIsOfSlices<SliceRow<Element>> = true;
+
 /// One operand of the epilogue against the vectors in which the kernel loads it.
 template <typename Operand>
 void check_operand(ArgumentCheck& check, int index, boltgen_operand const& operand, int n,
@@ -27,8 +33,12 @@ void check_operand(ArgumentCheck& check, int index, boltgen_operand const& opera
   check.pointer(name, operand.pointer, vector, sizeof(typename Operand::Element));
   std::snprintf(name, sizeof(name), "operands[%d].batch_stride", index);
   check.multiple(name, operand.batch_stride, vector);
+  std::snprintf(name, sizeof(name), "operands[%d].ld", index);
+  if (kIsOfSlices<Operand>) {
+    check.at_least(name, operand.ld, 1);
+    check.at_most(name, operand.ld, 0x7fffffff);
+  }
   if (columns > 0) {
-    std::snprintf(name, sizeof(name), "operands[%d].ld", index);
     check.at_least(name, operand.ld, columns);
     check.multiple(name, operand.ld, vector);
   }

@@ -69,8 +69,6 @@ struct Norm {
   static_assert(kVector % kGroups == 0, "a vector has as much of each of its groups");
   static_assert(After::kResults == 0, "an epilogue's one result is D");
   static_assert(!Taken::kIsTaken || kGroups == 1, "rows that are taken are those of a matrix");
-  static_assert(!Taken::kIsTaken || kOperands < BOLTGEN_MAX_OPERANDS,
-                "the integers that take A's rows are an operand of the launch too");
 
   struct Params {
     Rows rows;
@@ -91,7 +89,7 @@ struct Norm {
     int const columns = Rows::matrix_columns(args);
     check_operands(Both(), check, args.operands, columns, kVector);
     Before::check_results(check, args.operands, kLoads, columns, kVector);
-    Taken::check(check, args.operands, kOperands);
+    Taken::check(check, args);
   }
 
   CUTLASS_DEVICE
@@ -321,7 +319,7 @@ int run_norm(void (*kernel)(typename Kernel::Params), float epsilon,
                                  static_cast<typename Kernel::ElementA const*>(args->a),
                                  static_cast<typename Kernel::ElementD*>(args->d),
                                  {},
-                                 Kernel::Taken::of(args->operands, Kernel::kOperands)};
+                                 Kernel::Taken::of(*args)};
   for (int i = 0; i < Kernel::kOperands; ++i) {
     params.operands[i] = args->operands[i];
   }

@@ -55,6 +55,29 @@ class VectorOperand<Row<Element>, kVector> : public VectorOperand<Tensor<Element
 };
 
 template <typename Element, int kVector>
+class VectorOperand<SliceRow<Element>, kVector> {
+ public:
+  CUTLASS_DEVICE
+  explicit VectorOperand(boltgen_operand const& operand) : operand_(operand) {}
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool inside) {
+    vector_.clear();
+    cutlass::arch::global_load<Vector, sizeof(Vector)>(
+        vector_, SliceRow<Element>::begin(operand_, int(place.row)) + place.column, inside);
+  }
+
+  CUTLASS_DEVICE
+  float get(int element) const { return float(Element(vector_[element])); }
+
+ private:
+  using Vector = cutlass::AlignedArray<Element, kVector>;
+
+  boltgen_operand const& operand_;
+  Vector vector_;
+};
+
+template <typename Element, int kVector>
 class VectorOperand<Column<Element>, kVector> {
  public:
   CUTLASS_DEVICE

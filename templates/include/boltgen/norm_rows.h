@@ -14,7 +14,6 @@
 
 #include "boltgen/abi.h"
 #include "boltgen/arguments.h"
-#include "boltgen/image_norm_abi.h"
 
 namespace boltgen {
 

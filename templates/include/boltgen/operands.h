@@ -39,6 +39,22 @@ struct Row {
   static constexpr int columns(int) { return 0; }
 };
 
+/// One value per column for each slice of rows, (slices, N): a scale of each image.
+template <typename Element_>
+struct SliceRow {
+  using Element = Element_;
+
+  static constexpr int vector(int alignment) { return alignment; }
+  static constexpr int columns(int) { return 0; }
+
+  /// Where the slice's row begins that a row of D reads.
+  CUTLASS_DEVICE
+  static Element const* begin(boltgen_operand const& operand, int row) {
+    return static_cast<Element const*>(operand.pointer) +
+           row / int(operand.ld) * operand.batch_stride;
+  }
+};
+
 /// One value per row, (M,).
 template <typename Element_>
 struct Column {
@@ -158,6 +174,41 @@ class OperandLoader<Row<Element>, OutputTileIterator> {
   using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
 
   Vector vectors_[Tile::kColumns];
+};
+
+template <typename Element, typename OutputTileIterator>
+class OperandLoader<SliceRow<Element>, OutputTileIterator> {
+ public:
+  CUTLASS_DEVICE
+  OperandLoader(boltgen_operand const& operand, int, OutputTileIterator const&)
+      : operand_(operand) {}
+
+  CUTLASS_DEVICE
+  void load(OutputTileIterator const& d) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int r = 0; r < Tile::kRows; ++r) {
+      int const row = Tile::row(d, r);
+      Element const* const begin = SliceRow<Element>::begin(operand_, row);
+      CUTLASS_PRAGMA_UNROLL
+      for (int c = 0; c < Tile::kColumns; ++c) {
+        int const column = Tile::column(d, c);
+        Vector& vector = vectors_[r * Tile::kColumns + c];
+        vector.clear();
+        cutlass::arch::global_load<Vector, sizeof(Vector)>(
+            vector, begin + column, row < d.extent_row() && column < d.extent_column());
+      }
+    }
+  }
+
+  CUTLASS_DEVICE
+  float get(int vector, int element) const { return float(Element(vectors_[vector][element])); }
+
+ private:
+  using Tile = ThreadTile<OutputTileIterator>;
+  using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
+
+  boltgen_operand const& operand_;
+  Vector vectors_[Tile::kVectors];
 };
 
 template <typename Element, typename OutputTileIterator>

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "boltgen/abi.h"
-#include "boltgen/image_norm_abi.h"
 
 namespace boltgen {
 

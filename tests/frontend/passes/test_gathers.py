@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boltgen.frontend.graph import GROUPED, INPUT, Expr, Graph, GraphBuilder
-from boltgen.frontend.passes.anchor import Anchor, in_order, match_anchor
+from boltgen.frontend.passes.anchor import Anchor, match_anchor
 from boltgen.frontend.passes.gathers import Taken, gathered_last
 from boltgen.ir.extent import Symbol, symbolic
 
@@ -59,10 +59,6 @@ def test_a_kernel_takes_the_rows_of_an_operator_before_it() -> None:
     assert anchor.a == net.x
     assert anchor.problem.a_shape == (TOKENS, K)
     assert anchor.problem.d_shape == (2 * TOKENS, N)
-    plain = in_order(anchor)
-    assert (plain.a, plain.taken) == (taken, None)
-    assert plain.problem.a_shape == (2 * TOKENS, K)
-    assert in_order(plain) is plain
 
 
 @pytest.mark.parametrize(
