@@ -136,15 +136,16 @@ def test_numbers_of_each_image_cost_no_launch(name: str, batch: int, checking: V
     assert (len(kernels) - len(kept), len(kept)) == (case.own, case.kept), kernels
 
 
-def test_one_library_of_several_batches(checking: Vgpu) -> None:
+def test_one_library_of_several_batches_and_lengths(checking: Vgpu) -> None:
     torch.manual_seed(0)
     module, case = DiT().eval(), CASES["dit"]
     batch = torch.export.Dim("batch", min=1, max=6)
-    artifact = boltgen.compile(
-        module, _tokens(5), arch="sm_80", dynamic_shapes={"x": {0: batch}, "c": {0: batch}}
-    )
-    for size in (1, 2, 6):
-        kernels = _judge(artifact, module, _tokens(size), case, checking)
+    length = torch.export.Dim("length", min=1, max=64)
+    open_sizes = {"x": {0: batch, 1: length}, "c": {0: batch}}
+    artifact = boltgen.compile(module, _tokens(5), arch="sm_80", dynamic_shapes=open_sizes)
+    for size, tokens in ((1, 1), (3, 40), (6, 64), (2, 7)):
+        given = (torch.randn(size, tokens, WIDTH), torch.randn(size, WIDTH))
+        kernels = _judge(artifact, module, given, case, checking)
         assert sum("boltgen" in kernel for kernel in kernels) == case.own, kernels
 
 

@@ -24,7 +24,7 @@ from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem, gathered, in_groups
 from boltgen.ir.reference import compare
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
-from boltgen.ir.slices import rows_of_slice, slices
+from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.tensors import drawn as drawn_tensor
@@ -265,7 +265,7 @@ class _Tensors:
         if load.kind is LoadKind.SLICE_ROW:
             return {
                 "pointer": placed.address,
-                "ld": rows_of_slice(problem),
+                "ld": problem.slice_rows,
                 "batch_stride": array.shape[-1],
             }
         is_sliced = array.ndim > 1 + len(load.parts_shape)

@@ -35,6 +35,7 @@ from boltgen.codegen.views import (
     KernelDeclaration,
 )
 from boltgen.errors import InvalidProblemError
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import describe, gathered
@@ -224,7 +225,8 @@ class SymbolSource:
     """Where a call finds the value of a symbol: in the tensor that is a parameter, and its role.
 
     It is the dimension with `behind` others after it, or, where it `is_product`, the product of
-    that one and all before it; `times` as much where the tensor has so many heads in a row.
+    that one and all before it; `times` as much where the tensor has so many heads in a row. Where
+    `whole` is not 0, it is that extent divided by how many rows of `columns` the tensor has.
     """
 
     symbol: Symbol
@@ -233,10 +235,13 @@ class SymbolSource:
     behind: int
     is_product: bool
     times: int = 1
+    whole: int = 0
+    columns: int = 0
 
 
 def symbol_sources(region: Region) -> Iterator[SymbolSource]:
-    """The first tensor that has each symbol of a region: A, then the rows taken of it, then B.
+    """The first tensor that has each symbol of a region: A, then the rows taken of it, then B, then
+    rows of slices.
 
     Raises:
         InvalidProblemError: none has.
@@ -269,7 +274,7 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
             for place, each in enumerate(shape)
             if each == extent
         )
-        source = next(found, None)
+        source = next(found, None) or next(_slice_sources(region, symbol), None)
         if source is None:
             raise InvalidProblemError(
                 f"{region.symbol}: no tensor has the extent {symbol.name} of "
@@ -278,10 +283,36 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
         yield source
 
 
+def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SymbolSource]:
+    """The operands that have a row for each slice of so many rows as the symbol is."""
+    for roles, layer in zip(region.layers, region.workload.layers, strict=True):
+        m, n = layer.problem.matrix
+        if layer.problem.slice_rows != symbolic(symbol):
+            continue
+        for load, operand in zip(layer.loads, roles.operands, strict=True):
+            if load.kind is LoadKind.SLICE_ROW:
+                yield SymbolSource(
+                    symbol=symbol,
+                    parameter=operand.parameter,
+                    role="rows of slices",
+                    behind=0,
+                    is_product=True,
+                    whole=m,
+                    columns=operand.view.columns if operand.view else n,
+                )
+
+
 def _extents(region: Region) -> Iterator[str]:
     """The statements that read each symbol of a region off a tensor."""
     for source in symbol_sources(region):
         symbol, parameter = source.symbol, source.parameter
+        if source.whole != 0:
+            yield (
+                f'int64_t const {symbol.name} = call.slice_rows("{symbol.name}", p{parameter}, '
+                f'{parameter}, "{source.role}", {source.whole}, {source.columns}, {symbol.low}, '
+                f"{symbol.high});"
+            )
+            continue
         read = "rows" if source.is_product else "extent"
         times = f"{source.times} * " if source.times > 1 else ""
         low, high = symbol.low // source.times, symbol.high // source.times

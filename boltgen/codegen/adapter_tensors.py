@@ -13,7 +13,7 @@ from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand, RowView, Sharing
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
-from boltgen.ir.slices import rows_of_slice, slices
+from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer
 
 # A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
@@ -78,13 +78,13 @@ def _row_fields(
     pointer = data_call(operand.parameter, role, load.dtype, check)
     skipped = view.offset * load.dtype.size_bytes
     yield f"{where}.pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
-    yield f"{where}.ld", str(rows_of_slice(problem) if has_slices else 0)
+    yield f"{where}.ld", str(problem.slice_rows if has_slices else 0)
     yield f"{where}.batch_stride", str(view.columns if has_slices else 0)
 
 
 def _slices_of_rows(problem: Problem) -> int | str:
     """How many slices D's rows are, as a number or a C++ expression."""
-    m, rows = problem.matrix[0], rows_of_slice(problem)
+    m, rows = problem.matrix[0], problem.slice_rows
     is_open = isinstance(m, Dim) or isinstance(rows, Dim)
     return f"({m} - 1) / ({rows}) + 1" if is_open else slices(problem)
 

@@ -149,6 +149,15 @@ class Problem(Protocol):
         """Enough for people to know it by: "gemm 64x10x128"."""
         ...
 
+    @property
+    def slice_rows(self) -> int:
+        """How many neighbouring rows of D are a slice, as those of an image; 0 where in none."""
+        ...
+
+    def in_slices(self: _Self, rows: int) -> _Self:
+        """The problem with slices of so many rows; as it is where its shape says which they are."""
+        ...
+
     def resized(self: _Self, channels: int, filters: int) -> _Self:
         """The problem with so many channels of A and of D: the last extents of both."""
         ...
@@ -206,7 +215,7 @@ class Gemm:
         if self.paired and (self.batch > 1 or self.weights is not None):
             raise InvalidProblemError("Gemm: paired is one product of weights that are not packed")
         self._check_packed()
-        check_slices(self, self.slice_rows)
+        check_slices(self, self.slice_rows, self.batch)
         if self.batch > _MOST_BATCH:
             raise InvalidProblemError(
                 f"Gemm: batch={self.batch} exceeds {_MOST_BATCH}, the grid's z dimension"
@@ -393,6 +402,10 @@ class Gemm:
             "a_batched": int(self.batch > 1 and self.a_batched),
             "b_batched": int(self.batch > 1 and self.b_batched),
         }
+
+    def in_slices(self, rows: int) -> Gemm:
+        """The product with slices of so many rows; with none where that is 0."""
+        return replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Gemm:
         """The product of so many columns of A and of D."""

@@ -182,6 +182,16 @@ class GroupNorm:
         """Its sizes; the profiler has no struct for them."""
         return self.sizes
 
+    @property
+    def slice_rows(self) -> int:
+        """The pixels of an image."""
+        return self.pixels
+
+    def in_slices(self, rows: int) -> GroupNorm:
+        """Itself: its images are its slices."""
+        del rows
+        return self
+
     def resized(self, channels: int, filters: int) -> GroupNorm:
         """The norm of so many channels, of A and of D alike."""
         if channels != filters:

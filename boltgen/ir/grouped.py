@@ -204,6 +204,16 @@ class GroupedGemm:
         """Groups and extents; the profiler has no struct for them."""
         return {"groups": self.groups, "m": self.m, "n": self.n, "k": self.k}
 
+    @property
+    def slice_rows(self) -> int:
+        """None: its rows are in no slices."""
+        return 0
+
+    def in_slices(self, rows: int) -> GroupedGemm:
+        """Itself."""
+        del rows
+        return self
+
     def resized(self, channels: int, filters: int) -> GroupedGemm:
         """The product of so many columns of A and of D."""
         return replace(self, k=channels, n=filters)

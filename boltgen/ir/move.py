@@ -220,6 +220,16 @@ class LayoutTransform:
         """Those of a launch; the profiler has no struct for them."""
         return self.sizes
 
+    @property
+    def slice_rows(self) -> int:
+        """None: its rows are in no slices."""
+        return 0
+
+    def in_slices(self, rows: int) -> LayoutTransform:
+        """Itself."""
+        del rows
+        return self
+
     def resized(self, channels: int, filters: int) -> LayoutTransform:
         """The same of other channels."""
         return replace(self, source_channels=channels, target_channels=filters)

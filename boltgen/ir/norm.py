@@ -182,6 +182,10 @@ class Norm:
         """Rows and columns; the profiler has no struct for them."""
         return {"rows": self.rows, "columns": self.columns}
 
+    def in_slices(self, rows: int) -> Norm:
+        """The norm with slices of so many rows; with none where that is 0."""
+        return replace(self, slice_rows=rows)
+
     def resized(self, channels: int, filters: int) -> Norm:
         """The norm of so many columns, of A and of D alike."""
         if channels != filters:

@@ -30,7 +30,6 @@ from boltgen.ir.reference import (
     enclosures,
     shaped,
 )
-from boltgen.ir.slices import rows_of_slice
 from boltgen.ir.workload import Layer, Workload
 
 
@@ -137,7 +136,7 @@ def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure,
     Nothing is rounded between the graphs and the norm.
     """
     problem: Any = layer.problem
-    shape, in_slices = problem.d_shape, rows_of_slice(problem)
+    shape, in_slices = problem.d_shape, problem.slice_rows
     whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     wide = _taken(problem, whole, inputs).reshape(shape)
     before = broadcast(layer.prologue, shape, False, inputs.prologue, in_slices)

@@ -233,6 +233,16 @@ class Conv2d:
         """Those of `profiler_conv2d`, which are those of a launch."""
         return self.sizes
 
+    @property
+    def slice_rows(self) -> int:
+        """The pixels of an image."""
+        return self.p * self.q
+
+    def in_slices(self, rows: int) -> Conv2d:
+        """Itself: its images are its slices."""
+        del rows
+        return self
+
     def resized(self, channels: int, filters: int) -> Conv2d:
         """The convolution of so many channels by so many filters."""
         return replace(self, c=channels, k=filters)
@@ -305,7 +315,7 @@ def describe(problem: Problem) -> str:
     quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()
     quiet |= {"weights"} if packed_weights(problem) is None else set()
     quiet |= set() if is_paired(problem) else {"paired"}
-    quiet |= set() if getattr(problem, "slice_rows", 0) else {"slice_rows"}
+    quiet |= set() if problem.slice_rows else {"slice_rows"}
     quiet |= {"a_rows", "rows_dtype"} if gathered(problem) is None else set()
     shown = ", ".join(
         f"{field.name}={show(getattr(problem, field.name))}"

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-
-if TYPE_CHECKING:
-    from boltgen.ir.gemm import Problem
 
 # CUTLASS 2.x takes extents as int32.
 MAX_EXTENT = 2**31 - 1
 
 
-def check_positive(problem: Problem, names: tuple[str, ...]) -> None:
+class Typed(Protocol):
+    """What sums products of one type in another one, and stores a third."""
+
+    @property
+    def in_dtype(self) -> DType:
+        """The type of A and B."""
+        ...
+
+    @property
+    def acc_dtype(self) -> DType:
+        """The type in which products are summed."""
+        ...
+
+    @property
+    def out_dtype(self) -> DType:
+        """The type of D."""
+        ...
+
+
+def check_positive(problem: object, names: tuple[str, ...]) -> None:
     """Check that these extents are in range.
 
     Raises:
@@ -29,7 +45,7 @@ def check_positive(problem: Problem, names: tuple[str, ...]) -> None:
             )
 
 
-def check_dtypes(problem: Problem) -> None:
+def check_dtypes(problem: Typed) -> None:
     """Check that an instruction sums the operands' products, and that kernels store the result.
 
     Raises:
@@ -51,8 +67,8 @@ def check_dtypes(problem: Problem) -> None:
         )
 
 
-def check_slices(problem: Problem, slice_rows: int) -> None:
-    """Check that so many rows can be a slice of the rows of D.
+def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:
+    """Check that so many rows can be a slice of the rows of D, of which there is a `batch`.
 
     Raises:
         InvalidProblemError: they are negative, or a batch is in slices too.
@@ -60,8 +76,8 @@ def check_slices(problem: Problem, slice_rows: int) -> None:
     if not slice_rows:
         return
     check_positive(problem, ("slice_rows",))
-    if problem.batch > 1:
+    if batch > 1:
         raise InvalidProblemError(
-            f"{type(problem).__name__}: slice_rows={slice_rows} of batch={problem.batch}; slices "
-            "are of the rows of one product"
+            f"{type(problem).__name__}: slice_rows={slice_rows} of batch={batch}; slices are of "
+            "the rows of one product"
         )

@@ -30,7 +30,6 @@ from boltgen.ir.interval import (
 )
 from boltgen.ir.problem import Problem, element_b, packed_weights
 from boltgen.ir.results import reduced_view
-from boltgen.ir.slices import rows_of_slice
 
 AnyArray: TypeAlias = NDArray[Any]
 
@@ -283,9 +282,7 @@ def _checked(
     b_wide = shaped("b", b, (problem.b_shape,), element_b(problem), is_matrix=problem.is_matrix)
     if (packed := packed_weights(problem)) is not None:
         b_wide = _wide(packed.unpacked(b_wide.astype(np.uint8), problem.gemm.k))
-    loads = broadcast(
-        epilogue, problem.d_shape, problem.batch > 1, operands, rows_of_slice(problem)
-    )
+    loads = broadcast(epilogue, problem.d_shape, problem.batch > 1, operands, problem.slice_rows)
     return a_wide, b_wide, loads
 
 

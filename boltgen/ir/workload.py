@@ -17,9 +17,8 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Load, LoadKind, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
-from boltgen.ir.problem import Gemm, Norm, Problem, describe, in_groups, is_paired, with_extents
+from boltgen.ir.problem import Gemm, Problem, describe, in_groups, is_paired, with_extents
 from boltgen.ir.results import store_shape
-from boltgen.ir.slices import rows_of_slice
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
 MAX_LAYERS = 8
@@ -51,7 +50,7 @@ class Layer:
                 f"pair has one: {self.describe()}"
             )
 
-        if self.has_slices and not rows_of_slice(self.problem):
+        if self.has_slices and not self.problem.slice_rows:
             raise InvalidProblemError(
                 f"Layer: a row of each slice, and its rows are in none: {self.describe()}"
             )
@@ -246,10 +245,8 @@ def _in_slices(layer: Layer, problem: Problem, rows: int = 0) -> Layer:
     """`layer` of the canonical `problem`, whose rows are in the slices that it loads rows for: of
     so many `rows`, or if that is 0 of as many as they have.
     """
-    if isinstance(problem, (Gemm, Norm)):
-        own = rows_of_slice(layer.problem)
-        problem = replace(problem, slice_rows=(rows or own) if layer.has_slices else 0)
-    return replace(layer, problem=problem)
+    own = layer.problem.slice_rows
+    return replace(layer, problem=problem.in_slices((rows or own) if layer.has_slices else 0))
 
 
 def _keeps_stores(layer: Layer) -> bool:

@@ -20,7 +20,6 @@ from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem, gathered, in_groups, packed_weights
 from boltgen.ir.reference import accumulation_rounding
 from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
-from boltgen.ir.slices import rows_of_slice
 from boltgen.ir.softmax import softmax_rounding
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
@@ -311,7 +310,7 @@ class Operands:
                 graph,
                 [operand.pointer for operand in operands],
                 [operand.batch_stride for operand in operands],
-                rows_of_slice(layer.problem),
+                layer.problem.slice_rows,
             )
             with self._whole(layer.problem, store, (low, high)) as whole:
                 self._profiler.enclose(
@@ -405,7 +404,7 @@ def _operand(problem: Problem, load: Load, address: int) -> Operand:
     if load.kind is LoadKind.TENSOR:
         return _full(problem, address)
     if load.kind is LoadKind.SLICE_ROW:
-        return Operand(address, rows_of_slice(problem), problem.matrix[1])
+        return Operand(address, problem.slice_rows, problem.matrix[1])
     return Operand(address, load.parts_ld)
 
 

@@ -192,8 +192,8 @@ def test_rows_that_are_taken_say_how_many_they_are() -> None:
     assert "{a_rows, 32}, Rank::kMatrix" in text
     rows = 'call.data(p3, 3, "rows of A", boltgen::kInt64, {m}, Rank::kVector)'
     assert rows in text
-    assert text.index("args.operands[1].pointer") < text.index(rows)
-    assert "args.operands[1].ld = a_rows;" in text
+    assert text.index("args.taken") < text.index(rows)
+    assert "args.a_rows = a_rows;" in text
     assert "args.m = m;" in text
     with pytest.raises(InvalidProblemError, match="layer 0 has rows=None; its problem is grouped"):
         replace(region, layers=(replace(region.layers[0], rows=None),))

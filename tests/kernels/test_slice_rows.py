@@ -21,7 +21,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.problem import Conv2d, Gemm, GroupNorm, Problem
-from boltgen.ir.slices import rows_of_slice, slices
+from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from tests.kernels.conftest import build_libraries
@@ -169,7 +169,7 @@ def test_bad_arguments_are_refused(
         args.workspace_bytes = sizes.workspace_bytes
         for i in range(len(loads)):
             args.operands[i].pointer, args.operands[i].ld = ADDRESS, problem.matrix[1]
-        args.operands[index].ld = rows_of_slice(problem)
+        args.operands[index].ld = problem.slice_rows
         args.operands[index].batch_stride = problem.matrix[1]
         setting(**values)(args.operands[index])
         library = slice_kernels[case.spec]

@@ -13,6 +13,7 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer
 from boltgen.measure.epilogue_nodes import dtype_number, epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
@@ -40,6 +41,7 @@ def enclosed(device, problem, epilogue, arrays):
             epilogue,
             [device.upload(array) for array in operands],
             [array[0].size if problem.batch > 1 and array.ndim > 1 else 0 for array in operands],
+            problem.slice_rows,
         ),
         Rounding(**asdict(reference.accumulation_rounding(problem))),
         problem.out_dtype,
@@ -69,7 +71,12 @@ def inputs_of(problem, epilogue, rng):
     """Arrays as the worker draws them, in the shapes of the oracle."""
     output = problem.d_shape
     rows = int(np.prod(output[:-1])) // problem.batch
-    spans = {LoadKind.TENSOR: output, LoadKind.ROW: output[-1:], LoadKind.COLUMN: (rows,)}
+    spans = {
+        LoadKind.TENSOR: output,
+        LoadKind.ROW: output[-1:],
+        LoadKind.SLICE_ROW: (slices(problem), output[-1]),
+        LoadKind.COLUMN: (rows,),
+    }
     shapes = [problem.a_shape, problem.b_shape, *(spans[load.kind] for load in epilogue.loads)]
     return [
         rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
@@ -123,6 +130,20 @@ def test_every_operator_is_enclosed_as_the_oracle_does(device, rng, op):
 
 def test_no_function_turns_twice():
     assert all(len(function.turns) <= 1 for function in (op.function for op in UnaryOp))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Gemm(m=7, n=10, k=12, slice_rows=3),
+        Conv2d(n=3, h=4, w=5, c=4, k=6, r=3, s=3),
+    ],
+    ids=["rows", "images"],
+)
+def test_rows_of_slices(device, rng, problem):
+    b = ElementwiseBuilder()
+    b.binary(BinaryOp.MULTIPLY, b.load(LoadKind.SLICE_ROW), 0)
+    check(device, problem, b.build(), rng)
 
 
 @pytest.mark.parametrize("name", EPILOGUES)

@@ -6,6 +6,7 @@ import itertools
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES
@@ -170,6 +171,18 @@ def epilogues(draw: st.DrawFn) -> ElementwiseGraph:
     return ElementwiseGraph(tuple(nodes))  # type: ignore[arg-type]
 
 
+def _in_slices(problem: Problem, epilogue: ElementwiseGraph, rows: int) -> Problem:
+    """`problem` with slices of so many rows, where the epilogue has rows of slices."""
+    if all(load.kind is not LoadKind.SLICE_ROW for load in epilogue.loads):
+        return problem
+    assume(problem.batch == 1)
+    return problem.in_slices(rows)
+
+
+def _workload(problem: Problem, epilogue: ElementwiseGraph, rows: int) -> Workload:
+    return Workload.of(_in_slices(problem, epilogue, rows), epilogue)
+
+
 _SHAPES = st.builds(Shape, _SMALL, _SMALL, _SMALL)
 configs = st.builds(
     Cutlass2Config,
@@ -193,15 +206,13 @@ fused_configs = st.builds(
 @st.composite
 def fused_workloads(draw: st.DrawFn) -> Workload:
     m, *extents = (draw(_EXTENT) for _ in range(draw(st.integers(4, 6))))
-    return Workload(
-        layers=tuple(
-            Layer(
-                problem=Gemm(m=m, n=n, k=k, b_layout=draw(st.sampled_from(Layout))),
-                epilogue=draw(epilogues()),
-            )
-            for k, n in itertools.pairwise(extents)
-        )
-    )
+    layers = []
+    for k, n in itertools.pairwise(extents):
+        problem = Gemm(m=m, n=n, k=k, b_layout=draw(st.sampled_from(Layout)))
+        epilogue = draw(epilogues())
+        rows = draw(_EXTENT)
+        layers.append(Layer(problem=_in_slices(problem, epilogue, rows), epilogue=epilogue))
+    return Workload(layers=tuple(layers))
 
 
 devices = st.builds(
@@ -223,7 +234,9 @@ outcomes: st.SearchStrategy[Outcome] = _timings | st.builds(
 records = st.builds(
     Record,
     trial=st.one_of(
-        st.builds(Trial, workload=st.builds(Workload.of, problems, epilogues()), config=configs),
+        st.builds(
+            Trial, workload=st.builds(_workload, problems, epilogues(), _EXTENT), config=configs
+        ),
         st.builds(Trial, workload=fused_workloads(), config=fused_configs),
     ),
     kernel=st.text("0123456789abcdef", min_size=64, max_size=64),

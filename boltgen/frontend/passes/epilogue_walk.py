@@ -38,7 +38,6 @@ from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import in_groups
 from boltgen.ir.region import RowView, Shared
-from boltgen.ir.slices import rows_of_slice as problem_slices
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
@@ -213,7 +212,7 @@ class _Emission:
         problem, rows = self.anchor.problem, rows_of_slice(shape, out)
         if rows is None or problem.batch > 1 or in_groups(problem) is not None:
             return False
-        known = self.slice_rows or problem_slices(problem)
+        known = self.slice_rows or problem.slice_rows
         if known and known != rows:
             return False
         self.slice_rows = rows

@@ -17,7 +17,7 @@ from boltgen.frontend.passes.epilogue_walk import Tail, TailOperand, extensions,
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.move import ImageLayout
-from boltgen.ir.problem import Gemm, Norm, Problem
+from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, Rejected
 from boltgen.ir.workload import Layer, Workload
 
@@ -140,8 +140,8 @@ class Product:
         problem: Any = self.anchor.problem
         if self.tail.epilogue.is_paired:
             problem = replace(problem, n=problem.n // 2, paired=True)
-        if self.tail.slice_rows and isinstance(problem, (Gemm, Norm)):
-            problem = replace(problem, slice_rows=self.tail.slice_rows)
+        if self.tail.slice_rows:
+            problem = problem.in_slices(self.tail.slice_rows)
         dtype = self.stored or DType(graph[self.tail.output].dtype)
         out: Problem = replace(problem, out_dtype=dtype)
         return out

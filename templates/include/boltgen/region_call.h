@@ -104,6 +104,19 @@ class RegionCall {
     return within(name, axis >= 0 ? tensor.shape[axis] : 0, index, role, low, high);
   }
 
+  /// How many of `rows` read each row of parameter `index`, which has rows of `columns`, in the
+  /// same way.
+  int64_t slice_rows(char const* name, TvmTensor const& tensor, int index, char const* role,
+                     int64_t rows, int64_t columns, int64_t low, int64_t high) const {
+    int64_t elements = 1;
+    for (int i = 0; i < tensor.rank; ++i) {
+      elements *= tensor.shape[i];
+    }
+    int64_t const slices = elements / columns;
+    bool const is_whole = slices > 0 && elements % columns == 0 && rows % slices == 0;
+    return within(name, is_whole ? rows / slices : 0, index, role, low, high);
+  }
+
   /// What lies `bytes` behind the first element of a tensor.
   static void* behind(void* data, size_t bytes) { return static_cast<char*>(data) + bytes; }
 

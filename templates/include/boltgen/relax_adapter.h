@@ -40,6 +40,14 @@ class TvmCall : public RegionCall {
         [&] { return RegionCall::extent(name, tensor, index, role, behind, low, high); });
   }
 
+  int64_t slice_rows(char const* name, TensorView const& view, int index, char const* role,
+                     int64_t rows, int64_t columns, int64_t low, int64_t high) const {
+    TvmTensor const tensor = described(view);
+    return raising([&] {
+      return RegionCall::slice_rows(name, tensor, index, role, rows, columns, low, high);
+    });
+  }
+
   void workspace(TensorView const& view, size_t bytes) {
     TvmTensor const tensor = described(view);
     raising([&] { RegionCall::workspace(tensor, bytes); });
