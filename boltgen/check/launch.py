@@ -321,12 +321,16 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     batch = problem.d_shape[:1] if problem.batch > 1 else ()
     span = problem.d_shape[len(batch) :]
     ahead = batch if is_sliced else ()
-    shapes = {
-        LoadKind.TENSOR: (*ahead, *span),
-        LoadKind.ROW: (*ahead, span[-1]),
-        LoadKind.SLICE_ROW: (slices(problem), span[-1]),
-        LoadKind.COLUMN: (*ahead, prod(span[:-1])),
-    }
+
+    def shape_of(load: Load, columns: int) -> tuple[int, ...]:
+        shapes = {
+            LoadKind.TENSOR: (*ahead, *span[:-1], columns),
+            LoadKind.ROW: (*ahead, columns),
+            LoadKind.SLICE_ROW: (slices(problem), columns),
+            LoadKind.COLUMN: (*ahead, prod(span[:-1])),
+        }
+        return (*shapes[load.kind], *load.parts_shape)
+
     own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
     grouped = in_groups(problem)
     if grouped is not None:
@@ -334,7 +338,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     taken = gathered(problem)
     if taken is not None:
         own.append((taken.rows,))
-    wanted = (*own, *((*shapes[load.kind], *load.parts_shape) for load in loads))
+    wanted = (*own, *map(shape_of, loads, layer.columns_of_loads))
     a, *drawn = (
         drawn_tensor(tensor, shape, rng)
         for tensor, shape in zip(input_tensors(layer), wanted, strict=True)

@@ -45,14 +45,20 @@ def operand_fields(
 
     The batch is sequences of so many `heads`.
     """
-    problem, (m, n) = layer.problem, layer.problem.matrix
+    problem, m = layer.problem, layer.problem.matrix[0]
     seen = dict.fromkeys(LoadKind, 0)
-    for index, (load, operand) in enumerate(zip(layer.loads, operands, strict=True)):
+    loads = zip(layer.loads, layer.columns_of_loads, operands, strict=True)
+    for index, (load, n, operand) in enumerate(loads):
         graph = "prologue" if index < len(layer.prologue.loads) else "epilogue"
         role = f"{who}{graph} operand {load.kind.value}{seen[load.kind]}"
         seen[load.kind] += 1
         if load.kind is LoadKind.SLICE_ROW or operand.view is not None:
-            yield from _row_fields(problem, load, operand, role, f"operands[{index}]")
+            view = operand.view or RowView(offset=0, columns=n)
+            count = _slices_of_rows(problem) if load.kind is LoadKind.SLICE_ROW else 1
+            check = (count, view.columns), "kMatrix" if operand.view is None else "kVector"
+            pointer = data_call(operand.parameter, role, load.dtype, check)
+            for name, value in _row_fields(problem, load, view, pointer):
+                yield f"operands[{index}].{name}", value
             continue
         ahead = _slices(operand, problem.batch)
         rows, columns = (m, n) if operand.within is None else operand.within
@@ -67,19 +73,12 @@ def operand_fields(
             yield f"operand_head_strides[{index}]", str(by_head)
 
 
-def _row_fields(
-    problem: Problem, load: Load, operand: Operand, role: str, where: str
-) -> Iterator[Field]:
-    """The fields of one row, or of one for each slice, which may lie in longer rows."""
-    view = operand.view or RowView(offset=0, columns=problem.matrix[1])
-    has_slices = load.kind is LoadKind.SLICE_ROW
-    shape = (_slices_of_rows(problem) if has_slices else 1, view.columns)
-    check = shape, "kMatrix" if operand.view is None else "kVector"
-    pointer = data_call(operand.parameter, role, load.dtype, check)
-    skipped = view.offset * load.dtype.size_bytes
-    yield f"{where}.pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
-    yield f"{where}.ld", str(problem.slice_rows if has_slices else 0)
-    yield f"{where}.batch_stride", str(view.columns if has_slices else 0)
+def _row_fields(problem: Problem, load: Load, view: RowView, pointer: str) -> Iterator[Field]:
+    """The fields of one row, or of one for each slice, where `view` has them behind `pointer`."""
+    has_slices, skipped = load.kind is LoadKind.SLICE_ROW, view.offset * load.dtype.size_bytes
+    yield "pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
+    yield "ld", str(problem.slice_rows if has_slices else 0)
+    yield "batch_stride", str(view.columns if has_slices else 0)
 
 
 def _slices_of_rows(problem: Problem) -> int | str:

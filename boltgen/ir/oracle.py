@@ -108,7 +108,8 @@ def _prepared(
     problem, graph = layer.problem, layer.prologue
     wide = np.asarray(a, np.float64).reshape(problem.a_shape)
     off = 0.0 if error is None else error.reshape(wide.shape)
-    loads = broadcast(graph, problem.a_shape, len(problem.a_shape) == 3, operands)
+    is_batch = len(problem.a_shape) == 3
+    loads = broadcast(graph, problem.a_shape, is_batch, operands, problem.slice_rows)
     anything = np.isinf(off)
     given = Interval(
         np.where(anything, -np.inf, wide - off), np.where(anything, np.inf, wide + off)

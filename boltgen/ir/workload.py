@@ -66,6 +66,13 @@ class Layer:
         return (*self.prologue.loads, *self.epilogue.loads)
 
     @property
+    def columns_of_loads(self) -> tuple[int, ...]:
+        """Columns of the matrix that each load spans: A's before a product, else D's."""
+        columns = self.problem.matrix[1]
+        before = self.problem.a_shape[-1] if self.problem.is_product else columns
+        return (before,) * len(self.prologue.loads) + (columns,) * len(self.epilogue.loads)
+
+    @property
     def further(self) -> tuple[tuple[Store, DType], ...]:
         """What is stored besides D, with its types, in the order in which a kernel takes them.
 

@@ -171,7 +171,8 @@ class Operands:
                     ends=next(addresses) if in_groups(layer.problem) is not None else 0,
                     rows=next(addresses) if gathered(layer.problem) is not None else 0,
                     operands=tuple(
-                        _operand(layer.problem, load, next(addresses)) for load in layer.loads
+                        _operand(layer.problem, load, columns, next(addresses))
+                        for load, columns in zip(layer.loads, layer.columns_of_loads, strict=True)
                     ),
                 )
                 for layer in self._layers
@@ -212,6 +213,7 @@ class Operands:
         """Fill the envelope: of a chain by way of what lies between its layers."""
         problem, epilogue = self.workload.first.problem, self.workload.first.epilogue
         is_other = packed_weights(problem) is not None or in_groups(problem) is not None
+        is_other = is_other or not self.workload.first.prologue.is_identity
         if not problem.is_product or is_other or epilogue.has_parts:
             self._enclose_on_host()
             return
@@ -251,8 +253,10 @@ class Operands:
             if has is not None
         }
         loaded = tuple(
-            array.reshape(_shape_of_load(load, shape))
-            for load, array in zip(layer.loads, arrays[own:], strict=True)
+            array.reshape(_shape_of_load(load, (*shape[:-1], columns)))
+            for load, columns, array in zip(
+                layer.loads, layer.columns_of_loads, arrays[own:], strict=True
+            )
         )
         before = len(layer.prologue.loads)
         inputs = LayerInputs(b, loaded[before:], loaded[:before], **integers)
@@ -399,12 +403,15 @@ def _output(problem: Problem) -> Tensor:
     return Tensor(dtype=problem.out_dtype, count=prod(problem.d_shape))
 
 
-def _operand(problem: Problem, load: Load, address: int) -> Operand:
-    """An epilogue's operand, packed; full tensors of a batched product have a slice for each."""
+def _operand(problem: Problem, load: Load, columns: int, address: int) -> Operand:
+    """An operand of so many columns, packed; full tensors of a batched product have a slice for
+    each.
+    """
     if load.kind is LoadKind.TENSOR:
-        return _full(problem, address)
+        rows = prod(problem.d_shape[1:-1])
+        return Operand(address, columns, rows * columns if problem.batch > 1 else 0)
     if load.kind is LoadKind.SLICE_ROW:
-        return Operand(address, problem.slice_rows, problem.matrix[1])
+        return Operand(address, problem.slice_rows, columns)
     return Operand(address, load.parts_ld)
 
 
@@ -413,12 +420,6 @@ def _shape_of_load(load: Load, output: tuple[int, ...]) -> tuple[int, ...]:
     if load.kind is LoadKind.SLICE_ROW:
         return -1, output[-1]
     return output if load.kind is LoadKind.TENSOR else (-1, *load.parts_shape)
-
-
-def _full(problem: Problem, address: int) -> Operand:
-    """A full tensor of an epilogue, packed."""
-    output = problem.d_shape
-    return Operand(address, output[-1], prod(output[1:]) if problem.batch > 1 else 0)
 
 
 def _stored(problem: Problem, store: Store, address: int) -> Operand:

@@ -51,12 +51,17 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     problem = layer.problem
     output = problem.d_shape
     rows = prod(output[:-1]) // problem.batch
-    counts = {
-        LoadKind.TENSOR: prod(output),
-        LoadKind.ROW: output[-1],
-        LoadKind.SLICE_ROW: slices(problem) * output[-1],
-        LoadKind.COLUMN: rows,
-    }
+
+    def count_of(load: Load, columns: int) -> int:
+        counts = {
+            LoadKind.TENSOR: prod(output[:-1]) * columns,
+            LoadKind.ROW: columns,
+            LoadKind.SLICE_ROW: slices(problem) * columns,
+            LoadKind.COLUMN: rows,
+        }
+        return counts[load.kind] * load.parts
+
+    columns = iter(layer.columns_of_loads)
     return (
         Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
         *_tensors_of_b(problem),
@@ -65,7 +70,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
         *(
             Tensor(
                 dtype=node.dtype,
-                count=counts[node.kind] * node.parts,
+                count=count_of(node, next(columns)),
                 low=_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST,
             )
             for graph in (layer.prologue, layer.epilogue)

@@ -175,13 +175,17 @@ def _moved_bytes(workload: Workload) -> int:
 
 def _bytes_of_loads(layer: Layer) -> int:
     shape = layer.problem.d_shape
-    elements = {
-        LoadKind.TENSOR: _elements(shape),
-        LoadKind.ROW: shape[-1],
-        LoadKind.SLICE_ROW: slices(layer.problem) * shape[-1],
-        LoadKind.COLUMN: _elements(shape[:-1]),
-    }
-    return sum(elements[load.kind] * load.parts * load.dtype.size_bytes for load in layer.loads)
+    rows = _elements(shape[:-1])
+    total = 0
+    for load, columns in zip(layer.loads, layer.columns_of_loads, strict=True):
+        elements = {
+            LoadKind.TENSOR: rows * columns,
+            LoadKind.ROW: columns,
+            LoadKind.SLICE_ROW: slices(layer.problem) * columns,
+            LoadKind.COLUMN: rows,
+        }
+        total += elements[load.kind] * load.parts * load.dtype.size_bytes
+    return total
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -32,7 +32,7 @@ from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm
-from boltgen.ir.workload import Workload
+from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
 from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES
@@ -57,6 +57,14 @@ PACKED = Workload.of(
     ),
     EPILOGUES["bias_relu"],
 )
+
+
+def with_prologue(problem: Gemm, epilogue: str) -> Workload:
+    """A product of what a bias and an activation make of A."""
+    layer = Layer(problem=problem, prologue=EPILOGUES["bias_relu"], epilogue=EPILOGUES[epilogue])
+    return Workload(layers=(layer,))
+
+
 # Workloads of every family: together all that one can be asked for.
 WORKLOADS = {
     "cutlass2": (
@@ -95,6 +103,10 @@ WORKLOADS = {
             GroupedGemm(groups=5, m=200, n=136, k=264, a_rows=60, rows_dtype=IndexType.INT64),
             EPILOGUES["residual_before"],
         ),
+    ),
+    "prologue": (
+        with_prologue(Gemm(m=200, n=136, k=264), "residual_before"),
+        with_prologue(Gemm(m=200, n=73, k=33), "columns"),
     ),
     "norm": (
         Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),
@@ -138,7 +150,8 @@ SURPASSED = {
 def also(workload: Workload) -> set[str]:
     """Families that compute any product like it, if only of few rows."""
     is_product = all(isinstance(layer.problem, Gemm) for layer in workload.layers)
-    return {"skinny"} if is_product and not workload.is_fused else set()
+    is_plain = is_product and workload.first.prologue.is_identity
+    return {"skinny"} if is_plain and not workload.is_fused else set()
 
 
 TRIPLES = [

@@ -28,6 +28,7 @@ from boltgen.frontend.passes.borders import Border
 from boltgen.frontend.passes.chains import join
 from boltgen.frontend.passes.norms import find_norms
 from boltgen.frontend.passes.products import Product, Rejects, alike, extended, find_products
+from boltgen.frontend.passes.prologues import with_prologue
 from boltgen.frontend.passes.reductions import reducing
 from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType
@@ -234,6 +235,7 @@ def _extended(
     product = extended(graph, product, claimed, rejects)
     if reductions is not None:
         product = reducing(graph, product, claimed, rejects, reductions)
+        product = with_prologue(graph, product, claimed, rejects, reductions)
     return replace(found, products=(product,))
 
 

@@ -15,7 +15,7 @@ combinations.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import CONSTANT, Expr, Graph
@@ -252,6 +252,13 @@ def grow(
     return best
 
 
+def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[int]) -> Tail | None:
+    """What elementwise `members` make of `source`, which is A of `anchor`'s product, as a graph of
+    their own; None where it is none that a kernel computes.
+    """
+    return _tail(graph, replace(anchor, index=source, applied=()), {source, *members}, anchor.a)
+
+
 def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool) -> list[int]:
     """The anchor, and every operator that elementwise operators connect to it, in order."""
     emission = _Emission(graph, anchor, shares)
@@ -423,8 +430,9 @@ def _tail(
     for inlines in (True, False) if shares else (False,):
         emission = _Emission(graph, anchor, shares, inlines)
         try:
-            for member in ordered[1:]:
-                emission.emit(member)
+            for member in ordered:
+                if member != anchor.index:
+                    emission.emit(member)
             epilogue, operands = emission.finish(output, further)
         except (NotFusibleError, InvalidProblemError):
             continue

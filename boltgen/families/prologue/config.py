@@ -1,0 +1,60 @@
+"""Configurations of products with a prologue, and what of a workload they are compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
+from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class PrologueConfig:
+    """The tiles by which a 2.x kernel of two stages multiplies what a graph makes of A."""
+
+    family: ClassVar[str] = "prologue"
+
+    gemm: Cutlass2Config
+
+    @property
+    def tile(self) -> str:
+        """The threadblock's."""
+        return self.gemm.tile
+
+    def __str__(self) -> str:
+        return str(self.gemm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrologueTraits:
+    """What of a workload is compiled: that of the product, and the graph before it."""
+
+    gemm: Cutlass2Traits
+    prologue: ElementwiseGraph
+
+    @property
+    def epilogue(self) -> ElementwiseGraph:
+        """What is done to the product."""
+        return self.gemm.epilogue
+
+
+def gemm_of(layer: Layer) -> Gemm:
+    """The problem of a layer that the family does not reject."""
+    assert isinstance(layer.problem, Gemm)
+    return layer.problem
+
+
+def traits_of(layer: Layer) -> PrologueTraits:
+    """What a kernel that computes the layer is compiled for."""
+    return PrologueTraits(
+        gemm=compiled_traits(gemm_of(layer), layer.epilogue), prologue=layer.prologue
+    )
+
+
+def of_product(layer: Layer) -> Layer:
+    """The layer without its prologue."""
+    return Layer(problem=layer.problem, epilogue=layer.epilogue)
