@@ -23,7 +23,7 @@ BOOKKEEPING_REGISTERS = 40
 # 272 registers and takes 255 without a spill; 256x64x64 in warps of 64x64 (280, sm_75) spills.
 _SPARED_REGISTERS = 17
 # Source: CUDA C++ Programming Guide, technical specifications: the most that an instruction names.
-_MOST_REGISTERS = 255
+MOST_REGISTERS = 255
 
 
 def main_loop_bytes(config: Cutlass2Config) -> int:
@@ -70,7 +70,7 @@ def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
 
 def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
     """Estimated registers of a thread of a legal configuration."""
-    return min(_MOST_REGISTERS, _wanted_registers(config, acc_dtype))
+    return min(MOST_REGISTERS, _wanted_registers(config, acc_dtype))
 
 
 def least_registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:

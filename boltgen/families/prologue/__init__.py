@@ -16,6 +16,7 @@ from boltgen.families.cutlass2.candidates import knobs_for, space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.model import Prediction, arithmetic_clocks, predict
 from boltgen.families.cutlass2.resources import (
+    MOST_REGISTERS,
     registers_per_thread,
     shared_memory_bytes,
     split_workspace_bytes,
@@ -96,7 +97,7 @@ class Prologue(WithoutLibrary[PrologueConfig]):
         layer, tiles = workload.single, config.gemm
         own = registers_per_thread(tiles, layer.problem.acc_dtype)
         return Footprint(
-            registers=own + operand_registers(layer, config),
+            registers=min(own + operand_registers(layer, config), MOST_REGISTERS),
             shared_memory_bytes=shared_memory_bytes(tiles, layer.problem.acc_dtype),
             warps=config.gemm.warps,
         )
