@@ -17,7 +17,14 @@ from boltgen.ir.problem import Problem
 from boltgen.ir.region import HeadView, Operand, Region, Sharing, Stored
 
 
-def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarray) -> np.ndarray:
+def _operand(
+    problem: Problem, kind: LoadKind, columns: int, operand: Operand, array: np.ndarray
+) -> np.ndarray:
+    if operand.view is not None:
+        end = operand.view.offset + columns
+        array = array.reshape(-1, operand.view.columns)[:, operand.view.offset : end]
+    if kind is LoadKind.SLICE_ROW:
+        return array.reshape(-1, columns)
     if operand.shared is not None:
         gemm = problem.gemm
         own = {LoadKind.TENSOR: (gemm.m, gemm.n), LoadKind.ROW: (gemm.n,)}.get(kind, (gemm.m,))
@@ -30,7 +37,7 @@ def _operand(problem: Problem, kind: LoadKind, operand: Operand, array: np.ndarr
     if kind is not LoadKind.TENSOR:
         return array.reshape(-1)
     is_shared = problem.batch > 1 and not operand.batched
-    return array.reshape(problem.d_shape[1:] if is_shared else problem.d_shape)
+    return array.reshape(*problem.d_shape[is_shared:-1], columns)
 
 
 def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
@@ -41,6 +48,9 @@ def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
         end = len(shape) - source.behind
         size = math.prod(shape[:end]) if source.is_product else shape[end - 1]
         values[source.symbol] = source.times * size
+        if source.whole != 0:
+            whole = source.whole.of(values) if isinstance(source.whole, Dim) else source.whole
+            values[source.symbol] = whole * source.columns // math.prod(shape)
 
     def known(stored: Stored | None) -> Stored | None:
         if stored is None:
@@ -62,8 +72,10 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     layers = []
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         operands = tuple(
-            _operand(layer.problem, load.kind, operand, arrays[operand.parameter])
-            for load, operand in zip(layer.loads, roles.operands, strict=True)
+            _operand(layer.problem, load.kind, columns, operand, arrays[operand.parameter])
+            for load, columns, operand in zip(
+                layer.loads, layer.columns_of_loads, roles.operands, strict=True
+            )
         )
         b, before = np.zeros(0), len(layer.prologue.loads)
         if roles.b is not None:
