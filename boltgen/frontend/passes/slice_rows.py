@@ -88,8 +88,7 @@ def _view(graph: Graph, expr: Expr) -> RowView | None:
         return None
     inner = prod(whole.static_shape[axis + 1 :])
     offset, length, row = begin * inner, (end - begin) * inner, whole.static_shape[axis] * inner
-    if expr.static_shape[-1] != length and prod(expr.static_shape[axis:-1]) != 1:
-        return None
-    if any(each % length for each in (offset, row)):
+    is_run = prod(expr.static_shape[axis:-1]) == 1
+    if not is_run or any(each % length for each in (offset, row)):
         return None
     return RowView(offset=offset, columns=row)
