@@ -20,7 +20,6 @@ from boltgen.errors import BoltgenError
 from boltgen.families.source import workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import Load, LoadKind, Store
-from boltgen.ir.key_masks import HIDDEN
 from boltgen.ir.oracle import LayerInputs, enclose_results
 from boltgen.ir.problem import Problem, gathered, in_groups
 from boltgen.ir.reference import compare
@@ -28,7 +27,7 @@ from boltgen.ir.results import store_batch_stride, store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.tensors import drawn as drawn_tensor
-from boltgen.measure.tensors import input_tensors
+from boltgen.measure.tensors import hide_some, input_tensors
 
 Array = NDArray[Any]
 
@@ -338,18 +337,9 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     rows = drawn.pop(0) if taken is not None else np.zeros(0)
     for load, array in zip(loads, drawn, strict=True):
         if load.hides:
-            _hide(array, rng)
+            hide_some(array, rng)
     before = len(layer.prologue.loads)
     return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends, rows)
-
-
-def _hide(mask: Array, rng: np.random.Generator) -> None:
-    """Hide what is before some key of each row of a mask, and behind another; the rest it shows."""
-    keys = mask.shape[-1]
-    np.abs(mask, out=mask)
-    for row in mask.reshape(-1, keys):
-        first, last = np.sort(rng.integers(keys, size=2))
-        row[:first] = row[last + 1 :] = HIDDEN
 
 
 def _spread(array: Array, gap: int) -> Array:
