@@ -73,6 +73,7 @@ class Made:
 
 
 _EXACT = scaled(_DEPTH, LoadKind.ROW)
+_WIDE = scaled(_DEPTH, LoadKind.ROW, dtype=DType.F32)
 KERNELS: Mapping[str, Made] = {
     "sm75": Made("sm_75", tile(64, 32, 64, 64), 70, 200, _hiding()),
     "sm80": Made("sm_80", tile(64, 32, 64, 64, stages=3), 70, 200, _hiding()),
@@ -84,7 +85,7 @@ KERNELS: Mapping[str, Made] = {
     "split": Made("sm_80", tile(64, 32, 64, 64, splits=4), 9, 520, _hiding()),
     "split-causal": Made("sm_80", tile(64, 32, 64, 64, splits=3), 70, 520, _hiding(), causal=True),
     "sm90": Made("sm_90a", tile_sm90(64, 64, 64, 64), 70, 328, _hiding()),
-    "sm90-exact": Made("sm_90a", tile_sm90(128, 64, 64, 64), 130, 328, _EXACT),
+    "sm90-exact": Made("sm_90a", tile_sm90(128, 64, 64, 64), 130, 328, _WIDE),
     "sm90-causal": Made("sm_90a", tile_sm90(128, 64, 64, 64), 200, 264, _hiding(), causal=True),
     "sm90-local": Made(
         "sm_90a", tile_sm90(64, 64, 64, 64), 200, 264, _hiding(), causal=True, window=100
