@@ -33,7 +33,7 @@ KERNELS: Mapping[str, tuple[AttentionSm90Config, Workload]] = {
     ),
     "wide": (
         tile(128, 64, 256, 256),
-        attention(129, 200, 256, 256, scores=scaled(256, _ROW, dtype=DType.F32)),
+        attention(129, 200, 256, 256, scores=scaled(256, _COLUMN, dtype=DType.F32)),
     ),
     "turned": (
         tile(128, 96, 96, 192),

@@ -28,7 +28,7 @@ from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.tensors import drawn as drawn_tensor
-from boltgen.measure.tensors import input_tensors
+from boltgen.measure.tensors import hide_some, input_tensors
 
 Array = NDArray[Any]
 
@@ -346,6 +346,9 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     b = drawn.pop(0) if problem.is_product else np.zeros(0)
     ends = drawn.pop(0) if grouped is not None else np.zeros(0)
     rows = drawn.pop(0) if taken is not None else np.zeros(0)
+    for load, array in zip(loads, drawn, strict=True):
+        if load.hides:
+            hide_some(array, rng)
     before = len(layer.prologue.loads)
     return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends, rows)
 

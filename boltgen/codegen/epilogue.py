@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from boltgen.codegen.cpp_names import OPERAND
 from boltgen.codegen.cpp_text import float_literal
@@ -58,8 +60,12 @@ class EpilogueCode:
     reduces: bool
 
 
-def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
+def emit_epilogue(
+    epilogue: ElementwiseGraph, masks: Mapping[int, float] | None = None
+) -> EpilogueCode:
     """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`.
+
+    `masks` are the `key_masks` of a graph whose kernel skips keys.
 
     Raises:
         InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction is not to FP32.
@@ -95,7 +101,7 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
         statements += [f"further[{i}] = {names[store.x]};" for i, (store, _) in enumerate(further)]
     return EpilogueCode(
         formula=tuple(textwrap.wrap(epilogue.formula, 96)),
-        operands=_operands(epilogue),
+        operands=_operands(epilogue, masks or {}),
         parameters=_list(parameters, 6),
         statements=tuple(statements),
         result=names[epilogue.typed_results[0].x],
@@ -104,9 +110,12 @@ def emit_epilogue(epilogue: ElementwiseGraph) -> EpilogueCode:
     )
 
 
-def _operands(epilogue: ElementwiseGraph) -> str:
+def _operands(epilogue: ElementwiseGraph, masks: Mapping[int, float]) -> str:
     """The types of what a launch passes besides A, B and D."""
-    loads = [_operand(load) for load in epilogue.loads]
+    loads = [
+        _mask(load, masks[place]) if place in masks else _operand(load)
+        for place, load in enumerate(epilogue.loads)
+    ]
     if not epilogue.further:
         return f"boltgen::Operands<{_list(loads, 6)}>"
     loaded = f"boltgen::Operands<{_list(loads, 10)}>"
@@ -120,6 +129,12 @@ def _operand(load: Load) -> str:
     if load.parts > 1:
         return f"boltgen::Parts<{load.dtype.cutlass}, {load.parts}>"
     return f"{OPERAND[load.kind]}<{load.dtype.cutlass}>"
+
+
+def _mask(load: Load, hidden: float) -> str:
+    """The type of a row that hides keys: with numbers of at most `hidden`, or with -inf alone."""
+    least = f", /*Hidden=*/{hidden:.0f}" if isfinite(hidden) else ""
+    return f"boltgen::KeyMask<{load.dtype.cutlass}{least}>"
 
 
 def _result(store: Store, dtype: DType) -> str:

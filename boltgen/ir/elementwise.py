@@ -67,11 +67,13 @@ class Load:
     """An operand in global memory; operands are passed in the order of their Load nodes.
 
     A COLUMN of several `parts` is (M, parts), FP32, and stands for their sum, added in any order.
+    Where a ROW `hides`, a softmax of the result may leave columns out: see `ir.key_masks`.
     """
 
     kind: LoadKind
     dtype: DType = DType.F16
     parts: int = field(default=1, metadata={"absent_at_default": True})
+    hides: bool = field(default=False, metadata={"absent_at_default": True})
 
     @property
     def parts_shape(self) -> tuple[int, ...]:
@@ -192,8 +194,9 @@ class ElementwiseGraph:
             second ones, an operand is not an earlier node, a constant is missing or NaN, a softmax
             is not the last node, or has a window without being causal, a store has no such node, or
             reduces a full tensor, or does not reduce to a row or column, or has columns that are no
-            column's, a load has parts without being a column of FP32, or there are more loads of a
-            kind than `MAX_LOADS` allows, or of all kinds than `MAX_OPERANDS`.
+            column's, a load has parts without being a column of FP32, or hides without being a row,
+            or there are more loads of a kind than `MAX_LOADS` allows, or of all kinds than
+            `MAX_OPERANDS`.
     """
 
     # Keys and records of graphs without stores are older than stores.
@@ -252,6 +255,10 @@ class ElementwiseGraph:
             raise InvalidProblemError(
                 f"Epilogue: node {index} is a {load.kind.value} of {load.dtype.value} in "
                 f"{load.parts} parts; a column of float32 has parts, one at least"
+            )
+        if load.hides and load.kind is not LoadKind.ROW:
+            raise InvalidProblemError(
+                f"Epilogue: node {index} is a {load.kind.value} that hides columns; a row does"
             )
 
     def _check(self, index: int, node: Node) -> None:
@@ -397,8 +404,9 @@ class ElementwiseGraph:
             match node:
                 case Accumulator(second=second):
                     names.append("acc2" if second else "acc")
-                case Load(kind=kind, parts=parts):
+                case Load(kind=kind, parts=parts, hides=hides):
                     of = f" of {parts} parts" if parts > 1 else ""
+                    of = " that hides keys" if hides else of
                     names.append(f"{kind.value}{seen[kind]}{of}")
                     seen[kind] += 1
                 case Scalar(value=value):

@@ -40,9 +40,11 @@ class ElementwiseBuilder:
         """Append the value of the second product of a pair."""
         return self._append(Accumulator(second=True))
 
-    def load(self, kind: LoadKind, dtype: DType = DType.F16, parts: int = 1) -> int:
+    def load(
+        self, kind: LoadKind, dtype: DType = DType.F16, parts: int = 1, *, hides: bool = False
+    ) -> int:
         """Append an operand."""
-        return self._append(Load(kind, dtype, parts))
+        return self._append(Load(kind, dtype, parts, hides))
 
     def scalar(self, value: float) -> int:
         """Append a constant."""

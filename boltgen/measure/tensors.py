@@ -9,6 +9,7 @@ import numpy as np
 
 from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
+from boltgen.ir.key_masks import HIDDEN
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
 from boltgen.ir.reference import AnyArray
@@ -114,6 +115,15 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
         return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
     packed, n, k = tensor.packed
     return packed.drawn(rng, n, k, tensor.high).reshape(shape)
+
+
+def hide_some(mask: AnyArray, rng: np.random.Generator) -> None:
+    """Hide, of each row of a mask of keys, what is before some key and behind another."""
+    keys = mask.shape[-1]
+    np.abs(mask, out=mask)  # what is shown
+    for row in mask.reshape(-1, keys):
+        first, last = np.sort(rng.integers(keys, size=2))
+        row[:first] = row[last + 1 :] = HIDDEN
 
 
 def _ends(groups: int, rows: int, rng: np.random.Generator) -> AnyArray:

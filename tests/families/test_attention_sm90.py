@@ -15,8 +15,9 @@ from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import HEADS, stage_bytes, stages
 from boltgen.families.registry import boundaries, candidates, predict
 from boltgen.ir.dtypes import Layout
+from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.workload import Workload
-from tests.attention_cases import attention
+from tests.attention_cases import attention, scaled
 from tests.attention_sm90_cases import KERNELS
 
 SM90A = ARCHES["sm_90a"]
@@ -142,3 +143,18 @@ def test_a_window_takes_as_long_as_its_keys() -> None:
     times = [FAMILY.predict(each, CONFIG, SM90A).time_us for each in (local, few)]
     # Each tile of rows also sees a part of two more.
     assert 1.0 < times[0] / times[1] < 1.2
+
+
+def test_masks_of_keys_take_registers() -> None:
+    """What threads that load keep, to find the keys, and what is found of those that multiply."""
+    config = AttentionSm90Config(rows=128, keys=64, depth=256, columns=256)
+    plain, masked = (
+        attention(512, 512, 256, 256, scores=scaled(256, kind))
+        for kind in (LoadKind.TENSOR, LoadKind.ROW)
+    )
+    assert FAMILY.violations(plain, config, SM90A) == ()
+    (violation,) = FAMILY.violations(masked, config, SM90A)
+    assert violation.message == "about 236 registers a thread, at most 232"
+    registers = [FAMILY.footprint(each, config).registers for each in (plain, masked)]
+    assert registers == [216, 236]
+    assert FAMILY.violations(masked, replace(config, rows=64), SM90A) == ()

@@ -26,7 +26,7 @@ namespace scores {
 // D = add(add(add(multiply(acc, 0.0883883), tensor0), row0), column0)
 struct Epilogue {
   using Operands = boltgen::Operands<
-      boltgen::Tensor<cutlass::half_t>, boltgen::Row<cutlass::half_t>,
+      boltgen::Tensor<cutlass::half_t>, boltgen::KeyMask<cutlass::half_t>,
       boltgen::Column<cutlass::half_t>>;
   static constexpr bool kIsLong = false;
 

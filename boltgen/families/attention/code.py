@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from boltgen.families.b2b.traits import B2bTraits, LayerTraits
 from boltgen.families.cutlass2.code import gemm_shape
 from boltgen.families.cutlass2.config import Shape
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.key_masks import key_masks
 
 _HEADERS = ("boltgen/activations.h", "boltgen/attention.h")
 
@@ -107,7 +109,7 @@ def kind_text(traits: B2bTraits) -> str:
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
-    scores, output = map(layer_view, traits.layers)
+    scores, output = layer_views(traits)
     return AttentionView(
         symbol=symbol,
         workspace_symbol=workspace_symbol,
@@ -132,10 +134,15 @@ def _instruction(spec: KernelSpec) -> Shape:
     return Shape(*arch_named(spec.arch).mma_shapes[0])
 
 
-def layer_view(layer: LayerTraits) -> LayerView:
-    """What of a product is text."""
+def layer_views(traits: B2bTraits) -> tuple[LayerView, LayerView]:
+    """What of the scores' product, and of the values', is text."""
+    scores, output = traits.layers
+    return _layer_view(scores, key_masks(scores.epilogue)), _layer_view(output, {})
+
+
+def _layer_view(layer: LayerTraits, masks: Mapping[int, float]) -> LayerView:
     return LayerView(
-        epilogue=emit_epilogue(layer.epilogue),
+        epilogue=emit_epilogue(layer.epilogue, masks),
         layout_b=cpp_names.LAYOUT[layer.b_layout],
         alignment_b=layer.alignment_b,
         alignment_d=layer.alignment_d,

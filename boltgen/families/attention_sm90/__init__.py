@@ -9,6 +9,7 @@ from boltgen.families.attention_sm90.boundary import boundaries
 from boltgen.families.attention_sm90.candidates import space_of
 from boltgen.families.attention_sm90.config import AttentionSm90Config, compiled_traits
 from boltgen.families.attention_sm90.legality import (
+    has_key_masks,
     registers_per_thread,
     rejection,
     shared_memory_bytes,
@@ -52,9 +53,8 @@ class AttentionSm90(WithoutLibrary[AttentionSm90Config]):
 
     def footprint(self, workload: Workload, config: AttentionSm90Config) -> Footprint:
         """What `legality` says; registers are those of a thread that multiplies."""
-        del workload
         return Footprint(
-            registers=registers_per_thread(config),
+            registers=registers_per_thread(config, has_masks=has_key_masks(workload)),
             shared_memory_bytes=shared_memory_bytes(config, arch_named(ARCH_NAME)),
             warps=4 * (1 + config.warpgroups),
         )

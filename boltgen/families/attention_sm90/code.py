@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.arch import arch_named
-from boltgen.families.attention.code import LayerView, kind_text, layer_view, problem_texts
+from boltgen.families.attention.code import LayerView, kind_text, layer_views, problem_texts
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stages
 from boltgen.families.b2b.traits import B2bTraits
@@ -67,7 +67,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionSm90View:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
-    scores, output = map(layer_view, traits.layers)
+    scores, output = layer_views(traits)
     return AttentionSm90View(
         symbol=symbol,
         workspace_symbol=workspace_symbol,

@@ -13,6 +13,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.frontend.graph import CORNER, Graph
 from boltgen.frontend.passes.causal import causal
 from boltgen.frontend.passes.heads import shared_heads, with_views
+from boltgen.frontend.passes.hidden_keys import hiding
 from boltgen.frontend.passes.products import Product, Softmaxed, alike
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
@@ -57,7 +58,7 @@ def find_attentions(
         # Nothing rounds the scores: the kernel has them in FP32.
         pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
         scores, values = causal(graph, with_views(graph, pair, hidden))
-        pair = _of_constants(graph, scores), _of_constants(graph, values)
+        pair = hiding(_of_constants(graph, scores)), _of_constants(graph, values)
         try:
             workload = Workload(layers=tuple(each.layer(graph) for each in alike(pair)))
             reason = _split(pair, workload) or rejects(workload)

@@ -33,8 +33,8 @@ from boltgen.ir.elementwise import (
 )
 from boltgen.ir.extent import Dim
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.key_masks import HIDDEN
 
-_HIDDEN = -32768.0
 # How a mask joins the scores, and the least number that leaves them as they are: all, for a sum.
 _NEUTRAL = {BinaryOp.ADD: 0.0, BinaryOp.MINIMUM: 65504.0}
 
@@ -68,24 +68,21 @@ def _mask(graph: Graph, scores: Product) -> tuple[int, int] | None:
     is_known = not (isinstance(rows, Dim) or isinstance(keys, Dim))
     if epilogue.stores or not (rows == keys or (is_known and rows < keys)):
         return None
-    for load, operand in zip(_loads(epilogue), scores.tail.operands, strict=True):
-        op = _joins(epilogue, load)
+    loads = zip(_loads(epilogue), epilogue.loads, scores.tail.operands, strict=True)
+    for index, load, operand in loads:
+        op = joins(epilogue, index)
         shape = graph[operand.expr].static_shape
         is_one = shape[-2:] == (rows, keys) and all(extent == 1 for extent in shape[:-2])
-        if op is not None and is_one:
+        if load.kind is LoadKind.TENSOR and op is not None and is_one:
             window = _window(graph, operand.expr, _NEUTRAL[op])
             if window is not None:
-                return load, window
+                return index, window
     return None
 
 
-def _joins(epilogue: ElementwiseGraph, load: int) -> BinaryOp | None:
+def joins(epilogue: ElementwiseGraph, load: int) -> BinaryOp | None:
     """How a mask joins the scores; None where what follows could show what it hides."""
     nodes = epilogue.nodes
-    node = nodes[load]
-    assert isinstance(node, Load)
-    if node.kind is not LoadKind.TENSOR:
-        return None
     at, joined = load, None
     while at + 1 < len(nodes) or joined is None:
         readers = [i for i, each in enumerate(nodes) if at in _read(each)]
@@ -97,18 +94,20 @@ def _joins(epilogue: ElementwiseGraph, load: int) -> BinaryOp | None:
             continue
         if not isinstance(reader, Binary) or reader.op not in _NEUTRAL or reader.lhs == reader.rhs:
             return None
-        joined = joined or reader.op
         # Other masks join what is hidden, and hide more.
         other = nodes[reader.lhs if reader.rhs == at else reader.rhs]
-        if at != load and not isinstance(other, Load):
+        if joined and not isinstance(other, Load):
             return None
-        at = readers[0]
+        joined, at = joined or reader.op, readers[0]
     return joined
 
 
 def _keeps(node: Node) -> bool:
-    """Whether what is hidden stays so."""
-    return isinstance(node, Unary) and node.op is UnaryOp.CLIP and node.params[0] <= _HIDDEN
+    """Whether what is hidden stays so, and what is seen too."""
+    if not isinstance(node, Unary) or node.op is not UnaryOp.CLIP:
+        return isinstance(node, Cast)
+    low, high = node.params
+    return low <= HIDDEN and high >= _NEUTRAL[BinaryOp.MINIMUM]
 
 
 def _read(node: Node) -> tuple[int, ...]:
@@ -180,14 +179,14 @@ def _is_hiding(graph: Graph, index: int) -> bool:
     number = expr.scalar
     if number is None and expr.array is not None and expr.array.size:
         number = float(expr.array.max())
-    return number is not None and number <= _HIDDEN
+    return number is not None and number <= HIDDEN
 
 
 def _window_of_numbers(mask: Array, neutral: float) -> int | None:
     numbers = mask.reshape(mask.shape[-2:]).astype(np.float64)
     shown = numbers == 0.0 if neutral == 0.0 else numbers >= neutral
     window = _window_of_truths(shown)
-    return window if window is not None and (numbers[~shown] <= _HIDDEN).all() else None
+    return window if window is not None and (numbers[~shown] <= HIDDEN).all() else None
 
 
 def _window_of_truths(shown: Array) -> int | None:

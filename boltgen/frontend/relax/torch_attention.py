@@ -11,11 +11,12 @@ import math
 from typing import Any
 
 from boltgen.errors import ModelImportError
+from boltgen.ir.key_masks import HIDDEN
 
 # What a masked key's score is lowered by: half of FP16's range, so that the sum with a score of the
 # other half stays finite in FP16. Beside a score that is not masked its exponential is zero. What a
 # float mask has below counts as that.
-_MASKED = -32768.0
+_MASKED = HIDDEN
 
 
 def decompositions() -> Any:

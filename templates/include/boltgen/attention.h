@@ -164,6 +164,7 @@ struct Attention {
   using QueryCopy =
       TileCopy<QueryTile, kThreadCount, kAlignmentA, kHasAsyncCopies && (kAlignmentA > 1)>;
 
+  using Masks = KeyMasks<typename Scores::Graph::Operands>;
   using Split = SharedKeys<kM, kColumns / 8, kSplits, kThreadCount>;
   static constexpr int kBlocksOfTile = kSplits;
 
@@ -202,7 +203,12 @@ struct Attention {
     int const keys = scores_layer.n;
     // Row r has the keys up to r + last_key; where there are fewer keys than rows, maybe none.
     int const last_key = keys - params.rows;
-    SeenSteps<kIsCausal, kWindow, kKeys> const seen(first_row, first_row + kRows, keys, last_key);
+    SeenSteps<kIsCausal, kWindow, kKeys> seen(first_row, first_row + kRows, keys, last_key);
+    if constexpr (Masks::kAny) {
+      HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
+      seen.template leave_out_hidden<Masks>(masks.own, first_row,
+                                            min(params.rows, first_row + kRows), keys, last_key);
+    }
     // Those of this threadblock, maybe none.
     int const share = (seen.end - seen.first + kSplits - 1) / kSplits;
     int const first_step = seen.first + (kSplits > 1 ? int(blockIdx.y) * share : 0);

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "boltgen/arguments.h"
+#include "boltgen/attention_keys.h"
 #include "boltgen/b2b_epilogue.h"
 #include "boltgen/launch.h"
 
@@ -209,6 +210,33 @@ struct SeenSteps {
     if constexpr (kWindow > 0) {
       first = max(0, first_row + last_key - kWindow + 1) / kKeys;
     }
+  }
+
+  /// Leaves out those before the first and behind the last key that none of `Masks` hides. All
+  /// lanes of a warp do so together.
+  ///
+  /// What finite masks hide is nothing beside what they show. A row that sees none of that has all
+  /// of its keys, so its whole tile keeps them.
+  template <typename Masks>
+  CUTLASS_DEVICE void leave_out_hidden(boltgen_operand const* masks, int first_row, int end_row,
+                                       int keys, int last_key) {
+    int const begin = first * kKeys, behind = min(keys, end * kKeys);
+    KeyRange const seen = Masks::find(masks, begin, behind);
+    if (!seen.is_found()) {
+      return;
+    }
+    if constexpr (Masks::kFinite) {
+      auto const all_see = [&](int key) {
+        bool const is_behind = kIsCausal && key > first_row + last_key;
+        bool const is_before = kWindow > 0 && key <= end_row - 1 + last_key - kWindow;
+        return !is_behind && !is_before && Masks::shows(masks, key);
+      };
+      if (!all_see(seen.first) && !all_see(seen.last)) {
+        return;
+      }
+    }
+    first = seen.first / kKeys;
+    end = seen.last / kKeys + 1;
   }
 };
 

@@ -132,6 +132,12 @@ struct AttentionSm90 {
           sm90::Major::K, kMajorV>()));
 
   using Ring = cutlass::PipelineState<kStages>;
+  using Masks = KeyMasks<typename Scores::Graph::Operands>;
+
+  /// Registers of a thread where they are moved. To find which keys masks hide takes more of those
+  /// that load; 128 threads of them and 256 that multiply have 168 each at first.
+  static constexpr int kLoadRegisters = Masks::kAny ? 40 : sm90::kLoadRegisters;
+  static constexpr int kMathRegisters = Masks::kAny ? 232 : sm90::kMathRegisters;
 
   struct SharedStorage {
     alignas(1024) Element queries[kWarpgroups][LoadQ::kElements];
@@ -168,13 +174,22 @@ struct AttentionSm90 {
     SeenSteps<kIsCausal, kWindow, kKeys> steps;
 
     /// Causal rows are the longer the later they are: the longest come first, and none last alone.
+    /// Where there are masks of keys, all lanes of a warp find together which keys those are.
     CUTLASS_DEVICE
     Work(Params const& params, int tile)
         : row_tile(kIsCausal ? params.row_tiles - 1 - tile / params.batch
                              : tile % params.row_tiles),
           head(kIsCausal ? tile % params.batch : tile / params.row_tiles, params.heads),
           steps(row_tile * kRows, (row_tile + 1) * kRows, params.layers[0].n,
-                params.layers[0].n - params.rows) {}
+                params.layers[0].n - params.rows) {
+      if constexpr (Masks::kAny) {
+        int const first_row = row_tile * kRows, end_row = min(params.rows, first_row + kRows);
+        int const keys = params.layers[0].n;
+        HeadOperands<typename Scores::Graph::Operands> const masks(params.layers[0], head);
+        steps.template leave_out_hidden<Masks>(masks.own, first_row, end_row, keys,
+                                               keys - params.rows);
+      }
+    }
   };
 
   CUTLASS_DEVICE
@@ -197,14 +212,15 @@ struct AttentionSm90 {
     constexpr bool kMovesRegisters = kWarpgroups > 1;
     if (warpgroup == 0) {
       if constexpr (kMovesRegisters) {
-        cutlass::arch::warpgroup_reg_dealloc<sm90::kLoadRegisters>();
+        cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
       }
-      if (threadIdx.x == 0) {
+      // One thread loads; where there are masks, its warp finds with it which keys.
+      if (Masks::kAny ? threadIdx.x < 32 : threadIdx.x == 0) {
         load(params, shared);
       }
     } else {
       if constexpr (kMovesRegisters) {
-        cutlass::arch::warpgroup_reg_alloc<sm90::kMathRegisters>();
+        cutlass::arch::warpgroup_reg_alloc<kMathRegisters>();
       }
       multiply(params, shared, warpgroup - 1);
     }
@@ -232,6 +248,9 @@ struct AttentionSm90 {
     };
     for (int tile = blockIdx.x; tile < params.tiles; tile += gridDim.x) {
       Work const work(params, tile);
+      if (Masks::kAny && threadIdx.x != 0) {
+        continue;
+      }
       load_keys(work, work.steps.first);
       shared.empty_queries.wait(queries_phase);
       queries_phase ^= 1;

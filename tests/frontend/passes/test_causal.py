@@ -130,7 +130,7 @@ def test_another_mask_beside_it_stays() -> None:
     b = Builder()
     padding = b.input(1, 1, ROWS)
     scores, output = carved(b, b.elementwise("add", _known(b), padding)).layers
-    assert scores.epilogue.describe() == "add(multiply(acc, 0.25), row0)"
+    assert scores.epilogue.describe() == "add(multiply(acc, 0.25), row0 that hides keys)"
     assert output.prologue.is_causal
 
 

@@ -102,7 +102,7 @@ def test_a_mask_that_is_broadcast_is_loaded_as_it_was() -> None:
     graph, carved = _carved(mask)
     assert _operators(graph) == [REGION]
     scores, _ = carved.region.workload.layers
-    assert scores.epilogue.describe() == "add(acc, row0)"
+    assert scores.epilogue.describe() == "add(acc, row0 that hides keys)"
 
 
 def test_too_many_loads_are_one_sum() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ SHAPES = {"q": (BATCH, ROWS, HEADS, HEAD), "k": (BATCH, KEYS, HEADS, HEAD)}
 SHAPES |= {"v": (BATCH, KEYS, HEADS, 8), "bias": (BATCH, 1, ROWS, KEYS)}
 
 
-def module_of(*, bias: bool = False, **attrs: Any) -> tvm.IRModule:
+def module_of(
+    *, bias: bool = False, shapes: Mapping[str, tuple[int, ...]] | None = None, **attrs: Any
+) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     names = ("q", "k", "v", "bias") if bias else ("q", "k", "v")
-    given = [relax.Var(name, relax.TensorType(SHAPES[name], "float16")) for name in names]
+    known = SHAPES | dict(shapes or {})
+    given = [relax.Var(name, relax.TensorType(known[name], "float16")) for name in names]
     with builder.function("main", given):
         with builder.dataflow():
             made = builder.emit(relax.op.nn.attention(*given, **attrs))
@@ -107,3 +111,13 @@ def test_concatenated_sequences_are_refused() -> None:
         builder.emit_func_output(result)
     with pytest.raises(ModelImportError, match=r"attention_var_len.*bias"):
         annotate(builder.get())
+
+
+def test_a_bias_of_keys_hides_them() -> None:
+    """The kernel skips what a bias lowers that all rows of a sequence share."""
+    (region,) = annotate(module_of(bias=True, shapes={"bias": (BATCH, 1, 1, KEYS)})).regions
+    (load,) = region.workload.first.epilogue.loads
+    assert load.hides
+    (region,) = annotate(module_of(bias=True)).regions
+    (load,) = region.workload.first.epilogue.loads
+    assert not load.hides

@@ -1,0 +1,38 @@
+"""Masks of keys that attention's kernel may skip: padding, as lengths or a tokenizer's mask say.
+
+    softmax(scores + where(key < length, 0, lowest)), the mask: (B, 1, 1, keys)
+
+All rows of a sequence share such a mask, so its kernel finds the first and the last key that is
+seen before it begins. That a number of at most `HIDDEN` hides is what `passes.causal` takes for
+granted too: exponentials of such differences are 0. Rows that see no key at all keep theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boltgen.frontend.passes.causal import joins
+from boltgen.frontend.passes.products import Product
+from boltgen.ir.elementwise import Load, LoadKind
+
+
+def hiding(scores: Product) -> Product:
+    """`scores`, whose mask of keys hides those that it lowers so far.
+
+    A mask of rows and keys beside it might hide what it shows: then it stays a number.
+    """
+    epilogue = scores.tail.epilogue
+    masks = {
+        index: node
+        for index, node in enumerate(epilogue.nodes)
+        if isinstance(node, Load) and node.kind is not LoadKind.COLUMN
+    }
+    if len(masks) != 1 or epilogue.stores:
+        return scores
+    ((index, mask),) = masks.items()
+    if mask.kind is not LoadKind.ROW or joins(epilogue, index) is None:
+        return scores
+    nodes = list(epilogue.nodes)
+    nodes[index] = replace(mask, hides=True)
+    hidden = replace(epilogue, nodes=tuple(nodes))
+    return replace(scores, tail=replace(scores.tail, epilogue=hidden))
