@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from boltgen.arch import Arch
 from boltgen.codegen.views import View
 from boltgen.families.constants import ModelConstants
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
@@ -101,6 +102,10 @@ class KernelFamily(Protocol[C]):
         self, workload: Workload, config: C, arch: Arch, constants: ModelConstants | None = None
     ) -> Prediction:
         """The analytical model's time of a legal configuration; the shipped constants if None."""
+        ...
+
+    def instructions(self, workload: Workload, config: C, arch: Arch) -> Instructions:
+        """What a legal configuration issues, as far as it is known before a compiler runs."""
         ...
 
     def compiled(self, config: C) -> C:

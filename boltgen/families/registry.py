@@ -21,7 +21,7 @@ from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
 
 _NO_FAMILIES = frozenset(
-    {"constants", "family", "json_form", "registry", "source", "space", "trial"}
+    {"constants", "family", "instructions", "json_form", "registry", "source", "space", "trial"}
 )
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
 _PARTS = ("name", "config_type", *_METHODS)

@@ -248,6 +248,12 @@ def test_a_family_computes_what_it_does_not_reject(
         assert 0 < footprint.registers <= arch.max_registers_per_thread
         assert 0 <= footprint.shared_memory_bytes <= arch.shared_memory_per_cta_bytes
         assert footprint.warps >= 1
+        issued = family.instructions(workload, config, arch)
+        assert issued.threadblocks >= 1
+        assert 0.0 <= issued.idle < 1.0
+        assert (issued.products > 0) == workload.first.problem.is_product
+        assert all(value > 0 for value in (issued.steps, issued.copies, issued.copy_bytes))
+        assert issued.issued >= issued.products + issued.copies + issued.outputs > 0
         predicted = predict(workload, config, arch)
         assert 0 < predicted.time_us < 1e6
         assert predicted.bound

@@ -14,6 +14,7 @@ from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.boundary import first_beyond
 from boltgen.families.cutlass2.candidates import enumerate_configs, knobs_for, space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.instructions import instructions
 from boltgen.families.cutlass2.model import Prediction, predict
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.family import Footprint, WithoutLibrary
@@ -28,6 +29,7 @@ from boltgen.families.grouped.config import (
     traits_of,
 )
 from boltgen.families.grouped.legality import rejection, violations
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import GroupedGemm
@@ -113,6 +115,12 @@ class Grouped(WithoutLibrary[GroupedConfig]):
         c = constants or model_constants()
         kept = repeated_bytes(problem, c.l2_kept_fraction * arch.l2_bytes)
         return predict(even(problem), layer.epilogue, config.gemm, arch, c, kept_bytes=kept)
+
+    def instructions(self, workload: Workload, config: GroupedConfig, arch: Arch) -> Instructions:
+        """Those of the batch that it is with groups of as many rows."""
+        del arch
+        layer = workload.single
+        return instructions(even(grouped_of(layer)), layer.epilogue, config.gemm)
 
     def compiled(self, config: GroupedConfig) -> GroupedConfig:
         """All but the swizzle."""
