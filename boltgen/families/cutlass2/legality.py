@@ -7,7 +7,8 @@ Rules of the compiled kernel come first, then those of one problem's extents.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from boltgen.arch import Arch
@@ -87,7 +88,7 @@ def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Vi
 
     Dimensions of a tile that do not divide are reported alone: nothing else can be said then.
     """
-    return kernel_violations(kernel_traits(problem), config, arch) + tuple(
+    return kernel_violations(kernel_traits(problem), config.kernel, arch) + tuple(
         extent_violations(problem, config)
     )
 
@@ -104,9 +105,36 @@ def kernel_violations(
         *accumulator_violations(traits, arch),
         *pipeline_violations(traits, config, arch),
         *_capacity_violations(traits, config, arch),
-        *main_loop_violations(traits, config),
-        *epilogue_violations(traits, config),
+        *_map_violations(traits, config),
     )
+
+
+def legal_stages(
+    traits: KernelTraits, config: Cutlass2Config, counts: Sequence[int], arch: Arch
+) -> Iterator[Cutlass2Config]:
+    """The kernel with each of these ascending depths of its pipeline that breaks no rule.
+
+    It says the same as `kernel_violations`, and sooner: most rules do not concern the depth.
+    """
+    if any(tile_violations(config, arch)) or any(accumulator_violations(traits, arch)):
+        return
+    of_any_depth: bool | None = None
+    for stages in counts:
+        deep = replace(config, stages=stages)
+        if any(pipeline_violations(traits, deep, arch)):
+            continue
+        if any(_capacity_violations(traits, deep, arch)):
+            return  # a deeper one takes as many registers, and more shared memory
+        if of_any_depth is None:
+            of_any_depth = not any(_map_violations(traits, config))
+        if of_any_depth:
+            yield deep
+
+
+def _map_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    """Those of how threads are mapped to what they copy and store."""
+    yield from main_loop_violations(traits, config)
+    yield from epilogue_violations(traits, config)
 
 
 def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
