@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boltgen.arch import Arch
 from boltgen.codegen.views import View
@@ -159,6 +162,23 @@ class KernelFamily(Protocol[C]):
 
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> View:
         """The variables of the kernel's template."""
+        ...
+
+
+@runtime_checkable
+class PredictsMany(Protocol):
+    """A family whose analytical model is asked about many configurations at once, and is so sooner
+    than by `predict`, which says the same of each.
+    """
+
+    def times_us(
+        self,
+        workload: Workload,
+        configs: Sequence[Any],
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> NDArray[np.float64]:
+        """The times of legal configurations, at least one."""
         ...
 
 

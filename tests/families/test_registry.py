@@ -21,6 +21,7 @@ from boltgen.families.registry import (
     launch,
     order,
     predict,
+    predicted_us,
     spaces,
     violations,
 )
@@ -257,6 +258,18 @@ def test_a_family_computes_what_it_does_not_reject(
         predicted = predict(workload, config, arch)
         assert 0 < predicted.time_us < 1e6
         assert predicted.bound
+
+
+@pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
+def test_many_are_predicted_as_each_is(
+    family: KernelFamily[Any], workload: Workload, arch: Arch
+) -> None:
+    space = family.space(workload, arch)
+    configs = list(dict.fromkeys((*space.candidates, *space.legal_kernels())))
+    one_by_one = [predict(workload, config, arch).time_us for config in configs]
+    assert predicted_us(workload, configs, arch) == one_by_one
+    assert predicted_us(workload, configs[:1], arch) == one_by_one[:1]
+    assert predicted_us(workload, [], arch) == []
 
 
 @pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
