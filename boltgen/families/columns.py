@@ -13,12 +13,16 @@ import numpy as np
 
 def least(a: Any, b: Any) -> Any:
     """The lesser of two, row by row."""
-    return np.minimum(a, b) if _is_column(a, b) else min(a, b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a <= b else b
 
 
 def most(a: Any, b: Any) -> Any:
     """The greater of two, row by row."""
-    return np.maximum(a, b) if _is_column(a, b) else max(a, b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    return a if a >= b else b
 
 
 def ceil_div(a: Any, b: Any) -> Any:
@@ -31,7 +35,3 @@ def where(condition: Any, then: Any, otherwise: Any) -> Any:
     if isinstance(condition, np.ndarray):
         return np.where(condition, then, otherwise)
     return then if condition else otherwise
-
-
-def _is_column(*values: Any) -> bool:
-    return any(isinstance(value, np.ndarray) for value in values)

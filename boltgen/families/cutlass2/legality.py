@@ -121,7 +121,7 @@ def legal_stages(
         return
     of_any_depth: bool | None = None
     for stages in counts:
-        deep = replace(config, stages=stages)
+        deep = config if config.stages == stages else replace(config, stages=stages)
         if any(pipeline_violations(traits, deep, arch)):
             continue
         if any(_capacity_violations(traits, deep, arch)):

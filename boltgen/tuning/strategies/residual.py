@@ -79,6 +79,8 @@ class Residual:
         return self._found
 
     def _place(self, config: Config) -> tuple[str, tuple[float, ...]]:
-        if config not in self._encoded:
-            self._encoded[config] = config.family, self._spaces[config.family].encode(config)
-        return self._encoded[config]
+        found = self._encoded.get(config)
+        if found is None:
+            found = config.family, self._spaces[config.family].encode(config)
+            self._encoded[config] = found
+        return found
