@@ -225,10 +225,9 @@ def cross_validated(
 ) -> Array:
     """The logarithms of predicted times, each by a model that has not seen the example's problem.
 
-    Problems are left out together with others of their fold; of each `split` folds are others.
-
-    With `corrects` the trees correct the analytical model; without, they learn times alone. With
-    `ranks` they learn which of two configurations is faster, instead of log(measured / predicted).
+    A model has not seen the other problems of that fold either; each `split` has other folds. With
+    `corrects` the trees correct the analytical model; without, they learn times alone. With `ranks`
+    they learn which of two configurations is faster, instead of log(measured / predicted).
     """
     learning = _learning(examples, split)
     analytical = learning.analytical
@@ -238,7 +237,10 @@ def cross_validated(
 
 
 def fold_of(workload: Workload, split: int = 0) -> int:
-    """The fold of a cross-validation that leaves `workload` out, the same in every process."""
+    """The fold of a cross-validation that leaves `workload` out, the same in every process.
+
+    Each `split` divides problems otherwise.
+    """
     parts = (workload, split) if split else (workload,)
     return int(digest(*parts), 16) % FOLDS
 

@@ -272,6 +272,14 @@ def test_many_are_predicted_as_each_is(
     assert predicted_us(workload, [], arch) == []
 
 
+def test_many_are_predicted_beyond_64_bits() -> None:
+    large = Workload.of(Gemm(m=2**26, n=2**20, k=2**22))
+    configs = candidates(Workload.of(Gemm(m=4096, n=4096, k=4096)), SM80)[:20]
+    one_by_one = [predict(large, config, SM80).time_us for config in configs]
+    assert predicted_us(large, configs, SM80) == pytest.approx(one_by_one)
+    assert min(one_by_one) > 1e6
+
+
 @pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
 def test_a_kernel_has_a_text_and_its_launch_a_struct(
     family: KernelFamily[Any], workload: Workload, arch: Arch

@@ -58,9 +58,9 @@ SHARED_BYTES_PER_CLOCK = 128
 # Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
 SCHEDULERS = 4
 _WARP = 32
+_SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 Array = NDArray[np.float64]
-_SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,10 @@ def times_us(
 
 
 def _column(configs: Sequence[Cutlass2Config]) -> Cutlass2Config:
-    """One configuration whose numbers are columns of those of many."""
+    """One configuration whose numbers are columns of those of many.
+
+    They are floats: products of a large problem's extents are beyond 64 bits.
+    """
     numbers = np.array(
         [
             (
@@ -165,7 +168,7 @@ def _column(configs: Sequence[Cutlass2Config]) -> Cutlass2Config:
             )
             for each in configs
         ],
-        dtype=np.int64,
+        dtype=np.float64,
     )
     of: Any = numbers.T  # the formulas take numbers and columns alike: `families.columns`
     return Cutlass2Config(
@@ -273,6 +276,7 @@ def _waves_us(
     load = bytes_per_clock(narrowest * F16_BYTES, arch, c)
     clocks: float = 0.0
     step: dict[str, float] = {}
+    # Where no wave is left over, one threadblock stands for it, and counts nothing.
     on_last = most(1, ceil_div(rest, arch.sm_count))
     for count, on_each in ((where(rest > 0, 1, 0), on_last), (full, resident)):
         if isinstance(count, int) and not count:
