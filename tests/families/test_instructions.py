@@ -107,7 +107,10 @@ def test_attention_multiplies_twice_for_each_key() -> None:
 def test_warps_of_few_rows_divide_k() -> None:
     config = SkinnyConfig(rows=8, columns=32, warps=4, steps=2)
     found = issued(Workload.of(Gemm(m=4, n=320, k=512, b_layout=Layout.COLUMN)), config)
+    # Sixteen steps of 32, four for each warp.
     assert (found.threadblocks, found.steps) == (10, 4)
     # Two of sixteen columns, by 32 of K.
     assert found.products == 4 * 2 * 2
     assert found.outputs == 8 * 32 / 128
+    shallow = issued(Workload.of(Gemm(m=4, n=320, k=40, b_layout=Layout.COLUMN)), config)
+    assert shallow.steps == 1.0, "two warps have a step, and do two"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
+from tests.kernels.counting import counted_of
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 from tests.kernels.launch_chain import ChainLaunch, random_chain_inputs
 
@@ -33,18 +32,6 @@ def _case(name: str, *, swizzle: int = 1, split_k: int = 1) -> KernelCase:
     return replace(CASES[name], problem=problem, swizzle=swizzle, split_k=split_k)
 
 
-def _counted(cuda: Cuda, run: Callable[[], object]) -> dict[str, Any]:
-    """The counters of the one launch of `run`."""
-    cuda.vgpu.set_option("counters", "on")
-    cuda.vgpu.clear_launches()
-    try:
-        run()
-        (counted,) = cuda.vgpu.counters()
-    finally:
-        cuda.vgpu.set_option("counters", "off")
-    return counted
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -57,7 +44,7 @@ def _counted(cuda: Cuda, run: Callable[[], object]) -> dict[str, Any]:
     ],
     ids=lambda case: f"{case.name}-{case.swizzle}-{case.split_k}",
 )
-def test_a_product_issues_what_is_counted(
+def test_a_product_issues_what_iscounted_of(
     case: KernelCase,
     cuda: Cuda,
     kernels: dict[KernelSpec, KernelLibrary],
@@ -67,7 +54,7 @@ def test_a_product_issues_what_is_counted(
     config = replace(case.spec.config, swizzle=case.swizzle, split_k=case.split_k)
     found = FAMILIES.of(config).instructions(workload, config, arch_named(case.spec.arch))
     launch, inputs = Launch(cuda, kernels[case.spec], case), random_inputs(case, rng)
-    counted = _counted(cuda, lambda: launch.run(inputs))
+    counted = counted_of(cuda, lambda: launch.run(inputs))
     issued = counted["instructions"]
     assert math.prod(counted["grid"]) == found.threadblocks
     warps = round(found.threadblocks * (1.0 - found.idle)) * config.warps
@@ -86,7 +73,7 @@ def test_a_product_issues_what_is_counted(
 
 
 @pytest.mark.parametrize("case", CHAINS, ids=lambda case: case.name)
-def test_a_chain_issues_the_products_that_are_counted(
+def test_a_chain_issues_the_products_that_arecounted_of(
     case: ChainCase,
     cuda: Cuda,
     chain_kernels: dict[KernelSpec, KernelLibrary],
@@ -98,6 +85,6 @@ def test_a_chain_issues_the_products_that_are_counted(
         ChainLaunch(cuda, chain_kernels[case.spec], case),
         random_chain_inputs(case, rng),
     )
-    counted = _counted(cuda, lambda: launch.run(inputs))
+    counted = counted_of(cuda, lambda: launch.run(inputs))
     assert math.prod(counted["grid"]) == found.threadblocks
     assert counted["instructions"]["mma"] == found.threadblocks * config.warps * found.products

@@ -101,11 +101,15 @@ def predict(
 
 
 def instructions(layer: Layer, config: SkinnyConfig, arch: Arch) -> Instructions:
-    """What a launch issues: warps divide K, and each brings A and B to its registers."""
+    """What a launch issues: warps take the steps of K in turns, so many rounds at once as are on
+    their way, and each brings A and B to its registers.
+    """
     problem = layer.problem
     assert isinstance(problem, Gemm)
     depth, (m, n, k) = config.depth(problem), arch.mma_shapes[0]
-    steps = config.steps * math.ceil(problem.k / config.round(problem))
+    rounds, rest = divmod(math.ceil(problem.k / depth), config.steps * config.warps)
+    # In the last one, a warp whose first step is beyond K does none.
+    steps = config.steps * (rounds + min(1.0, rest / config.warps))
     size, vector_bytes = problem.in_dtype.size_bytes, vector_bytes_of_b(problem, config)
     size_b = problem.b_bytes / (problem.batch * problem.n * problem.k)
     # B takes the place of A in the instruction: its columns are many.
