@@ -2,24 +2,34 @@
 
     python -m benchmarks.search_arena [--seeds N]
 
-Tables are of `benchmarks.arena_tables`. `rtx_2080_ti` has real times (`benchmarks/data`), of one
-problem each, of which every seed draws eight; what it does not have is not legal there. So has
-`virtual_gpu` modelled times (`benchmarks.virtual_gpu_table`), of the problems with 32 launches.
-`learned` is as the first, where the strategies' cost model is not the analytical one but what
-`boltgen db train` makes of the other problems: models of each fold have seen none of its problems.
-`analytical` is a device that nobody has, and `alike` one whose errors are alike in all problems;
-each seed is another device. With `neighbours`, `driver` or `device` sessions begin with what was
-fast for other problems of the table, on the same device with times that are 3 % off, or on another
-one (`boltgen.tuning.elsewhere`). With `listed` nothing is legal but the candidates, as in a session
-with a library's kernels. With `session` the problems of a device are tuned one after the other, and
-what was measured of one corrects the cost model for the next; else each is tuned alone.
+The tables are those of `benchmarks.arena_tables`, and a panel is named after its table.
 
-Regret is the best time so far over the best of the table, or of all that any strategy found. Beside
-it stands by how much it is above that of `exhaustive` and of `random`, problem by problem, with the
-same interval; `loses_to_random` has the numbers of trials after which its mean is above.
-`omniscient` is no strategy: it knows what each candidate takes on that device, but for its noise.
-What nothing can predict, it cannot either. Milliseconds are of the processor, on one thread: others
-use the machine too.
+- `rtx_2080_ti` has the measured times of `benchmarks/data`. Every seed draws eight of its problems.
+  A configuration that the table lacks is not legal.
+- `rtx_2080_ti, learned` has the same times. Its cost model is the one that `boltgen db train` makes
+  of the other problems: no model has seen a problem of its own fold.
+- `virtual_gpu` has the modelled times of `benchmarks.virtual_gpu_table`, of the problems with 32
+  launches. Every seed draws eight of them.
+- `analytical` is an invented device. Each seed gives it other constants, and its errors are random.
+- `alike` is an invented device, too. Its errors are alike in all problems.
+
+A word after the comma changes how the searches begin or what they may try.
+
+- `neighbours`: a search begins with what was fast for other problems of the table.
+- `driver`: it begins with what was fast on the same device with times that are 3 % off.
+- `device`: it begins with what was fast on another device (`boltgen.tuning.elsewhere`).
+- `listed`: only the candidates are legal, as in a session with the kernels of a library.
+- `session`: the problems of a device are tuned one after the other, and the outcomes of one correct
+  the cost model for the next. Otherwise each problem is tuned alone.
+
+Regret is the best time so far over the best time of the table, or over the best that any strategy
+found. `above_exhaustive` and `above_random` compare it problem by problem with that of these two
+strategies, with the same interval. `loses_to_random` lists the numbers of trials after which the
+mean regret is higher than random's. `omniscient` is no strategy: it knows the time of each
+candidate on that device, but for the noise, which nothing can predict.
+
+Milliseconds are those of the processor on one thread, because others use the machine too. A search
+of eight trials costs more for each than a longer one: it goes through all legal kernels, too.
 """
 
 from __future__ import annotations
@@ -63,7 +73,7 @@ from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import InOrder, SearchProblem, StrategyFactory
 
 TRIALS = (8, 16, 32, 64, 128)
-# What a session measures between two looks at the outcomes.
+# A session measures so many trials between two looks at the outcomes.
 BATCH = 8
 NEAR = 1.02
 # Real problems that a seed draws.
@@ -72,10 +82,14 @@ _DRAWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A search: the best time after each trial, in its order, and the strategy's own seconds."""
+    """A search: the best time after each of its trials, and the strategy's own seconds.
+
+    `first_seconds` are those of its first batch, None where nobody took them.
+    """
 
     best_us: tuple[float, ...]
     seconds: float
+    first_seconds: float | None = None
 
 
 def course(make: StrategyFactory, table: Table, seed: int, experience: Experience) -> Course:
@@ -84,6 +98,7 @@ def course(make: StrategyFactory, table: Table, seed: int, experience: Experienc
     started = process_time()
     strategy = make(problem, random.Random(f"{seed}/{table.name}"))
     seconds = process_time() - started
+    first_seconds: float | None = None
     best = math.inf
     found: list[float] = []
     known: dict[Config, Outcome] = {}
@@ -111,13 +126,14 @@ def course(make: StrategyFactory, table: Table, seed: int, experience: Experienc
         started = process_time()
         strategy.observe(results)
         seconds += process_time() - started
-    return Course(best_us=tuple(found), seconds=seconds)
+        first_seconds = seconds if first_seconds is None else first_seconds
+    return Course(best_us=tuple(found), seconds=seconds, first_seconds=first_seconds)
 
 
 def compared(
     tables: Sequence[Table], seed: int, *, session: bool
 ) -> dict[str, list[tuple[Course, float]]]:
-    """Each strategy's course on each table, with the best time that anyone knows of it."""
+    """Each strategy's course on each table, with the best known time of the table."""
     by_table: list[dict[str, Course]] = [{} for _ in tables]
     for name, make in STRATEGIES.items():
         experience = Experience()
@@ -142,7 +158,7 @@ def _omniscient(table: Table) -> StrategyFactory:
 
 
 def judged(runs: Mapping[str, Sequence[tuple[Course, float]]]) -> dict[str, dict[str, Any]]:
-    """The figures of all strategies, and what sets them apart from two."""
+    """The figures of all strategies, and their distance from two of them."""
     found = {name: figures(each) for name, each in runs.items()}
     for name, values in found.items():
         for base in ("exhaustive", "random"):
@@ -157,8 +173,9 @@ def judged(runs: Mapping[str, Sequence[tuple[Course, float]]]) -> dict[str, dict
 def above(
     runs: Sequence[tuple[Course, float]], base: Sequence[tuple[Course, float]]
 ) -> dict[str, list[float]]:
-    """How much higher a strategy's regret is than another's, on average of the same problems, after
-    each number of trials, with its 95 % interval.
+    """By how much a strategy's regret is higher than another's after each number of trials.
+
+    It is the mean over the same problems, with its 95 % interval.
     """
     found = {}
     for trials in TRIALS:
@@ -174,24 +191,30 @@ def _regrets(runs: Sequence[tuple[Course, float]], trials: int) -> list[float]:
 def _interval(values: Sequence[float]) -> list[float]:
     """The mean, and its 95 % interval."""
     if not all(map(math.isfinite, values)):
-        return [math.inf] * 3  # a search in which all that was tried had failed
+        return [math.inf] * 3  # every trial of some search failed
     half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
     mean = statistics.fmean(values)
     return [round(mean, 4), round(mean - half, 4), round(mean + half, 4)]
 
 
 def figures(runs: Sequence[tuple[Course, float]]) -> dict[str, Any]:
-    """Mean regret after each number of trials with its 95 % interval, and what it cost."""
+    """The mean regret after each number of trials with its 95 % interval, and the cost of it."""
     regret = {str(trials): _interval(_regrets(runs, trials)) for trials in TRIALS}
     near = [_trials_until_near(each, best_us) for each, best_us in runs]
     spent = [len(each.best_us) for each, _ in runs]
     own_ms = sum(each.seconds for each, _ in runs) * 1e3
+    first_ms = [1e3 * each.first_seconds for each, _ in runs if each.first_seconds is not None]
+    of_eight = {}
+    if first_ms:
+        per_trial = round(statistics.fmean(first_ms) / BATCH, 3)
+        of_eight = {"processor_ms_per_trial_of_the_first_eight": per_trial}
     return {
         "regret": regret,
         "trials_until_within_2_percent": statistics.median(near),
         "of_nine_in_ten": sorted(near)[math.ceil(0.9 * len(near)) - 1],
         "trials_spent": round(statistics.fmean(spent), 1),
         "processor_ms_per_trial": round(own_ms / sum(spent), 3),
+        **of_eight,
     }
 
 

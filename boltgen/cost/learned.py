@@ -5,9 +5,10 @@
 The trees learn log(measured / predicted). They do not extrapolate: d is by how many doublings of
 FLOPs a workload is larger than all that they were trained on, else 0, so that the analytical model
 remains at the far end; and it alone speaks of families and kinds of problems that they have not
-seen. Trees that learn times alone pick no better than the
-analytical model does on problems that they have not seen (`benchmarks.model_against_data`).
-Features are what every family gives: sizes, knobs, the footprint, the figures of the prediction.
+seen. Trees that learn times alone pick no better than the analytical model does on problems that
+they have not seen (`benchmarks.model_against_data`). Features are what every family gives: sizes,
+knobs, the footprint, the figures of the prediction, and the instructions that a warp issues. What
+the virtual GPU counts is known only after a trial, and so cannot rank what was not tried yet.
 
 Source: Chen and Guestrin, XGBoost, KDD 2016; Zheng et al., Ansor, OSDI 2020, section 5.2, learns
 from features of programs in the same way.
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from boltgen.arch import Arch
 from boltgen.errors import BoltgenError, RecordError
 from boltgen.families.family import Config
+from boltgen.families.instructions import Instructions
 from boltgen.families.registry import FAMILIES, predict
 from boltgen.families.space import AnySpace
 from boltgen.ir.key import digest
@@ -38,7 +40,7 @@ from boltgen.ir.workload import Workload
 
 SUFFIX = ".ubj"
 # Of the features: models of another one are refused.
-VERSION = 3
+VERSION = 4
 FOLDS = 5
 # Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
 FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
@@ -219,23 +221,28 @@ def train(examples: Sequence[Example], *, source: str = "", small: bool = False)
 
 
 def cross_validated(
-    examples: Sequence[Example], *, corrects: bool = True, ranks: bool = False
+    examples: Sequence[Example], *, corrects: bool = True, ranks: bool = False, split: int = 0
 ) -> Array:
     """The logarithms of predicted times, each by a model that has not seen the example's problem.
 
-    With `corrects` the trees correct the analytical model; without, they learn times alone. With
-    `ranks` they learn which of two configurations is faster, instead of log(measured / predicted).
+    A model has not seen the other problems of that fold either; each `split` has other folds. With
+    `corrects` the trees correct the analytical model; without, they learn times alone. With `ranks`
+    they learn which of two configurations is faster, instead of log(measured / predicted).
     """
-    learning = _learning(examples)
+    learning = _learning(examples, split)
     analytical = learning.analytical
     if ranks:
         return _ranked(learning)
     return _held_out(learning, analytical if corrects else np.zeros_like(analytical))
 
 
-def fold_of(workload: Workload) -> int:
-    """The fold of a cross-validation that leaves `workload` out, the same in every process."""
-    return int(digest(workload), 16) % FOLDS
+def fold_of(workload: Workload, split: int = 0) -> int:
+    """The fold of a cross-validation that leaves `workload` out, the same in every process.
+
+    Each `split` divides problems otherwise.
+    """
+    parts = (workload, split) if split else (workload,)
+    return int(digest(*parts), 16) % FOLDS
 
 
 def regrets(examples: Sequence[Example], predicted: Array) -> list[float]:
@@ -255,6 +262,7 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
     family = FAMILIES.of(config)
     prediction = predict(workload, config, arch)
     problem = workload.first.problem
+    footprint = family.footprint(workload, config)
     found = {
         f"family.{family.name}": 1.0,
         "log_flops": math.log1p(workload.flops),  # a norm has none
@@ -263,12 +271,23 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
     groups = {
         f"size.{type(problem).__name__}": problem.extents,
         "knob": _space(family.name, workload, arch).point_of(config),
-        "footprint": asdict(family.footprint(workload, config)),
+        "footprint": asdict(footprint),
         "model": _numbers(prediction),
+        "instructions": _issued(family.instructions(workload, config, arch), footprint.warps, arch),
     }
     for group, values in groups.items():
         found.update({f"{group}.{name}": float(value) for name, value in values.items()})
     return found
+
+
+def _issued(found: Instructions, warps: int, arch: Arch) -> dict[str, float]:
+    """The instructions of a warp, and those of the busiest SM."""
+    on_busiest = math.ceil(found.threadblocks / arch.sm_count)
+    return asdict(found) | {
+        "issued": found.issued,
+        "on_busiest": on_busiest,
+        "issued_on_busiest": on_busiest * warps * found.issued,
+    }
 
 
 @lru_cache(maxsize=64)
@@ -302,7 +321,7 @@ class _Learning:
         return self.table[:, self.names.index(_ANALYTICAL)]
 
 
-def _learning(examples: Sequence[Example]) -> _Learning:
+def _learning(examples: Sequence[Example], split: int = 0) -> _Learning:
     rows = [_features(each.workload, each.config, each.arch) for each in examples]
     names = sorted({name for row in rows for name in row})
     numbers = {workload: at for at, workload in enumerate({e.workload: 0 for e in examples})}
@@ -310,7 +329,7 @@ def _learning(examples: Sequence[Example]) -> _Learning:
         names=names,
         table=_table(rows, names),
         problems=np.array([numbers[each.workload] for each in examples]),
-        folds=np.array([fold_of(each.workload) for each in examples]),
+        folds=np.array([fold_of(each.workload, split) for each in examples]),
         measured=np.log([each.time_us for each in examples]),
     )
 

@@ -10,7 +10,7 @@ from boltgen.arch import Arch
 from boltgen.cost import learned
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Config
-from boltgen.families.registry import predict
+from boltgen.families.registry import predicted_us
 from boltgen.ir.workload import Workload
 
 
@@ -47,7 +47,7 @@ class Analytical:
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
         """The families' predictions."""
-        return [predict(workload, config, arch).time_us for config in configs]
+        return predicted_us(workload, configs, arch)
 
 
 ANALYTICAL = Analytical()

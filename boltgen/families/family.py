@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boltgen.arch import Arch
 from boltgen.codegen.views import View
 from boltgen.families.constants import ModelConstants
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
@@ -103,6 +107,10 @@ class KernelFamily(Protocol[C]):
         """The analytical model's time of a legal configuration; the shipped constants if None."""
         ...
 
+    def instructions(self, workload: Workload, config: C, arch: Arch) -> Instructions:
+        """What a legal configuration issues, as far as it is known before a compiler runs."""
+        ...
+
     def compiled(self, config: C) -> C:
         """What of a configuration is compiled; the rest are arguments of the launch."""
         ...
@@ -154,6 +162,23 @@ class KernelFamily(Protocol[C]):
 
     def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> View:
         """The variables of the kernel's template."""
+        ...
+
+
+@runtime_checkable
+class PredictsMany(Protocol):
+    """A family whose analytical model is asked about many configurations at once, and is so sooner
+    than by `predict`, which says the same of each.
+    """
+
+    def times_us(
+        self,
+        workload: Workload,
+        configs: Sequence[Any],
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> NDArray[np.float64]:
+        """The times of legal configurations, at least one."""
         ...
 
 

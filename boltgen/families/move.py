@@ -5,6 +5,7 @@ A region's call runs one where TVM has a tensor otherwise than the region's kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -12,6 +13,7 @@ from typing import ClassVar
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.move import ImageLayout, LayoutTransform, Move
@@ -24,6 +26,8 @@ _KIND = {
 }
 # Threads of a threadblock. Source: templates/include/boltgen/move.h.
 _THREADS = 256
+# Pixels and channels of a tile. Source: templates/include/boltgen/move_layout.h.
+_TILE = 64
 # Elements of the widest vector, and of the images that a move is checked on: several tiles.
 _VECTOR, _CHANNELS, _PIXELS = 8, 64, 264
 
@@ -115,6 +119,24 @@ class MoveFamily(WithoutLibrary[MoveConfig]):
         moved = _transform(workload).bytes_moved
         return CopyPrediction(
             time_us=c.launch_us + c.copy_us(moved, arch), bound=f"bound by DRAM: {moved} bytes"
+        )
+
+    def instructions(self, workload: Workload, config: MoveConfig, arch: Arch) -> Instructions:
+        """Those of a transposition, tile by tile; the other moves have no choices either."""
+        del config, arch
+        problem = _transform(workload)
+        channels = max(problem.source_channels, problem.target_channels)
+        tiles = math.ceil(problem.pixels / _TILE) * math.ceil(channels / _TILE)
+        of_thread = _TILE * _TILE / _THREADS
+        return Instructions(
+            threadblocks=problem.images * tiles,
+            steps=1,
+            products=0.0,
+            shared_loads=of_thread / 2,  # pairs of channels
+            copies=of_thread / _VECTOR,
+            copy_bytes=_VECTOR * problem.in_dtype.size_bytes,
+            outputs=of_thread,
+            arithmetic=0.0,
         )
 
     def compiled(self, config: MoveConfig) -> MoveConfig:

@@ -8,24 +8,37 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from boltgen import families
 from boltgen.arch import Arch
 from boltgen.errors import BoltgenError, NoLegalConfigError
 from boltgen.families.constants import ModelConstants
-from boltgen.families.family import Config, KernelFamily, Prediction
+from boltgen.families.family import Config, KernelFamily, Prediction, PredictsMany
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
 
 _NO_FAMILIES = frozenset(
-    {"constants", "family", "json_form", "registry", "source", "space", "trial"}
+    {
+        "columns",
+        "constants",
+        "family",
+        "instructions",
+        "json_form",
+        "registry",
+        "source",
+        "space",
+        "trial",
+    }
 )
 # Fewer than a warp has of a tile at once.
 _CHECKED_ROWS = 5
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
+# So few are asked about sooner one by one. A choice.
+_MANY = 8
 _PARTS = ("name", "config_type", *_METHODS)
 
 
@@ -175,6 +188,28 @@ def predict(
 ) -> Prediction:
     """What the configuration's family predicts of a launch."""
     return FAMILIES.of(config).predict(workload, config, arch, constants)
+
+
+def predicted_us(
+    workload: Workload,
+    configs: Sequence[Config],
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> list[float]:
+    """The times that their families predict of legal configurations, in microseconds."""
+    found = [0.0] * len(configs)
+    by_family: dict[str, list[int]] = defaultdict(list)
+    for number, config in enumerate(configs):
+        by_family[config.family].append(number)
+    for name, numbers in by_family.items():
+        family, own = FAMILIES.named(name), [configs[number] for number in numbers]
+        if isinstance(family, PredictsMany) and len(own) >= _MANY:
+            times_us = family.times_us(workload, own, arch, constants).tolist()
+        else:
+            times_us = [family.predict(workload, each, arch, constants).time_us for each in own]
+        for number, time_us in zip(numbers, times_us, strict=True):
+            found[number] = time_us
+    return found
 
 
 def order(config: Config) -> tuple[str, Any]:

@@ -186,7 +186,20 @@ class Space(Generic[C]):
     def encode(self, config: C) -> tuple[float, ...]:
         """One number for each knob, in their order."""
         point = self.point_of(config)
-        return tuple(knob.encode(point[knob.name]) for knob in self.knobs)
+        return tuple(
+            [
+                places[value] if (value := point[name]) in places else knob.encode(value)
+                for name, knob, places in self._encodings
+            ]
+        )
+
+    @cached_property
+    def _encodings(self) -> tuple[tuple[str, Knob, dict[int, float]], ...]:
+        """Each knob by its name, with the places of its values."""
+        return tuple(
+            (knob.name, knob, {value: knob.encode(value) for value in knob.values})
+            for knob in self.knobs
+        )
 
     def decode(self, places: Sequence[float]) -> C | None:
         """The configuration nearest to an encoding; legal or not."""

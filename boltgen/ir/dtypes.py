@@ -154,9 +154,10 @@ class DType(Enum):
 
         `compute_capability` asks for an instruction of that one; without it any will do.
         """
-        known = self.accumulators(compute_capability)
-        if accumulator in known:
+        since = self._accumulators.get(accumulator.value)
+        if since is not None and (compute_capability is None or compute_capability >= since):
             return None
+        known = self.accumulators(compute_capability)
         where = "" if compute_capability is None else " of sm_{}{}".format(*compute_capability)
         sums = ", ".join(dtype.value for dtype in known) or "no type"
         return (

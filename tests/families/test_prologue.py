@@ -9,7 +9,7 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.families.prologue import FAMILY
 from boltgen.families.prologue.config import PrologueConfig
-from boltgen.families.registry import predict
+from boltgen.families.registry import FAMILIES, predict
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     SOFTMAX,
@@ -129,3 +129,12 @@ def test_it_is_checked_at_ragged_sizes() -> None:
     found = FAMILY.boundaries(Workload(layers=(slices,)), PrologueConfig(gemm=tiles), SM80)
     assert len(found) == 2
     assert all(each.single.prologue == slices.prologue for each in found)
+
+
+def test_each_element_of_a_passes_the_graph_in_every_step() -> None:
+    """16 steps, 32 elements of a thread in each, one instruction."""
+    config = PrologueConfig(gemm=TILES)
+    plain = FAMILIES.named("cutlass2").instructions(Workload.of(PROBLEM), TILES, SM80)
+    found = FAMILY.instructions(Workload(layers=(_layer(RELU),)), config, SM80)
+    assert found.arithmetic - plain.arithmetic == 16 * 32
+    assert found.issued - plain.issued == 16 * 32

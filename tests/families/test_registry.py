@@ -21,6 +21,7 @@ from boltgen.families.registry import (
     launch,
     order,
     predict,
+    predicted_us,
     spaces,
     violations,
 )
@@ -261,9 +262,35 @@ def test_a_family_computes_what_it_does_not_reject(
         assert 0 < footprint.registers <= arch.max_registers_per_thread
         assert 0 <= footprint.shared_memory_bytes <= arch.shared_memory_per_cta_bytes
         assert footprint.warps >= 1
+        issued = family.instructions(workload, config, arch)
+        assert issued.threadblocks >= 1
+        assert 0.0 <= issued.idle < 1.0
+        assert (issued.products > 0) == workload.first.problem.is_product
+        assert all(value > 0 for value in (issued.steps, issued.copies, issued.copy_bytes))
+        assert issued.issued >= issued.products + issued.copies + issued.outputs > 0
         predicted = predict(workload, config, arch)
         assert 0 < predicted.time_us < 1e6
         assert predicted.bound
+
+
+@pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)
+def test_many_are_predicted_as_each_is(
+    family: KernelFamily[Any], workload: Workload, arch: Arch
+) -> None:
+    space = family.space(workload, arch)
+    configs = list(dict.fromkeys((*space.candidates, *space.legal_kernels())))
+    one_by_one = [predict(workload, config, arch).time_us for config in configs]
+    assert predicted_us(workload, configs, arch) == one_by_one
+    assert predicted_us(workload, configs[:1], arch) == one_by_one[:1]
+    assert predicted_us(workload, [], arch) == []
+
+
+def test_many_are_predicted_beyond_64_bits() -> None:
+    large = Workload.of(Gemm(m=2**26, n=2**20, k=2**22))
+    configs = candidates(Workload.of(Gemm(m=4096, n=4096, k=4096)), SM80)[:20]
+    one_by_one = [predict(large, config, SM80).time_us for config in configs]
+    assert predicted_us(large, configs, SM80) == pytest.approx(one_by_one)
+    assert min(one_by_one) > 1e6
 
 
 @pytest.mark.parametrize(("family", "workload", "arch"), TRIPLES)

@@ -23,6 +23,7 @@ from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.errors import BoltgenError
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, Level
+from boltgen.families.instructions import Instructions
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.families.source import render_kernel
 from boltgen.families.space import Knob, Space, Violation
@@ -157,6 +158,19 @@ class Toy:
         constants: ModelConstants | None = None,
     ) -> ToyPrediction:
         return ToyPrediction(time_us=workload.flops / config.threads)
+
+    def instructions(self, workload: Workload, config: ToyConfig, arch: Arch) -> Instructions:
+        gemm = workload.single.problem.gemm
+        return Instructions(
+            threadblocks=gemm.m * -(-gemm.n // config.threads),
+            steps=gemm.k,
+            products=0.0,
+            shared_loads=0.0,
+            copies=2 * gemm.k,
+            copy_bytes=2,
+            outputs=1.0,
+            arithmetic=gemm.k,
+        )
 
     def compiled(self, config: ToyConfig) -> ToyConfig:
         return config

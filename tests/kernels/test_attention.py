@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
+from boltgen.families.attention import FAMILY
 from boltgen.families.attention.boundary import resized
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
@@ -18,6 +19,7 @@ from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
 from tests.attention_cases import KERNELS, attention, attention_case, scaled
 from tests.kernels.conftest import build_libraries
+from tests.kernels.counting import counted_of
 from tests.kernels.launch import Cuda, KernelError, KernelLibrary
 from tests.kernels.launch_chain import ChainInputs, ChainLaunch, judge_chain, random_chain_inputs
 from tests.kernels.launch_heads import judge_heads
@@ -55,6 +57,37 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
         agreement = judge_chain(checking, attention_kernels[case.spec], case, inputs)
         assert agreement.within, f"{sized.short}: {agreement}"
     assert not checking.vgpu.findings()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("plain", "masked", "wide", "two-fragments", "narrow-vectors", "shared", "bf16", "sm75"),
+        *("causal", "local", "split", "split-causal"),
+    ],
+)
+def test_it_issues_what_its_family_says(
+    name: str,
+    cuda: Cuda,
+    attention_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    arch, config, workload = KERNELS[name]
+    found = FAMILY.instructions(workload, config, arch_named(arch))
+    case = attention_case(name, workload)
+    launched, inputs = (
+        ChainLaunch(cuda, attention_kernels[case.spec], case),
+        random_chain_inputs(case, rng),
+    )
+    counted = counted_of(cuda, lambda: launched.run(inputs))
+    issued, warps = counted["instructions"], found.threadblocks * config.warps
+    assert np.prod(counted["grid"]) == found.threadblocks
+    counts = {"mma": warps * found.products, "matrix_load": warps * found.shared_loads}
+    if workload.last.prologue.is_causal or config.splits > 1:
+        # Some threadblocks have fewer steps.
+        assert all(0.7 * most <= issued[kind] <= most for kind, most in counts.items())
+    else:
+        assert {kind: issued[kind] for kind in counts} == counts
 
 
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - {"shared"}))

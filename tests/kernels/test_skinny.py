@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.families.registry import boundaries, kernel_spec, launch, violations
+from boltgen.families.registry import FAMILIES, boundaries, kernel_spec, launch, violations
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
@@ -19,6 +19,7 @@ from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.conftest import build_libraries
+from tests.kernels.counting import counted_of
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 from tests.kernels.refusals import (
     ADDRESS,
@@ -130,6 +131,24 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
         agreement = reference.compare(actual, reference.run(*graph), reference.error_bound(*graph))
         assert agreement.within, f"{sized.short}: {agreement}"
     assert not checking.vgpu.findings()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_it_issues_the_products_that_its_family_says(
+    name: str,
+    cuda: Cuda,
+    skinny_kernels: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    arch, config, _, _ = KERNELS[name]
+    workload = _workload(name)
+    found = FAMILIES.of(config).instructions(workload, config, arch_named(arch))
+    case = _case(name, workload)
+    launched, inputs = Launch(cuda, skinny_kernels[case.spec], case), random_inputs(case, rng)
+    counted = counted_of(cuda, lambda: launched.run(inputs))
+    assert np.prod(counted["grid"]) == found.threadblocks
+    warps = found.threadblocks * config.warps
+    assert counted["instructions"]["mma"] == warps * found.products
 
 
 def test_nan_and_infinity_reach_their_row_or_column_alone(

@@ -140,10 +140,3 @@ def test_places_are_joined_by_kinds() -> None:
     assert joined.rows.tolist() == expected.rows.tolist()
     empty = Places.of([])
     assert empty.joined(first).rows.tolist() == first.rows.tolist()
-
-
-def test_errors_alone_are_those_with_a_spread() -> None:
-    experience = told((SMALL, HERE, 0.5), (LARGE, ASIDE, None), (CONV, ASIDE, -0.2))
-    places = Places.of([("a", HERE), ("a", ASIDE), ("b", HERE)])
-    posterior = experience.posterior(SMALL)
-    assert posterior.errors(places) == pytest.approx(posterior.of(places)[0])

@@ -282,6 +282,19 @@ def test_what_was_measured_corrects_the_model_nearby() -> None:
     assert (spread < nothing_known.expected(nothing_known.points(others))[1]).all()
 
 
+def test_hope_is_greatest_where_least_is_known() -> None:
+    residual = Residual(problem())
+    first, *others = PROBLEM.candidates
+    (predicted_us,) = PROBLEM.predicted_us([first])
+    residual.observe([(first, Timing.exact(predicted_us))])
+    points = residual.points([first, *others])
+    expected_us, spread = residual.expected(points)
+    hopes = np.log(expected_us / residual.hopeful_us(points))
+    assert hopes == pytest.approx(0.5 * spread)
+    assert hopes.argmin() == 0, "what was timed is known best"
+    assert hopes.max() > 1.2 * hopes[0]
+
+
 def test_faults_of_the_device_say_nothing_of_a_configuration() -> None:
     first, second = PROBLEM.candidates[:2]
     for fault in Fault:

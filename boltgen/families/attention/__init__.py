@@ -10,7 +10,7 @@ from boltgen.families.attention.boundary import boundaries
 from boltgen.families.attention.candidates import space_of
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import rejection, violations
-from boltgen.families.attention.model import AttentionPrediction, predict
+from boltgen.families.attention.model import AttentionPrediction, instructions, predict
 from boltgen.families.attention.resources import (
     registers_per_thread,
     shared_memory_bytes,
@@ -19,6 +19,7 @@ from boltgen.families.attention.resources import (
 from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
@@ -78,6 +79,10 @@ class Attention(WithoutLibrary[AttentionConfig]):
     ) -> AttentionPrediction:
         """The slowest of tensor cores, exponentials, L2 and DRAM, of `model`."""
         return predict(workload, config, arch, constants)
+
+    def instructions(self, workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
+        """Those of `model`."""
+        return instructions(workload, config, arch)
 
     def compiled(self, config: AttentionConfig) -> AttentionConfig:
         """All of it."""

@@ -16,6 +16,7 @@ from boltgen.families.attention.legality import is_async
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.b2b.model import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import LDMATRIX_BYTES, of_element
 from boltgen.families.cutlass2.model import (
     SCHEDULERS,
     arithmetic_clocks,
@@ -25,6 +26,7 @@ from boltgen.families.cutlass2.model import (
     tensor_tflops,
 )
 from boltgen.families.cutlass2.traffic import F16_BYTES, tensor_operand_bytes
+from boltgen.families.instructions import Instructions
 from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import Workload
 
@@ -145,3 +147,31 @@ def _clocks(
         both = {"tensor and exponentials": tensor + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * F16_BYTES, arch, c)
     return {name: first + clocks for name, clocks in both.items()}
+
+
+def score_arithmetic(workload: Workload) -> float:
+    """Instructions for each score: of the softmax, its exponential among them, and of the graph."""
+    return _SCORE_INSTRUCTIONS + 1 + of_element(workload.first.epilogue)
+
+
+def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
+    """What a launch issues: a warp multiplies its own rows with all keys and columns."""
+    first, last = workload.layers
+    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+    width = config.depth + config.columns
+    m, n, k = arch.mma_shapes[0]
+    narrowest = min(layer.problem.alignment_b for layer in workload.layers)
+    copied = config.keys * width * F16_BYTES / (config.threads * narrowest * F16_BYTES)
+    read = (config.keys * width + config.warp_rows * config.depth) * F16_BYTES
+    outputs = config.rows * config.columns / config.threads
+    scores = steps * config.rows * config.keys / config.threads
+    return Instructions(
+        threadblocks=math.ceil(first.problem.gemm.m / config.rows) * workload.batch * config.splits,
+        steps=steps,
+        products=steps * config.warp_rows * config.keys * width / (m * n * k),
+        shared_loads=steps * read / LDMATRIX_BYTES,
+        copies=steps * copied,
+        copy_bytes=narrowest * F16_BYTES,
+        outputs=outputs,
+        arithmetic=scores * score_arithmetic(workload) + outputs * of_element(last.epilogue),
+    )

@@ -15,12 +15,13 @@ from boltgen.families.attention_sm90.legality import (
     shared_memory_bytes,
     violations,
 )
-from boltgen.families.attention_sm90.model import predict
+from boltgen.families.attention_sm90.model import instructions, predict
 from boltgen.families.b2b.traits import B2bTraits
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass3.legality import ARCH_NAME
 from boltgen.families.cutlass3.model import PersistentPrediction
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
@@ -68,6 +69,12 @@ class AttentionSm90(WithoutLibrary[AttentionSm90Config]):
     ) -> PersistentPrediction:
         """The roofline of `model`."""
         return predict(workload, config, arch, constants)
+
+    def instructions(
+        self, workload: Workload, config: AttentionSm90Config, arch: Arch
+    ) -> Instructions:
+        """Those of `model`."""
+        return instructions(workload, config, arch)
 
     def compiled(self, config: AttentionSm90Config) -> AttentionSm90Config:
         """All of it."""

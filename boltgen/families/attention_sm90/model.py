@@ -15,18 +15,20 @@ from __future__ import annotations
 import math
 
 from boltgen.arch import Arch
-from boltgen.families.attention.model import mean_steps, softmax_clocks
+from boltgen.families.attention.model import mean_steps, score_arithmetic, softmax_clocks
 from boltgen.families.attention_sm90.config import WARPGROUP_M, AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stage_bytes
 from boltgen.families.b2b.model import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import of_element
 from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
 from boltgen.families.cutlass2.traffic import (
     F16_BYTES,
     output_bytes_per_element,
     tensor_operand_bytes,
 )
-from boltgen.families.cutlass3.model import PersistentPrediction
+from boltgen.families.cutlass3.model import DEPTH_OF_WGMMA, WARPGROUP, PersistentPrediction
+from boltgen.families.instructions import Instructions
 from boltgen.ir.workload import Workload
 
 # Of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, where they say 920.
@@ -107,4 +109,27 @@ def _output_clocks(
     moved += _STORED_SECTORS * elements * output_bytes_per_element(layer.problem, layer.epilogue)
     return moved / (arch.l2_bytes_per_clock / arch.sm_count) + arithmetic_clocks(
         layer.epilogue, elements, arch, c
+    )
+
+
+def instructions(workload: Workload, config: AttentionSm90Config, arch: Arch) -> Instructions:
+    """What a launch issues: TMA brings K and V of a step, and the rows of Q once for a tile."""
+    first, last = workload.layers
+    tiles = math.ceil(first.problem.gemm.m / config.rows) * workload.batch
+    per_sm = math.ceil(tiles / arch.sm_count)
+    steps = per_sm * mean_steps(workload, config.rows, config.keys)
+    copied = steps * stage_bytes(config) + per_sm * config.rows * config.depth * F16_BYTES
+    copies = 2 * steps + per_sm
+    rows_of_thread = WARPGROUP_M / WARPGROUP
+    outputs = per_sm * rows_of_thread * config.columns
+    scores = steps * rows_of_thread * config.keys
+    return Instructions(
+        threadblocks=min(tiles, arch.sm_count),
+        steps=steps,
+        products=steps * (config.depth + config.keys) / DEPTH_OF_WGMMA,
+        shared_loads=0.0,
+        copies=copies,
+        copy_bytes=copied / copies,
+        outputs=outputs,
+        arithmetic=scores * score_arithmetic(workload) + outputs * of_element(last.epilogue),
     )

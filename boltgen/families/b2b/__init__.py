@@ -8,11 +8,12 @@ from boltgen.families.b2b.boundary import boundaries
 from boltgen.families.b2b.candidates import space_of
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.legality import rejection, violations
-from boltgen.families.b2b.model import B2bPrediction, predict
+from boltgen.families.b2b.model import B2bPrediction, instructions, predict
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
@@ -63,6 +64,11 @@ class B2b(WithoutLibrary[B2bConfig]):
     ) -> B2bPrediction:
         """The sum of the layers' times, of `model`."""
         return predict(workload, config, arch, constants)
+
+    def instructions(self, workload: Workload, config: B2bConfig, arch: Arch) -> Instructions:
+        """Those of `model`."""
+        del arch
+        return instructions(workload, config)
 
     def compiled(self, config: B2bConfig) -> B2bConfig:
         """All of it."""

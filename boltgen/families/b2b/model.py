@@ -15,6 +15,11 @@ from boltgen.arch import Arch
 from boltgen.families.b2b.config import B2bConfig, Residence
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import (
+    of_element,
+    products_of_step,
+    shared_loads_of_step,
+)
 from boltgen.families.cutlass2.model import (
     SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
@@ -30,6 +35,7 @@ from boltgen.families.cutlass2.traffic import (
     output_bytes_per_element,
     tensor_operand_bytes,
 )
+from boltgen.families.instructions import Instructions
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 
@@ -170,3 +176,31 @@ def outputs_bytes(workload: Workload) -> int:
 def operands_bytes(workload: Workload) -> int:
     """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
     return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
+
+
+def instructions(workload: Workload, config: B2bConfig) -> Instructions:
+    """What a launch issues: all layers one after the other, each with its own steps."""
+    products = shared_loads = copied_bytes = arithmetic = 0.0
+    steps = 0
+    for index, layer in enumerate(workload.layers):
+        of_layer, own = config.of_layer(index), _steps(workload, config, index)
+        steps += own
+        products += own * products_of_step(of_layer)
+        loads_a = index == 0 or config.residence is Residence.SHARED_MEMORY
+        shared_loads += own * shared_loads_of_step(of_layer, loads_a=loads_a)
+        copied_bytes += own * _loaded_bytes(config, index)
+        made = config.threadblock_m * config.layers[index].n / config.threads
+        arithmetic += made * of_element(layer.epilogue)
+    first = workload.first.problem
+    aligned = min(first.alignment_a, *(each.problem.alignment_b for each in workload.layers))
+    copy_bytes = aligned * F16_BYTES
+    return Instructions(
+        threadblocks=math.ceil(first.gemm.m / config.threadblock_m) * workload.batch,
+        steps=steps,
+        products=products,
+        shared_loads=shared_loads,
+        copies=copied_bytes / (config.threads * copy_bytes),
+        copy_bytes=copy_bytes,
+        outputs=config.threadblock_m * config.layers[-1].n / config.threads,
+        arithmetic=arithmetic,
+    )

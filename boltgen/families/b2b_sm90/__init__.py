@@ -13,11 +13,12 @@ from boltgen.families.b2b_sm90.legality import (
     shared_memory_bytes,
     violations,
 )
-from boltgen.families.b2b_sm90.model import predict
+from boltgen.families.b2b_sm90.model import instructions, predict
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass3.legality import ARCH_NAME, MATH_REGISTERS
 from boltgen.families.cutlass3.model import PersistentPrediction
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
@@ -69,6 +70,10 @@ class B2bSm90(WithoutLibrary[B2bSm90Config]):
     ) -> PersistentPrediction:
         """The roofline of `model`."""
         return predict(workload, config, arch, constants)
+
+    def instructions(self, workload: Workload, config: B2bSm90Config, arch: Arch) -> Instructions:
+        """Those of `model`."""
+        return instructions(workload, config, arch)
 
     def compiled(self, config: B2bSm90Config) -> B2bSm90Config:
         """All of it."""

@@ -17,6 +17,7 @@ from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b.model import operands_bytes, outputs_bytes
 from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import of_element
 from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
 from boltgen.families.cutlass2.traffic import (
     F16_BYTES,
@@ -24,7 +25,8 @@ from boltgen.families.cutlass2.traffic import (
     tensor_operand_bytes,
 )
 from boltgen.families.cutlass3.legality import TILE_DEPTH, steps
-from boltgen.families.cutlass3.model import PersistentPrediction
+from boltgen.families.cutlass3.model import DEPTH_OF_WGMMA, WARPGROUP, PersistentPrediction
+from boltgen.families.instructions import Instructions
 from boltgen.ir.workload import Workload
 
 # A warp stores 16 neighbouring bytes of eight rows: half of each sector.
@@ -110,4 +112,28 @@ def _epilogue_clocks(
         staged / SHARED_BYTES_PER_CLOCK
         + moved / (arch.l2_bytes_per_clock / arch.sm_count)
         + arithmetic_clocks(layer.epilogue, elements, arch, c)
+    )
+
+
+def instructions(workload: Workload, config: B2bSm90Config, arch: Arch) -> Instructions:
+    """What a launch issues: a warpgroup has one wgmma for each sixteen of K. TMA brings A and B of
+    a step, and B alone after the first layer.
+    """
+    tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
+    per_sm = math.ceil(tiles / arch.sm_count)
+    steps = [_steps(workload, config, index) for index in range(len(workload.layers))]
+    copies = sum(steps) + steps[0]
+    copied = sum(own * _step_bytes(config, index) for index, own in enumerate(steps))
+    threads = config.warpgroups * WARPGROUP
+    made = [config.threadblock_m * columns / threads for columns in config.columns]
+    operations = (of_element(layer.epilogue) for layer in workload.layers)
+    return Instructions(
+        threadblocks=min(tiles, arch.sm_count),
+        steps=per_sm * sum(steps),
+        products=per_sm * sum(steps) * TILE_DEPTH / DEPTH_OF_WGMMA,
+        shared_loads=0.0,
+        copies=per_sm * copies,
+        copy_bytes=copied / copies,
+        outputs=per_sm * made[-1],
+        arithmetic=per_sm * sum(a * b for a, b in zip(made, operations, strict=True)),
     )

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2 import code
 from boltgen.families.cutlass2.boundary import boundaries
 from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.instructions import instructions
 from boltgen.families.cutlass2.legality import layer_violations, rejection
 from boltgen.families.cutlass2.levels import level_configs, library_specs
-from boltgen.families.cutlass2.model import Prediction, predict
+from boltgen.families.cutlass2.model import Prediction, predict, times_us
 from boltgen.families.cutlass2.resources import (
     registers_per_thread,
     shared_memory_bytes,
@@ -23,6 +27,7 @@ from boltgen.families.cutlass2.resources import (
 )
 from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits, kernel_traits
 from boltgen.families.family import Footprint, Level
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import KernelSpec, Launch
@@ -74,6 +79,23 @@ class Cutlass2:
         """The hierarchical roofline of `model`."""
         layer = workload.single
         return predict(layer.problem, layer.epilogue, config, arch, constants)
+
+    def times_us(
+        self,
+        workload: Workload,
+        configs: Sequence[Cutlass2Config],
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> NDArray[np.float64]:
+        """The times of `predict`."""
+        layer = workload.single
+        return times_us(layer.problem, layer.epilogue, configs, arch, constants)
+
+    def instructions(self, workload: Workload, config: Cutlass2Config, arch: Arch) -> Instructions:
+        """Those of `instructions`."""
+        del arch
+        layer = workload.single
+        return instructions(layer.problem, layer.epilogue, config)
 
     def compiled(self, config: Cutlass2Config) -> Cutlass2Config:
         """All but swizzle and slices of K."""

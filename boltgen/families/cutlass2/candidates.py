@@ -21,6 +21,7 @@ from boltgen.families.cutlass2.legality import (
     extent_violations,
     kernel_violations,
     layer_violations,
+    legal_stages,
     result_violations,
 )
 from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
@@ -91,13 +92,16 @@ def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...
     """Every legal configuration of the knobs' values, worth considering or not, without swizzle
     and split-K.
     """
-    return tuple(
-        config
-        for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS)
-        for warps, stages in itertools.product(WARPS, stage_counts(traits, arch))
-        for config in _warp_splits(Shape(m, n, k), warps, stages, arch)
-        if not kernel_violations(traits, config, arch)
-    )
+    counts = stage_counts(traits, arch)
+    found: list[Cutlass2Config] = []
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
+        legal = [
+            config
+            for split in _splits(Shape(m, n, k), counts[0], arch)
+            for config in legal_stages(traits, split, counts, arch)
+        ]
+        found += sorted(legal, key=lambda each: (each.warps, each.stages, each.warp))
+    return tuple(found)
 
 
 def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
@@ -152,9 +156,16 @@ def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
 
 
 def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
+    """The tile divided among so many warps."""
+    return (config for config in _splits(tile, stages, arch) if config.warps == warps)
+
+
+def _splits(tile: Shape, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
+    """The tile divided among numbers of warps that a threadblock may have."""
     instruction = Shape(*arch.mma_shapes[0])
     for warp_m, warp_n in itertools.product(WARP_M, WARP_N):
-        if warp_m * warp_n * warps == tile.m * tile.n and tile.m % warp_m == tile.n % warp_n == 0:
+        whole = tile.m % warp_m == tile.n % warp_n == 0
+        if whole and tile.m * tile.n // (warp_m * warp_n) in WARPS:
             yield Cutlass2Config(
                 threadblock=tile,
                 warp=Shape(warp_m, warp_n, tile.k),

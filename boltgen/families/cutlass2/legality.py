@@ -7,7 +7,8 @@ Rules of the compiled kernel come first, then those of one problem's extents.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from boltgen.arch import Arch
@@ -17,6 +18,7 @@ from boltgen.families.cutlass2.resources import (
     shared_memory_bytes,
 )
 from boltgen.families.cutlass2.results import graph_rejection
+from boltgen.families.cutlass2.thread_maps import rows_are_shared, threads_cover
 from boltgen.families.cutlass2.traits import (
     ConvIterator,
     KernelTraits,
@@ -25,7 +27,7 @@ from boltgen.families.cutlass2.traits import (
     operand_rejection,
 )
 from boltgen.families.space import Violation
-from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.dtypes import VECTOR_BYTES, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
@@ -87,7 +89,7 @@ def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Vi
 
     Dimensions of a tile that do not divide are reported alone: nothing else can be said then.
     """
-    return kernel_violations(kernel_traits(problem), config, arch) + tuple(
+    return kernel_violations(kernel_traits(problem), config.kernel, arch) + tuple(
         extent_violations(problem, config)
     )
 
@@ -104,9 +106,36 @@ def kernel_violations(
         *accumulator_violations(traits, arch),
         *pipeline_violations(traits, config, arch),
         *_capacity_violations(traits, config, arch),
-        *main_loop_violations(traits, config),
-        *epilogue_violations(traits, config),
+        *_map_violations(traits, config),
     )
+
+
+def legal_stages(
+    traits: KernelTraits, config: Cutlass2Config, counts: Sequence[int], arch: Arch
+) -> Iterator[Cutlass2Config]:
+    """The kernel with each of these ascending depths of its pipeline that breaks no rule.
+
+    It says the same as `kernel_violations`, and sooner: most rules do not concern the depth.
+    """
+    if any(tile_violations(config, arch)) or any(accumulator_violations(traits, arch)):
+        return
+    of_any_depth: bool | None = None
+    for stages in counts:
+        deep = config if config.stages == stages else replace(config, stages=stages)
+        if any(pipeline_violations(traits, deep, arch)):
+            continue
+        if any(_capacity_violations(traits, deep, arch)):
+            return  # a deeper one takes as many registers, and more shared memory
+        if of_any_depth is None:
+            of_any_depth = not any(_map_violations(traits, config))
+        if of_any_depth:
+            yield deep
+
+
+def _map_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+    """Those of how threads are mapped to what they copy and store."""
+    yield from main_loop_violations(traits, config)
+    yield from epilogue_violations(traits, config)
 
 
 def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
@@ -226,7 +255,7 @@ def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterat
         ("B", tile.n if b_by_rows else tile.k, tile.k if b_by_rows else tile.n, not b_by_rows),
     )
     for operand, contiguous, strided, k_major in tiles:
-        if not _threads_cover(contiguous, strided, k_major, config.warps):
+        if not threads_cover(contiguous, strided, k_major, config.warps):
             yield Violation(
                 name="operand_thread_map",
                 message=f"{config.warps} warps do not tile the {contiguous}x{strided} tile of "
@@ -297,23 +326,6 @@ def _predicate_violations(traits: KernelTraits, config: Cutlass2Config) -> Itera
         )
 
 
-@lru_cache(maxsize=4096)
-def _threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> bool:
-    """Whether the warp-raked thread map copies a tile exactly once."""
-    vectors = contiguous // (VECTOR_BYTES // DType.F16.size_bytes)
-    lanes = vectors if k_major else min(vectors, 8)
-    if lanes < 1 or 32 % lanes or vectors % lanes or strided % (32 // lanes):
-        return False
-    across, along = vectors // lanes, strided // (32 // lanes)
-    warps_along = min(warps, along)
-    warps_across = warps // warps_along if warps > along else 1
-    return (
-        warps_along * warps_across == warps
-        and along % warps_along == 0
-        and across % warps_across == 0
-    )
-
-
 def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
     """What the output's thread map cannot store."""
     tile, warp = config.threadblock, config.warp
@@ -323,7 +335,7 @@ def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterato
     vector, least = traits.alignment_d, 1
     if traits.is_paired:
         vector = least = 2 * traits.alignment_d
-    if not _rows_are_shared(tile.n, sharing, vector, least, traits.out_dtype):
+    if not rows_are_shared(tile.n, sharing, vector, least, traits.out_dtype):
         yield Violation(
             name="epilogue_thread_map",
             message=f"{sharing} warps along N and K do not share rows of {tile.n} "
@@ -331,37 +343,6 @@ def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterato
             reason="each stores whole vectors of whole rows, eight rows at a time; "
             "cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement",
         )
-
-
-@lru_cache(maxsize=4096)
-def _rows_are_shared(columns: int, sharing: int, vector: int, least: int, out_dtype: DType) -> bool:
-    """Whether the output's thread map stores every element, in vectors of `least` or more.
-
-    The rule of templates/include/boltgen/epilogue_graph.h, `row_sharing`: CUTLASS's own map for a
-    power of two, else any narrower span or vector that divides the row.
-    """
-    own = out_dtype.size_bytes * 8
-    if columns & (columns - 1) == 0:
-        return _spans_tile_rows(columns, sharing, vector, own)
-    return any(
-        _spans_tile_rows(columns, sharing, vector >> narrower, own << wider)
-        for narrower in range((vector // least).bit_length())
-        for wider in range(8)
-    )
-
-
-def _spans_tile_rows(columns: int, sharing: int, vector: int, bits: int) -> bool:
-    """Whether spans of lanes cover rows exactly; the header's terms are kept."""
-    target_width = 256 * 8 // (vector * bits)  # kMemoryAccessSize, in bytes
-    if target_width == 0 or columns % vector or 8 % sharing:
-        return False
-    shape_row, shape_width = 8 // sharing, columns // vector
-    if 32 // target_width > shape_row:
-        width, rows = 32 // shape_row, shape_row
-    else:
-        width = min(shape_width, 32, target_width)
-        rows = min(8, 32 // width)
-    return width * rows == 32 and shape_width % width == 0 and shape_row % rows == 0
 
 
 def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:

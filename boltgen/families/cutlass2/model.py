@@ -14,13 +14,19 @@ process.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boltgen.arch import Arch
 from boltgen.errors import InvalidProblemError
+from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.cutlass2.traffic import (
     F16_BYTES,
@@ -53,6 +59,8 @@ SHARED_BYTES_PER_CLOCK = 128
 SCHEDULERS = 4
 _WARP = 32
 _SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,21 +111,14 @@ def predict(
     Of its operands L2 has `kept_bytes` more than of tensors that are read in order.
     """
     c = constants or model_constants()
-    tiles = tiling(problem, config)
     resident = resident_threadblocks(config, problem.acc_dtype, arch)
-    moved = traffic(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
-    if kept_bytes:
-        moved = moved._replace(dram_bytes=moved.dram_bytes - kept_bytes)
-
-    waves = _waves_us(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
-    l2_us = moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
-    dram_us = moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
-    slowest_us, bound_by = max(waves, (l2_us, "l2"), (dram_us, "dram"))
-    # Memory that rows' or columns' sums are added to is cleared before, a launch each.
-    launches = 1 + len(epilogue.added_up)
-    time_us = launches * c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
-    if slowest_us < c.launch_us:
+    found = _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
+    tiles, time_us = found.tiles, found.time_us
+    bound_by = max(found.us, key=lambda name: found.us[name])
+    if found.us[bound_by] < c.launch_us:
         bound_by = "launch"
+    elif bound_by == "waves":
+        bound_by = max(found.step, key=lambda name: found.step[name])
     peak = tensor_tflops(problem.acc_dtype, arch) * 1e6
     return Prediction(
         time_us=time_us,
@@ -130,18 +131,104 @@ def predict(
         threadblocks=tiles.blocks,
         steps=tiles.steps,
         registers=registers_per_thread(config, problem.acc_dtype),
-        traffic=moved,
+        traffic=found.moved,
         efficiency=problem.flops / (peak * time_us),
     )
+
+
+def times_us(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    configs: Sequence[Cutlass2Config],
+    arch: Arch,
+    constants: ModelConstants | None = None,
+    *,
+    kept_bytes: float = 0.0,
+) -> Array:
+    """The times of `predict`, of many configurations at once."""
+    config = _column(configs)
+    c = constants or model_constants()
+    resident = _fitting(config, problem.acc_dtype, arch)
+    found = _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
+    return np.asarray(found.time_us, dtype=np.float64)
+
+
+def _column(configs: Sequence[Cutlass2Config]) -> Cutlass2Config:
+    """One configuration whose numbers are columns of those of many.
+
+    They are floats: products of a large problem's extents are beyond 64 bits.
+    """
+    numbers = np.array(
+        [
+            (
+                *(each.threadblock.m, each.threadblock.n, each.threadblock.k),
+                *(each.warp.m, each.warp.n, each.warp.k),
+                *(each.instruction.m, each.instruction.n, each.instruction.k),
+                *(each.stages, each.swizzle, each.split_k),
+            )
+            for each in configs
+        ],
+        dtype=np.float64,
+    )
+    of: Any = numbers.T  # the formulas take numbers and columns alike: `families.columns`
+    return Cutlass2Config(
+        threadblock=Shape(*of[:3]),
+        warp=Shape(*of[3:6]),
+        instruction=Shape(*of[6:9]),
+        stages=of[9],
+        swizzle=of[10],
+        split_k=of[11],
+    )
+
+
+class _Launched(NamedTuple):
+    """What a prediction is made of: `us` of all waves and of the levels of memory beside them, and
+    clocks of a full `step` by what it waits for.
+    """
+
+    time_us: float
+    tiles: Tiling
+    moved: Traffic
+    us: dict[str, float]
+    step: dict[str, float]
+
+
+def _launch(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    config: Cutlass2Config,
+    arch: Arch,
+    c: ModelConstants,
+    *,
+    resident: int,
+    kept_bytes: float,
+) -> _Launched:
+    tiles = tiling(problem, config)
+    moved = traffic(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
+    if kept_bytes:
+        moved = moved._replace(dram_bytes=moved.dram_bytes - kept_bytes)
+    waves_us, step = _waves_us(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
+    us = {
+        "waves": waves_us,
+        "l2": moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
+        "dram": moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction),
+    }
+    # Memory that rows' or columns' sums are added to is cleared before, a launch each.
+    launches = 1 + len(epilogue.added_up)
+    slowest_us = most(most(us["waves"], us["l2"]), us["dram"])
+    time_us = launches * c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
+    return _Launched(time_us, tiles, moved, us, step)
 
 
 @lru_cache(maxsize=16384)
 def resident_threadblocks(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
     """Threadblocks that one SM holds at once; at least 1 for a legal config."""
-    registers, shared = (
-        registers_per_thread(config, acc_dtype),
-        shared_memory_bytes(config, acc_dtype),
-    )
+    return _fitting(config, acc_dtype, arch)
+
+
+def _fitting(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
+    registers = registers_per_thread(config, acc_dtype)
+    shared = shared_memory_bytes(config, acc_dtype)
     return fitting_threadblocks(arch, registers=registers, shared_bytes=shared, warps=config.warps)
 
 
@@ -155,15 +242,11 @@ def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps
     unit = arch.register_allocation_unit
     warp_registers = -(-registers * _WARP // unit) * unit
     shared = shared_bytes + arch.reserved_shared_memory_bytes
-    return max(
-        1,
-        min(
-            arch.registers_per_sm // (warp_registers * warps),
-            arch.shared_memory_per_sm_bytes // shared,
-            arch.max_warps_per_sm // warps,
-            arch.max_ctas_per_sm,
-        ),
-    )
+    by_registers = arch.registers_per_sm // (warp_registers * warps)
+    by_memory = arch.shared_memory_per_sm_bytes // shared
+    by_warps = least(arch.max_warps_per_sm // warps, arch.max_ctas_per_sm)
+    fitting: int = most(1, least(least(by_registers, by_memory), by_warps))
+    return fitting
 
 
 def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
@@ -186,22 +269,25 @@ def _waves_us(
     *,
     tiles: Tiling,
     resident: int,
-) -> tuple[float, str]:
-    """Time of all waves on the busiest SM, and what bounds their steps."""
+) -> tuple[float, dict[str, float]]:
+    """Time of all waves on the busiest SM, and what the steps of a full one wait for."""
     full, rest = divmod(tiles.blocks, arch.sm_count * resident)
     narrowest = min(problem.alignment_a, problem.alignment_b)
     load = bytes_per_clock(narrowest * F16_BYTES, arch, c)
-    clocks, bound_by = 0.0, "latency"
-    shapes = [(1, -(-rest // arch.sm_count))] if rest else []
-    shapes += [(full, resident)] if full else []
-    for count, on_each in shapes:
-        step, bound_by = step_clocks(
+    clocks: float = 0.0
+    step: dict[str, float] = {}
+    # Where no wave is left over, one threadblock stands for it, and counts nothing.
+    on_last = most(1, ceil_div(rest, arch.sm_count))
+    for count, on_each in ((where(rest > 0, 1, 0), on_last), (full, resident)):
+        if isinstance(count, int) and not count:
+            continue
+        of_step, step = step_clocks(
             problem, config, arch, c, resident=on_each, load_bytes_per_clock=load
         )
         begin = prologue_clocks(config, arch, on_each, load, steps=tiles.steps)
         end = epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
-        clocks += count * (begin + tiles.steps * step + end)
-    return clocks / arch.boost_mhz, bound_by
+        clocks += count * (begin + tiles.steps * of_step + end)
+    return clocks / arch.boost_mhz, step
 
 
 def step_clocks(
@@ -213,8 +299,8 @@ def step_clocks(
     resident: int,
     load_bytes_per_clock: float,
     loaded_bytes: int | None = None,
-) -> tuple[float, str]:
-    """Clocks of one step of K with `resident` threadblocks on each SM, and what bounds it.
+) -> tuple[float, dict[str, float]]:
+    """Clocks of one step of K with `resident` threadblocks on each SM, and of what it waits for.
 
     `loaded_bytes` is what a threadblock takes from L2 in a step; A's and B's tiles by default.
     """
@@ -223,7 +309,7 @@ def step_clocks(
     flops_per_clock = peak_per_us / arch.boost_mhz / arch.sm_count
     schedulers_busy = resident * config.warps / SCHEDULERS
     # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
-    issue = min(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
+    issue = least(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
     tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue
     shared = resident * shared_bytes_per_step(config) / SHARED_BYTES_PER_CLOCK
     loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
@@ -232,12 +318,12 @@ def step_clocks(
         addresses = _conv_factor(conv_iterator(problem), c)
         l2 *= addresses
         tensor *= addresses
-    latency = arch.memory_latency_clocks / max(config.stages - 1, 1)
+    latency = arch.memory_latency_clocks / most(config.stages - 1, 1)
     bounds = {"tensor": tensor, "shared memory": shared, "l2": l2, "latency": latency}
-    bound_by = max(bounds, key=lambda name: bounds[name])
     # The busiest unit hides what the others do, or hides behind the latency itself.
-    hidden = tensor + shared + l2 - max(tensor, shared, l2)
-    return bounds[bound_by] + c.exposed_fraction * hidden + c.step_clocks, bound_by
+    busiest = most(most(tensor, shared), l2)
+    hidden = tensor + shared + l2 - busiest
+    return most(busiest, latency) + c.exposed_fraction * hidden + c.step_clocks, bounds
 
 
 def _conv_factor(iterator: ConvIterator, c: ModelConstants) -> float:
@@ -262,8 +348,9 @@ def prologue_clocks(
     Where there are fewer `steps` of K than that, what lies beyond K is not copied.
     """
     loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
-    filled = loaded * min(config.stages - 1, steps) * resident
-    return arch.memory_latency_clocks + filled / load_bytes_per_clock
+    filled = loaded * least(config.stages - 1, steps) * resident
+    clocks: float = arch.memory_latency_clocks + filled / load_bytes_per_clock
+    return clocks
 
 
 def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
@@ -339,8 +426,6 @@ def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
 
 def _split_us(config: Cutlass2Config, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:
     """Serial split-K: each slice of a tile waits for the one before it, and adds to its sums."""
-    if config.split_k == 1:
-        return 0.0
     # Partial sums are FP32: written and read once for each slice but the last, through L2.
     sums_bytes = tiles.gemm.m * tiles.gemm.n * DType.F32.size_bytes
     partial_bytes = 2 * (config.split_k - 1) * sums_bytes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from boltgen.families.columns import least, most, where
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
@@ -50,7 +51,8 @@ def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
 
 def shared_memory_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
     """Dynamic shared memory of a threadblock."""
-    return max(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
+    taken: int = most(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
+    return taken
 
 
 def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
@@ -70,7 +72,8 @@ def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
 
 def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
     """Estimated registers of a thread of a legal configuration."""
-    return min(MOST_REGISTERS, _wanted_registers(config, acc_dtype))
+    wanted: int = least(MOST_REGISTERS, _wanted_registers(config, acc_dtype))
+    return wanted
 
 
 def least_registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
@@ -88,7 +91,7 @@ def _wanted_registers(config: Cutlass2Config, acc_dtype: DType) -> int:
     lane_bytes = _WARP * _REGISTER_BYTES
     accumulators = warp.m * warp.n * acc_dtype.size_bytes // lane_bytes
     fragments = 2 * (warp.m + warp.n) * config.instruction.k * f16 // lane_bytes
-    staged = 0
-    if config.stages == 2:
-        staged = (tile.m + tile.n) * tile.k * f16 // (_REGISTER_BYTES * max(config.threads, 1))
-    return accumulators + fragments + staged + BOOKKEEPING_REGISTERS
+    staged = (tile.m + tile.n) * tile.k * f16 // (_REGISTER_BYTES * most(config.threads, 1))
+    staged = where(config.stages == 2, staged, 0)
+    registers: int = accumulators + fragments + staged + BOOKKEEPING_REGISTERS
+    return registers

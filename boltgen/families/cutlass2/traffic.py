@@ -6,11 +6,11 @@ DRAM. Source: Yang, Kurth, Williams, Hierarchical Roofline Analysis for GPUs, 20
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
 from boltgen.arch import Arch
+from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
@@ -61,14 +61,14 @@ def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
     """The threadblocks of a launch."""
     gemm, batch = problem.gemm.unpaired, problem.batch
     tile = config.threadblock
-    rows, columns = math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n)
+    rows, columns = ceil_div(gemm.m, tile.m), ceil_div(gemm.n, tile.n)
     steps = _steps_of_k(problem, gemm, tile.k)
     return Tiling(
         gemm=gemm,
         batch=batch,
         rows=rows,
         columns=columns,
-        steps=math.ceil(steps / config.split_k),
+        steps=ceil_div(steps, config.split_k),
         all_steps=rows * columns * batch * steps,
         blocks=rows * columns * batch * config.split_k,
     )
@@ -81,12 +81,14 @@ def _steps_of_k(problem: Problem, gemm: Gemm, depth: int) -> int:
     """
     if isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS:
         return channel_steps(problem, depth)
-    return math.ceil(gemm.k / depth)
+    steps: int = ceil_div(gemm.k, depth)
+    return steps
 
 
 def channel_steps(problem: Conv2d, depth: int) -> int:
     """Steps of K where each goes through `depth` channels of one filter position."""
-    return problem.r * problem.s * math.ceil(problem.c / depth)
+    steps: int = problem.r * problem.s * ceil_div(problem.c, depth)
+    return steps
 
 
 def operand_bytes_per_step(config: Cutlass2Config) -> int:
@@ -168,22 +170,21 @@ def _operand_dram_bytes(
     a_bytes, b_bytes = problem.a_bytes // a_batch, problem.b_bytes // b_batch
     kept_bytes = constants.l2_kept_fraction * arch.l2_bytes
     wave = arch.sm_count * resident
-    group = min(swizzle, tiles.columns) * tiles.rows
-    groups_at_once = max(1, wave // (group * config.split_k))
-    passes_over_a = math.ceil(tiles.columns / (swizzle * groups_at_once))
-    waves_per_group = math.ceil(group * config.split_k / wave)
-    group_bytes = min(swizzle * config.threadblock.n, gemm.n) * gemm.k * F16_BYTES
+    group = least(swizzle, tiles.columns) * tiles.rows
+    groups_at_once = most(1, wave // (group * config.split_k))
+    passes_over_a = ceil_div(tiles.columns, swizzle * groups_at_once)
+    waves_per_group = ceil_div(group * config.split_k, wave)
+    group_bytes = least(swizzle * config.threadblock.n, gemm.n) * gemm.k * F16_BYTES
     a_reads = 1 + (passes_over_a - 1) * _missed(a_bytes, kept_bytes)
     b_reads = 1 + (waves_per_group - 1) * _missed(group_bytes, kept_bytes)
     shared = a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
     # A pixel comes back at every position of the filter, and is still there.
     visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
     lost = _drifted_apart(config, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits)
-    if lost == 0.0:
-        return shared
     tile = config.threadblock
     alone = tiles.all_steps * (tile.m / visits + tile.n) * tile.k * F16_BYTES
-    return shared + lost * max(0.0, alone * _line_factor(config) - shared)
+    read: float = shared + lost * most(0.0, alone * _line_factor(config) - shared)
+    return read
 
 
 def _drifted_apart(
@@ -201,19 +202,19 @@ def _drifted_apart(
     what one has brought to L2 is gone when the next one wants it. What is lost makes L2 turn over
     faster, so that the change is abrupt.
     """
-    if tiles.rows == tiles.columns == 1:
-        return 0.0  # nobody to share with
-    tile, at_once = config.threadblock, min(wave, tiles.rows * tiles.columns)
-    columns = min(
-        tiles.columns, config.swizzle * math.ceil(at_once / (config.swizzle * tiles.rows))
-    )
-    rows = min(tiles.rows, math.ceil(at_once / columns))
+    tile, all_tiles = config.threadblock, tiles.rows * tiles.columns
+    at_once = least(wave, all_tiles)
+    groups = ceil_div(at_once, config.swizzle * tiles.rows)
+    columns = least(tiles.columns, config.swizzle * groups)
+    rows = least(tiles.rows, ceil_div(at_once, columns))
     # For each element of K, were all of them in step.
     wave_bytes = (rows * tile.m / visits + columns * tile.n) * F16_BYTES
     distance_bytes = constants.drift_per_step * tiles.steps * wave_bytes
-    if distance_bytes * _SAFE <= kept_bytes:
-        return 0.0
-    return 1.0 / (1.0 + (kept_bytes / distance_bytes) ** _ABRUPTNESS)
+    lost = 1.0 / (1.0 + ((kept_bytes / distance_bytes) ** 2) ** (_ABRUPTNESS / 2))
+    # A lone tile has nobody to share with.
+    is_kept = (distance_bytes * _SAFE <= kept_bytes) | (all_tiles == 1)
+    share: float = where(is_kept, 0.0, lost)
+    return share
 
 
 # Source: the 2080 Ti's table in benchmarks/data: from all reuse to half of it within a tenth of K.
@@ -230,7 +231,8 @@ def _line_factor(config: Cutlass2Config) -> float:
     A step of 32 takes half a line of 128 bytes from each row. Half a line costs DRAM about as much
     as a whole one: likely because it opens a page for each row of the tile either way.
     """
-    return max(1.0, _LINE_BYTES / (config.threadblock.k * F16_BYTES))
+    factor: float = most(1.0, _LINE_BYTES / (config.threadblock.k * F16_BYTES))
+    return factor
 
 
 def _copies(problem: Problem) -> tuple[int, int]:
@@ -243,4 +245,5 @@ def _copies(problem: Problem) -> tuple[int, int]:
 
 def _missed(wanted_bytes: float, kept_bytes: float) -> float:
     """The share of an operand that a cache of that size has lost when it is read again."""
-    return max(0.0, 1.0 - kept_bytes / wanted_bytes)
+    missed: float = most(0.0, 1.0 - kept_bytes / wanted_bytes)
+    return missed

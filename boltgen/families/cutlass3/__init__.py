@@ -26,8 +26,9 @@ from boltgen.families.cutlass3.legality import (
     violations,
     workspace_bytes,
 )
-from boltgen.families.cutlass3.model import PersistentPrediction, predict
+from boltgen.families.cutlass3.model import PersistentPrediction, instructions, predict
 from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.extent import greatest
@@ -80,6 +81,10 @@ class Cutlass3(WithoutLibrary[Cutlass3Config]):
     ) -> PersistentPrediction:
         """The roofline of `model`."""
         return predict(*_parts(workload), config, arch, constants)
+
+    def instructions(self, workload: Workload, config: Cutlass3Config, arch: Arch) -> Instructions:
+        """Those of `model`."""
+        return instructions(*_parts(workload), config, arch)
 
     def compiled(self, config: Cutlass3Config) -> Cutlass3Config:
         """All but the order of tiles and the slices of K."""

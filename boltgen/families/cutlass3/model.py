@@ -18,10 +18,12 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import of_element
 from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.cutlass3.legality import STREAM_K_STEPS, blocks_at_once, steps, whole_tiles
+from boltgen.families.instructions import Instructions
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
@@ -30,6 +32,10 @@ from boltgen.ir.problem import Problem
 _SECTOR_BYTES = 32
 # Rows of A that one wgmma multiplies. Source: PTX ISA, wgmma.
 _INSTRUCTION_M = 64
+# Elements of K that it multiplies, of 16 bits each, and threads that issue it. Source: the same.
+DEPTH_OF_WGMMA, WARPGROUP = 16, 128
+# Warpgroups that multiply, in both schedules.
+_MULTIPLYING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,3 +221,33 @@ def _dram_bytes(
 def _missed(wanted_bytes: float, kept_bytes: float) -> float:
     """The share of an operand that L2 has lost when it is read again."""
     return max(0.0, 1.0 - kept_bytes / wanted_bytes)
+
+
+def instructions(
+    problem: Problem, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
+) -> Instructions:
+    """What a launch issues: two warpgroups share a tile, or take tiles in turns. TMA brings a part
+    of A and one of B in a step: the others come from the cluster.
+    """
+    tile, gemm = config.threadblock, problem.gemm
+    rows = whole_tiles(gemm.m, tile.m, config.cluster_m)
+    columns = whole_tiles(gemm.n, tile.n, config.cluster_n)
+    tiles = problem.batch * rows * columns
+    useful = problem.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
+    at_once = blocks_at_once(config, arch)
+    work = _busiest(config, tiles, steps(problem, tile.k), at_once)
+    parts = tiles * (1 + work.turns)
+    loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k
+    outputs = work.tiles * tile.m * tile.n / (_MULTIPLYING * WARPGROUP)
+    of_tile = tile.m // _INSTRUCTION_M * tile.k // DEPTH_OF_WGMMA
+    return Instructions(
+        threadblocks=min(at_once, parts),
+        idle=1.0 - useful / tiles,
+        steps=work.steps,
+        products=work.steps * of_tile / _MULTIPLYING,
+        shared_loads=0.0,
+        copies=2 * work.steps,
+        copy_bytes=loaded * problem.in_dtype.size_bytes / 2,
+        outputs=outputs,
+        arithmetic=outputs * of_element(epilogue),
+    )

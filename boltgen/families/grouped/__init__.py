@@ -6,15 +6,19 @@ have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.boundary import first_beyond
 from boltgen.families.cutlass2.candidates import enumerate_configs, knobs_for, space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.model import Prediction, predict
+from boltgen.families.cutlass2.instructions import instructions
+from boltgen.families.cutlass2.model import Prediction, predict, times_us
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.grouped import code
@@ -28,6 +32,7 @@ from boltgen.families.grouped.config import (
     traits_of,
 )
 from boltgen.families.grouped.legality import rejection, violations
+from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import GroupedGemm
@@ -111,8 +116,34 @@ class Grouped(WithoutLibrary[GroupedConfig]):
         layer = workload.single
         problem = grouped_of(layer)
         c = constants or model_constants()
-        kept = repeated_bytes(problem, c.l2_kept_fraction * arch.l2_bytes)
+        kept = _kept_bytes(problem, arch, c)
         return predict(even(problem), layer.epilogue, config.gemm, arch, c, kept_bytes=kept)
+
+    def times_us(
+        self,
+        workload: Workload,
+        configs: Sequence[GroupedConfig],
+        arch: Arch,
+        constants: ModelConstants | None = None,
+    ) -> NDArray[np.float64]:
+        """The times of `predict`."""
+        layer = workload.single
+        problem = grouped_of(layer)
+        c = constants or model_constants()
+        return times_us(
+            even(problem),
+            layer.epilogue,
+            [config.gemm for config in configs],
+            arch,
+            c,
+            kept_bytes=_kept_bytes(problem, arch, c),
+        )
+
+    def instructions(self, workload: Workload, config: GroupedConfig, arch: Arch) -> Instructions:
+        """Those of the batch that it is with groups of as many rows."""
+        del arch
+        layer = workload.single
+        return instructions(even(grouped_of(layer)), layer.epilogue, config.gemm)
 
     def compiled(self, config: GroupedConfig) -> GroupedConfig:
         """All but the swizzle."""
@@ -170,6 +201,11 @@ def _with_depth(problem: GroupedGemm, depth: int) -> GroupedGemm:
 
 def _with_columns(problem: GroupedGemm, columns: int) -> GroupedGemm:
     return problem.resized(problem.k, columns)
+
+
+def _kept_bytes(problem: GroupedGemm, arch: Arch, c: ModelConstants) -> float:
+    """Bytes of A that L2 keeps of a problem whose rows are taken several times."""
+    return repeated_bytes(problem, c.l2_kept_fraction * arch.l2_bytes)
 
 
 FAMILY = Grouped()

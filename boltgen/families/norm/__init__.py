@@ -12,6 +12,7 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2.boundary import first_beyond, last_below
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.norm import code
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.legality import (
@@ -23,7 +24,7 @@ from boltgen.families.norm.legality import (
     rejection,
     violations,
 )
-from boltgen.families.norm.model import NormPrediction, predict
+from boltgen.families.norm.model import NormPrediction, instructions, predict
 from boltgen.families.norm.traits import (
     NormTraits,
     RowNorm,
@@ -102,6 +103,11 @@ class NormFamily(WithoutLibrary[NormConfig]):
     ) -> NormPrediction:
         """Bytes or waits, of `model`."""
         return predict(workload.single, config, arch, constants)
+
+    def instructions(self, workload: Workload, config: NormConfig, arch: Arch) -> Instructions:
+        """Those of `model`."""
+        del arch
+        return instructions(workload.single, config)
 
     def compiled(self, config: NormConfig) -> NormConfig:
         """All of it."""

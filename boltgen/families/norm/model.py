@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import of_element
 from boltgen.families.cutlass2.model import arithmetic_clocks, bytes_per_clock, fitting_threadblocks
+from boltgen.families.instructions import Instructions
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.legality import footprint, reads, reductions, run_bytes
 from boltgen.families.norm.traits import RowNorm, norm_of, rows_of, vector_of
@@ -134,4 +136,29 @@ def predict(
         time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
         bound_by=bound_by if us[bound_by] > c.launch_us else "its launch",
         resident_threadblocks=resident,
+    )
+
+
+def instructions(layer: Layer, config: NormConfig) -> Instructions:
+    """What a launch issues: a thread's vectors, each time that the row is read; each result of a
+    reduction comes from shared memory where warps share a row.
+    """
+    problem = norm_of(layer)
+    vector, (all_rows, columns) = vector_of(problem), rows_of(problem)
+    passes = reads(problem, config)
+    parts = math.ceil(columns / config.columns(vector)) if config.streamed else 1
+    outputs = parts * config.vectors * vector
+    # A statistic takes an instruction of each element, too.
+    before = of_element(layer.prologue) + 1
+    loads = passes * (1 + len(layer.prologue.loads)) + len(layer.epilogue.loads)
+    of_row = reductions(problem.row_norm.function) if config.threads > 32 else 0
+    return Instructions(
+        threadblocks=math.ceil(all_rows / config.rows),
+        steps=passes * parts,
+        products=0.0,
+        shared_loads=of_row,
+        copies=loads * parts * config.vectors,
+        copy_bytes=min(vector * problem.in_dtype.size_bytes, VECTOR_BYTES),
+        outputs=outputs,
+        arithmetic=outputs * (passes * before + of_element(layer.epilogue)),
     )

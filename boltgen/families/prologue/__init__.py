@@ -14,6 +14,7 @@ from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.boundary import boundaries
 from boltgen.families.cutlass2.candidates import knobs_for, space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.instructions import instructions, of_element
 from boltgen.families.cutlass2.model import Prediction, arithmetic_clocks, predict
 from boltgen.families.cutlass2.resources import (
     MOST_REGISTERS,
@@ -22,6 +23,7 @@ from boltgen.families.cutlass2.resources import (
     split_workspace_bytes,
 )
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.prologue import code
 from boltgen.families.prologue.config import (
     PrologueConfig,
@@ -123,6 +125,15 @@ class Prologue(WithoutLibrary[PrologueConfig]):
         elements = found.rows * tile.m * problem.k * found.columns // busy
         arithmetic_us = arithmetic_clocks(layer.prologue, elements, arch, c) / arch.boost_mhz
         return replace(found, time_us=found.time_us + arithmetic_us)
+
+    def instructions(self, workload: Workload, config: PrologueConfig, arch: Arch) -> Instructions:
+        """Those of the product, and the prologue's arithmetic in each step of K."""
+        del arch
+        layer, tile = workload.single, config.gemm.threadblock
+        found = instructions(layer.problem, layer.epilogue, config.gemm)
+        elements = found.steps * tile.m * tile.k / config.gemm.threads
+        before = elements * of_element(layer.prologue)
+        return replace(found, arithmetic=found.arithmetic + before)
 
     def compiled(self, config: PrologueConfig) -> PrologueConfig:
         """All but swizzle and slices of K."""

@@ -11,6 +11,7 @@ from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2.boundary import first_beyond, last_below
 from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
 from boltgen.families.skinny import code
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import (
@@ -23,7 +24,7 @@ from boltgen.families.skinny.legality import (
     rejection,
     violations,
 )
-from boltgen.families.skinny.model import SkinnyPrediction, predict
+from boltgen.families.skinny.model import SkinnyPrediction, instructions, predict
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm, Problem
@@ -94,6 +95,10 @@ class Skinny(WithoutLibrary[SkinnyConfig]):
     ) -> SkinnyPrediction:
         """The narrowest of what B streams through, of `model`."""
         return predict(workload.single, config, arch, constants)
+
+    def instructions(self, workload: Workload, config: SkinnyConfig, arch: Arch) -> Instructions:
+        """Those of `model`."""
+        return instructions(workload.single, config, arch)
 
     def compiled(self, config: SkinnyConfig) -> SkinnyConfig:
         """All of it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.cutlass2.instructions import of_element
 from boltgen.families.cutlass2.model import (
     arithmetic_clocks,
     bytes_per_clock,
@@ -18,8 +19,10 @@ from boltgen.families.cutlass2.model import (
     lanes,
 )
 from boltgen.families.cutlass2.traffic import output_bytes_per_element
+from boltgen.families.instructions import Instructions
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import blocks, footprint, vector_bytes_of_b
+from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer
 
@@ -28,6 +31,7 @@ _ROUND_TRIPS = 2
 # For a packed number: two share a shift, a mask, a difference and a product. Source:
 # templates/include/boltgen/skinny_packed.h, SkinnyStep::unpacked.
 _UNPACKING_INSTRUCTIONS = 2
+_WARP = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,4 +97,34 @@ def predict(
         time_us=c.launch_us + slowest_us + exposed_us,
         bound_by=bound_by if slowest_us > c.launch_us else "its launch",
         resident_threadblocks=resident,
+    )
+
+
+def instructions(layer: Layer, config: SkinnyConfig, arch: Arch) -> Instructions:
+    """What a launch issues: warps take the steps of K in turns, so many rounds at once as are on
+    their way, and each brings A and B to its registers.
+    """
+    problem = layer.problem
+    assert isinstance(problem, Gemm)
+    depth, (m, n, k) = config.depth(problem), arch.mma_shapes[0]
+    rounds, rest = divmod(math.ceil(problem.k / depth), config.steps * config.warps)
+    # In the last one, a warp whose first step is beyond K does none.
+    steps = config.steps * (rounds + min(1.0, rest / config.warps))
+    size, vector_bytes = problem.in_dtype.size_bytes, vector_bytes_of_b(problem, config)
+    size_b = problem.b_bytes / (problem.batch * problem.n * problem.k)
+    # B takes the place of A in the instruction: its columns are many.
+    products = config.columns * config.rows * depth / (m * n * k)
+    of_a = config.rows * depth * size / min(VECTOR_BYTES, problem.alignment_a * size)
+    of_b = config.columns * depth * size_b / vector_bytes
+    numbers = config.columns * depth / _WARP if problem.weights is not None else 0.0
+    outputs = config.rows * config.columns / config.threads
+    return Instructions(
+        threadblocks=blocks(problem, config),
+        steps=steps,
+        products=steps * products,
+        shared_loads=0.0,
+        copies=steps * (of_a + of_b) / _WARP,
+        copy_bytes=vector_bytes,
+        outputs=outputs,
+        arithmetic=steps * numbers * _UNPACKING_INSTRUCTIONS + outputs * of_element(layer.epilogue),
     )

@@ -5,7 +5,8 @@ Source: Zheng et al., Ansor, OSDI 2020, section 5.1: sampling, mutation of a kno
 knob, and a cost model's ranking. The model is the cost model, corrected by what was measured.
 Ansor's samples are of spaces that nobody can go through; here the kernels of a space are few enough
 to be asked about one and all (`reach`), and where Ansor is epsilon-greedy by chance, this search
-takes the cost model's word without the corrections: it may have learned what is not so.
+takes the cost model's word without the corrections: it may have learned what is not so. What is
+little known is hoped to be faster than expected (`Residual.hopeful_us`).
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Evolutionary:
         self._known: dict[tuple[object, ...], Config | None] = {}
 
     def propose(self, count: int) -> list[Config]:
-        """The expected fastest of all that is reached, children of the fastest among it, and the
-        cost model's first.
+        """What is hoped to be fastest of all that is reached, children of the fastest among it, and
+        the cost model's first.
         """
         self._reach.add(self._children())
         expected = self._reach.likeliest()[::-1]

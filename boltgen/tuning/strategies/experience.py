@@ -186,11 +186,6 @@ class Posterior:
         spread = self.scale * np.sqrt(np.maximum(_PRIOR - known, 0.0))
         return covariance @ self._solved + self._fear(near), spread
 
-    def errors(self, places: Places) -> Array:
-        """The first of `of`, which takes a tenth of the time of both."""
-        near = places.near(self._tried, _WIDTH)
-        return np.asarray(self._covariance(near) @ self._solved + self._fear(near))
-
     def _covariance(self, near: Array) -> Array:
         return _kernel(near[:, self._timed], self._like[None], self._own[None])
 

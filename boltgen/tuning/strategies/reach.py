@@ -64,7 +64,7 @@ class Reach:
         return [self._configs[number] for number in numbers[fastest[:count]]]
 
     def likeliest(self) -> list[Config]:
-        """Some hundred that are expected to be fastest, by what was measured too, in that order."""
+        """Some hundred that are hoped to be fastest, by what was measured too, in that order."""
         if not self._is_whole:
             self._is_whole = True
             for space in self._spaces.values():
@@ -85,10 +85,10 @@ class Reach:
                 yield from self._spaces[config.family].relaunched(config)
 
     def _expected(self, numbers: _Numbers) -> tuple[_Numbers, Array]:
-        """Of these the predicted fastest, by their expected times in microseconds."""
+        """Of these the predicted fastest, by the times that are hoped for, in microseconds."""
         predicted_us = self._points.predicted_us[numbers]
         if len(numbers) > _CORRECTED:
             numbers = numbers[np.argpartition(predicted_us, _CORRECTED)[:_CORRECTED]]
-        expected_us = self._residual.expected_us(self._points[numbers])
+        expected_us = self._residual.hopeful_us(self._points[numbers])
         fastest = np.argsort(expected_us, kind="stable")
         return numbers[fastest], expected_us[fastest]

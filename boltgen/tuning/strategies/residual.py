@@ -14,6 +14,11 @@ from boltgen.ir.outcome import BLAMELESS, Timing
 from boltgen.tuning.strategies.experience import Array, Fact, Places, Posterior
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
+# Standard deviations that a configuration is hoped to be faster than expected. A choice, by devices
+# that are not the arena's (its seeds 100 to 106): of 0, 0.5 and 1 it is the least that serves best
+# after 64 trials. Where 8 % of a time are noise, hope finds what the mean passes over.
+_HOPE = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Points:
@@ -66,9 +71,13 @@ class Residual:
         errors, spread = self._posterior.of(points.places)
         return points.predicted_us * np.exp(errors), spread
 
-    def expected_us(self, points: Points) -> Array:
-        """The corrected times alone."""
-        return np.asarray(points.predicted_us * np.exp(self._posterior.errors(points.places)))
+    def hopeful_us(self, points: Points) -> Array:
+        """The corrected times, less where little is known of a configuration: a search that asks
+        for these looks where it may win. Source: Srinivas et al., Gaussian process optimization in
+        the bandit setting, ICML 2010, equation 6.
+        """
+        expected_us, spread = self.expected(points)
+        return np.asarray(expected_us * np.exp(-_HOPE * spread))
 
     @property
     def _posterior(self) -> Posterior:
@@ -79,6 +88,8 @@ class Residual:
         return self._found
 
     def _place(self, config: Config) -> tuple[str, tuple[float, ...]]:
-        if config not in self._encoded:
-            self._encoded[config] = config.family, self._spaces[config.family].encode(config)
-        return self._encoded[config]
+        found = self._encoded.get(config)
+        if found is None:
+            found = config.family, self._spaces[config.family].encode(config)
+            self._encoded[config] = found
+        return found

@@ -1,0 +1,67 @@
+"""What a threadblock of the CUTLASS 2.x API issues, and the grid of its swizzle."""
+
+from __future__ import annotations
+
+import math
+
+from boltgen.families.constants import model_constants
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.model import operations
+from boltgen.families.cutlass2.traffic import F16_BYTES, operand_bytes_per_step, tiling
+from boltgen.families.instructions import Instructions
+from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.problem import Problem
+
+# Bytes that a warp's ldmatrix brings: four matrices of eight rows of 16 bytes. Source: PTX ISA.
+LDMATRIX_BYTES = 512
+
+
+def instructions(
+    problem: Problem, epilogue: ElementwiseGraph, config: Cutlass2Config
+) -> Instructions:
+    """What a launch of one layer issues."""
+    tiles = tiling(problem, config)
+    columns = columns_launched(config.swizzle, tiles.columns)
+    tile = config.threadblock
+    outputs = tile.m * tile.n / config.threads / (2 if epilogue.is_paired else 1)
+    copy_bytes = min(problem.alignment_a, problem.alignment_b) * F16_BYTES
+    return Instructions(
+        threadblocks=tiles.blocks // tiles.columns * columns,
+        idle=1.0 - tiles.columns / columns,
+        steps=tiles.steps,
+        products=tiles.steps * products_of_step(config),
+        shared_loads=tiles.steps * shared_loads_of_step(config),
+        copies=tiles.steps * operand_bytes_per_step(config) / (config.threads * copy_bytes),
+        copy_bytes=copy_bytes,
+        outputs=outputs,
+        arithmetic=outputs * of_element(epilogue),
+    )
+
+
+def columns_launched(swizzle: int, columns: int) -> int:
+    """Columns of threadblocks in the grid: groups of them go together, and all groups are whole.
+
+    Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile and get_grid_shape.
+    """
+    most = 8 if columns >= 6 else 4 if columns >= 3 else 2 if columns == 2 else 1
+    group = min(swizzle, most)
+    return math.ceil(columns / group) * group
+
+
+def products_of_step(config: Cutlass2Config) -> int:
+    """Instructions of tensor cores that a warp issues in a step of K."""
+    warp, one = config.warp, config.instruction
+    return (warp.m // one.m) * (warp.n // one.n) * (warp.k // one.k)
+
+
+def shared_loads_of_step(config: Cutlass2Config, *, loads_a: bool = True) -> float:
+    """ldmatrix of a warp in a step of K; A may be in registers."""
+    warp = config.warp
+    extents = warp.n + (warp.m if loads_a else 0)
+    return extents * warp.k * F16_BYTES / LDMATRIX_BYTES
+
+
+def of_element(graph: ElementwiseGraph) -> float:
+    """Arithmetic instructions of a graph for each element."""
+    simple, special = operations(graph)
+    return simple + model_constants().special_instructions * special

@@ -1,0 +1,39 @@
+"""Instructions: what a kernel issues, as its configuration and its problem decide it.
+
+No compiler is asked, so that candidates can be ranked by it before there is a kernel of any. What
+ptxas makes of addresses, predicates and loops is not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instructions:
+    """What one warp issues until its threadblock ends, and the grid that it is in.
+
+    The warp is one that multiplies, where only some do, and its threadblock is one that has most to
+    do. `products` are instructions of tensor cores, `shared_loads` those that bring their operands
+    from shared memory to registers, and `copies` those that bring operands from global memory, each
+    `copy_bytes` for a thread, or for a box of the tensor memory accelerator. It makes `outputs`
+    elements of the result in each thread, with `arithmetic` instructions besides for all of these.
+    Counts are of all its `steps`, and mean values where warps differ. `idle` is the share of the
+    `threadblocks` of the launch, or of the tiles of persistent ones, that lies beyond the output.
+    """
+
+    threadblocks: int
+    idle: float = 0.0
+    steps: float
+    products: float
+    shared_loads: float
+    copies: float
+    copy_bytes: float
+    outputs: float
+    arithmetic: float
+
+    @property
+    def issued(self) -> float:
+        """All of them: each output is stored by an instruction."""
+        counted = self.products + self.shared_loads + self.copies
+        return counted + self.outputs + self.arithmetic
