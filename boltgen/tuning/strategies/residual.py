@@ -15,8 +15,8 @@ from boltgen.tuning.strategies.experience import Array, Fact, Places, Posterior
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
 # Standard deviations that a configuration is hoped to be faster than expected. A choice: of 0, 0.5
-# and 1 it serves best after 64 trials on invented devices of seeds that the arena does not have (100
-# to 106), by less than their intervals.
+# and 1 it serves best after 64 trials on invented devices of seeds that the arena does not have
+# (100 to 106), by less than their intervals.
 _HOPE = 0.5
 
 
