@@ -14,9 +14,9 @@ from boltgen.ir.outcome import BLAMELESS, Timing
 from boltgen.tuning.strategies.experience import Array, Fact, Places, Posterior
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
-# Standard deviations that a configuration is hoped to be faster than expected. A choice, by devices
-# that are not the arena's (its seeds 100 to 106): of 0, 0.5 and 1 it is the least that serves best
-# after 64 trials. Where 8 % of a time are noise, hope finds what the mean passes over.
+# Standard deviations that a configuration is hoped to be faster than expected. A choice: of 0, 0.5
+# and 1 it serves best after 64 trials on invented devices of seeds that the arena does not have
+# (100 to 106), by less than their intervals.
 _HOPE = 0.5
 
 
