@@ -19,6 +19,7 @@ from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.move import MoveConfig
 from boltgen.families.norm.config import NormConfig
+from boltgen.families.prologue.config import PrologueConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.ir.dtypes import DType, IndexType, Layout
@@ -134,6 +135,11 @@ def _tanh_erf(b: ElementwiseBuilder) -> int:
     x = b.unary(UnaryOp.TANH, b.binary(BinaryOp.MULTIPLY, 0, b.scalar(0.25)))
     x = b.unary(UnaryOp.SIGMOID, b.unary(UnaryOp.ERF, x))
     return b.binary(BinaryOp.ADD, x, b.load(LoadKind.TENSOR))
+
+
+def _of_slices(b: ElementwiseBuilder) -> int:
+    """A gate of each image, for prologues."""
+    return b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.SLICE_ROW))
 
 
 _NAMED: Mapping[str, ElementwiseGraph] = {
@@ -645,6 +651,19 @@ def golden_specs() -> dict[str, KernelSpec]:
                 EPILOGUES["bias_silu"],
             ),
             GroupedConfig(gemm=CONFIGS["sm80_square"][1]),
+            "sm_80",
+        ),
+        "prologue_gemm_sm80": kernel_spec(
+            Workload(
+                layers=(
+                    Layer(
+                        problem=replace(gemm, slice_rows=50),
+                        prologue=_graph(_of_slices),
+                        epilogue=EPILOGUES["bias_silu"],
+                    ),
+                )
+            ),
+            PrologueConfig(gemm=replace(CONFIGS["sm80_small"][1], stages=2)),
             "sm_80",
         ),
         "gathered_norm_sm80": kernel_spec(
