@@ -53,7 +53,8 @@ def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice
     """What keeps `model`'s products from kernels, and changes of layers that cost little on `arch`.
 
     Costs are measured ones where there are times before and after a change, else the analytical
-    model's. Layers that are the same problem are told of once, under the name of the first.
+    model's. Layers that are the same problem are told of once, under the name of the first. Those
+    of attention are one kernel however they are changed, and are told of nowhere.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -65,6 +66,8 @@ def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice
     partition(partitioned, row.name, pipeline)
     layers: dict[Layer, NamedLayer] = {}
     for region in partitioned.regions:
+        if region.workload.is_fused:
+            continue
         named = NamedLayer(name=f"{region.symbol}: {region.label}", layer=region.workload.single)
         layers.setdefault(named.layer, named)
     tools = own_compilers(pipeline.settings)

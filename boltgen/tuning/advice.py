@@ -129,9 +129,10 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
             for name, wide in aligned.items()
             if wide != extents[name]
         )
-        yield Change.CHANNELS, what, Workload.of(problem.resized(**aligned), layer.epilogue)
+        wider = replace(layer, problem=problem.resized(**aligned))
+        yield Change.CHANNELS, what, Workload(layers=(wider,))
     for op, epilogue in _activations(layer.epilogue):
-        yield Change.ACTIVATION, op.value, Workload.of(problem, epilogue)
+        yield Change.ACTIVATION, op.value, Workload(layers=(replace(layer, epilogue=epilogue),))
     if not problem.canonical.is_matrix:
         filters = extents["filters"]
         what = f"{filters} to {filters} channels, in the same kernel"

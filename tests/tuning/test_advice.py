@@ -130,3 +130,15 @@ def test_a_measured_1x1_convolution_is_told_of_by_its_time(tmp_path: Path):
         costs = MeasuredCosts([database], sm80, TOOLS, A100, ModelCosts(sm80))
         (given,) = of(advise((named(layers[0]),), sm80, costs.measurements), Change.POINTWISE)
     assert (given.before_us, given.after_us) == (40.0, 41.0)
+
+
+def test_a_prologue_stays_before_a_layer_that_is_changed() -> None:
+    layer = Layer(
+        problem=Gemm(m=4096, n=256, k=256),
+        prologue=EPILOGUES["per_channel"],
+        epilogue=EPILOGUES["bias_relu"],
+    )
+    given = of(advise((named(layer),), SM75), Change.ACTIVATION)
+    assert given
+    # Without the prologue it would be faster.
+    assert all(each.after_us >= each.before_us for each in given)
