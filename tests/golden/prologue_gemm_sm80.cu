@@ -4,7 +4,7 @@
 //
 // Problem    Gemm, A: (M, K) float16 row-major, B: (K, N) float16 column-major, D: (M, N) float16
 //            row-major, accumulated in float32
-// Prologue   D = multiply(acc, slice_row0)
+// Prologue   multiply(acc, slice_row0)
 // Epilogue   D = silu(add(acc, row0))
 // Alignment  A 8, B 8, D 8 elements
 // Config     threadblock 64x64x32, warp 32x32x32, instruction 16x8x16, 2 stages

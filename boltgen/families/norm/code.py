@@ -76,7 +76,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     taken = "" if traits.rows_dtype is None else f" that {traits.rows_dtype.value} take of a matrix"
     described = {"Problem": f"{traits.function.value} of {of}{taken}{epsilon}; {types}"}
     if not traits.prologue.is_identity:
-        described["Prologue"] = traits.prologue.formula
+        described["Prologue"] = traits.prologue.describe()
     return described | {
         "Epilogue": traits.epilogue.formula,
         "Alignment": f"{traits.vector} elements",

@@ -55,7 +55,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     _, traits = _parts(spec)
     described = cutlass2_code.describe(_of_product(spec))
     problem = described.pop("Problem")
-    return {"Problem": problem, "Prologue": traits.prologue.formula, **described}
+    return {"Problem": problem, "Prologue": traits.prologue.describe(), **described}
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> PrologueGemmView:
