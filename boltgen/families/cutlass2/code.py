@@ -31,19 +31,15 @@ MAINLOOP = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GemmView:
-    """One matrix-product kernel; `graph` is what its epilogue makes of the sums."""
-
-    TEMPLATE: ClassVar[str] = "gemm.cu.j2"
+class MainloopView:
+    """What every template of a 2.x mainloop takes, and of the epilogue behind it."""
 
     symbol: str
     workspace_symbol: str
     epilogue: EpilogueCode
-    graph: str
     element_in: str
     element_accumulator: str
     element_d: str
-    layout_b: str
     alignment_a: int
     alignment_b: int
     alignment_d: int
@@ -55,25 +51,21 @@ class GemmView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conv2dView:
+class GemmView(MainloopView):
+    """One matrix-product kernel; `graph` is what its epilogue makes of the sums."""
+
+    TEMPLATE: ClassVar[str] = "gemm.cu.j2"
+
+    graph: str
+    layout_b: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conv2dView(MainloopView):
     """One convolution kernel; `mainloop` is made of the template's `Mainloop`."""
 
     TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
 
-    symbol: str
-    workspace_symbol: str
-    epilogue: EpilogueCode
-    element_in: str
-    element_accumulator: str
-    element_d: str
-    alignment_a: int
-    alignment_b: int
-    alignment_d: int
-    threadblock: str
-    warp: str
-    instruction: str
-    stages: int
-    arch_tag: str
     iterator_algorithm: str
     mainloop: str
 
@@ -143,8 +135,22 @@ def problem_text(traits: Cutlass2Traits) -> str:
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Conv2dView:
     """The variables of the kernel's template."""
+    _, traits = _parts(spec)
+    shared = mainloop_fields(spec, symbol, workspace_symbol)
+    if traits.conv_iterator is None:
+        graph = "boltgen::Paired<Epilogue>" if traits.epilogue.is_paired else "Epilogue"
+        return GemmView(graph=graph, layout_b=layout_of_b(spec), **shared)
+    return Conv2dView(
+        iterator_algorithm=ITERATOR_ALGORITHM[traits.conv_iterator],
+        mainloop=MAINLOOP[traits.conv_iterator],
+        **shared,
+    )
+
+
+def mainloop_fields(spec: KernelSpec, symbol: str, workspace_symbol: str) -> dict[str, Any]:
+    """The fields of `MainloopView` for a kernel of this family, or one that has its mainloop."""
     config, traits = _parts(spec)
-    shared: dict[str, Any] = {
+    return {
         "symbol": symbol,
         "workspace_symbol": workspace_symbol,
         "epilogue": emit_epilogue(traits.epilogue),
@@ -160,14 +166,12 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Con
         "stages": config.stages,
         "arch_tag": cpp_names.arch_tag(spec.arch),
     }
-    if traits.conv_iterator is None:
-        graph = "boltgen::Paired<Epilogue>" if traits.epilogue.is_paired else "Epilogue"
-        return GemmView(graph=graph, layout_b=cpp_names.LAYOUT[traits.b_layout], **shared)
-    return Conv2dView(
-        iterator_algorithm=ITERATOR_ALGORITHM[traits.conv_iterator],
-        mainloop=MAINLOOP[traits.conv_iterator],
-        **shared,
-    )
+
+
+def layout_of_b(spec: KernelSpec) -> str:
+    """The C++ type of the layout of a matrix product's B."""
+    _, traits = _parts(spec)
+    return cpp_names.LAYOUT[traits.b_layout]
 
 
 def gemm_shape(shape: Shape) -> str:

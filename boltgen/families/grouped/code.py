@@ -5,36 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.codegen import cpp_names
-from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.cutlass2 import code as cutlass2_code
-from boltgen.families.cutlass2.code import gemm_shape
+from boltgen.families.cutlass2.code import MainloopView, layout_of_b, mainloop_fields
 from boltgen.families.grouped.config import GroupedConfig, GroupedTraits
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedGemmView:
+class GroupedGemmView(MainloopView):
     """One kernel for rows in groups; `row_indices` is the type of what takes A's rows, if any."""
 
     TEMPLATE: ClassVar[str] = "grouped_gemm.cu.j2"
 
-    symbol: str
-    workspace_symbol: str
-    epilogue: EpilogueCode
-    element_in: str
-    element_accumulator: str
-    element_d: str
     layout_b: str
-    alignment_a: int
-    alignment_b: int
-    alignment_d: int
-    threadblock: str
-    warp: str
-    instruction: str
-    stages: int
-    arch_tag: str
     index: str
     row_indices: tuple[str, ...]
 
@@ -77,26 +61,13 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GroupedGemmView:
     """The variables of the kernel's template."""
-    config, traits = _parts(spec)
-    tiles, gemm = config.gemm, traits.gemm
+    _, traits = _parts(spec)
+    product = _of_group(spec)
     return GroupedGemmView(
-        symbol=symbol,
-        workspace_symbol=workspace_symbol,
-        epilogue=emit_epilogue(gemm.epilogue),
-        element_in=gemm.in_dtype.cutlass,
-        element_accumulator=gemm.acc_dtype.cutlass,
-        element_d=gemm.out_dtype.cutlass,
-        layout_b=cpp_names.LAYOUT[gemm.b_layout],
-        alignment_a=gemm.alignment_a,
-        alignment_b=gemm.alignment_b,
-        alignment_d=gemm.alignment_d,
-        threadblock=gemm_shape(tiles.threadblock),
-        warp=gemm_shape(tiles.warp),
-        instruction=gemm_shape(tiles.instruction),
-        stages=tiles.stages,
-        arch_tag=cpp_names.arch_tag(spec.arch),
+        layout_b=layout_of_b(product),
         index=traits.ends_dtype.cpp,
         row_indices=() if traits.rows_dtype is None else (traits.rows_dtype.cpp,),
+        **mainloop_fields(product, symbol, workspace_symbol),
     )
 
 

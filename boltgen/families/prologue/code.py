@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.cutlass2 import code as cutlass2_code
-from boltgen.families.cutlass2.code import gemm_shape
+from boltgen.families.cutlass2.code import MainloopView, layout_of_b, mainloop_fields
 from boltgen.families.prologue.config import PrologueConfig, PrologueTraits
 from boltgen.ir.kernel import KernelSpec
 
@@ -16,27 +15,13 @@ _HEADERS = ("boltgen/activations.h", "boltgen/prologue_gemm.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrologueGemmView:
+class PrologueGemmView(MainloopView):
     """One product of what `prologue` makes of A."""
 
     TEMPLATE: ClassVar[str] = "prologue_gemm.cu.j2"
 
-    symbol: str
-    workspace_symbol: str
     prologue: EpilogueCode
-    epilogue: EpilogueCode
-    element_in: str
-    element_accumulator: str
-    element_d: str
     layout_b: str
-    alignment_a: int
-    alignment_b: int
-    alignment_d: int
-    threadblock: str
-    warp: str
-    instruction: str
-    stages: int
-    arch_tag: str
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
@@ -60,25 +45,12 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> PrologueGemmView:
     """The variables of the kernel's template."""
-    config, traits = _parts(spec)
-    tiles, gemm = config.gemm, traits.gemm
+    _, traits = _parts(spec)
+    product = _of_product(spec)
     return PrologueGemmView(
-        symbol=symbol,
-        workspace_symbol=workspace_symbol,
         prologue=emit_epilogue(traits.prologue),
-        epilogue=emit_epilogue(gemm.epilogue),
-        element_in=gemm.in_dtype.cutlass,
-        element_accumulator=gemm.acc_dtype.cutlass,
-        element_d=gemm.out_dtype.cutlass,
-        layout_b=cpp_names.LAYOUT[gemm.b_layout],
-        alignment_a=gemm.alignment_a,
-        alignment_b=gemm.alignment_b,
-        alignment_d=gemm.alignment_d,
-        threadblock=gemm_shape(tiles.threadblock),
-        warp=gemm_shape(tiles.warp),
-        instruction=gemm_shape(tiles.instruction),
-        stages=tiles.stages,
-        arch_tag=cpp_names.arch_tag(spec.arch),
+        layout_b=layout_of_b(product),
+        **mainloop_fields(product, symbol, workspace_symbol),
     )
 
 
