@@ -405,7 +405,7 @@ class Gemm:
 
     def in_slices(self, rows: int) -> Gemm:
         """The product with slices of so many rows; with none where that is 0."""
-        return replace(self, slice_rows=rows)
+        return self if rows == self.slice_rows else replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Gemm:
         """The product of so many columns of A and of D."""

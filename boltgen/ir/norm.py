@@ -184,7 +184,7 @@ class Norm:
 
     def in_slices(self, rows: int) -> Norm:
         """The norm with slices of so many rows; with none where that is 0."""
-        return replace(self, slice_rows=rows)
+        return self if rows == self.slice_rows else replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Norm:
         """The norm of so many columns, of A and of D alike."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.boundary import boundaries
-from boltgen.families.cutlass2.candidates import knobs_for, space_of
+from boltgen.families.cutlass2.candidates import LAUNCHED, knobs_for, space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.instructions import instructions, of_element
 from boltgen.families.cutlass2.model import Prediction, arithmetic_clocks, predict
@@ -39,8 +39,6 @@ from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import with_extents
 from boltgen.ir.workload import Layer, Workload
-
-_LAUNCHED = frozenset({"swizzle", "split_k"})
 
 
 class Prologue(WithoutLibrary[PrologueConfig]):
@@ -84,7 +82,7 @@ class Prologue(WithoutLibrary[PrologueConfig]):
             listed=lambda: legal(tiles.listed()),
             tried=lambda: map(_staged, tiles.tried()),
             broken=lambda config: violations(layer, config, arch),
-            launched=_LAUNCHED,
+            launched=LAUNCHED,
             kernels=lambda: legal(tiles.legal_kernels()),
         )
 
