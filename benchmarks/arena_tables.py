@@ -128,14 +128,7 @@ def real_tables(model_of: Callable[[Workload], CostModel]) -> list[Table]:
         whole = FAMILIES.named("cutlass2").space(workload, RTX_2080_TI)
         model = model_of(workload)
         problem = _problem(workload, list(legal), (whole.only(legal),), RTX_2080_TI, model)
-        found.append(
-            Table(
-                name=f"{workload.short}, {slices} slices",
-                problem=problem,
-                answer=partial(_recorded, legal),
-                best_us=min(legal.values()),
-            )
-        )
+        found.append(_of_records(f"{workload.short}, {slices} slices", problem, legal))
     return found
 
 
@@ -150,15 +143,14 @@ def virtual_gpu_tables() -> list[Table]:
         if len(times_us) >= _LAUNCHES:
             (space,) = (s for s in spaces(workload, arch) if s.family == "cutlass2")
             problem = _problem(workload, list(times_us), (space.only(times_us),), arch)
-            found.append(
-                Table(
-                    name=f"{workload.short} on the virtual GPU",
-                    problem=problem,
-                    answer=partial(_recorded, times_us),
-                    best_us=min(times_us.values()),
-                )
-            )
+            found.append(_of_records(f"{workload.short} on the virtual GPU", problem, times_us))
     return found
+
+
+def _of_records(name: str, problem: SearchProblem, measured: Mapping[Any, float]) -> Table:
+    """A table that answers with recorded times."""
+    answer = partial(_recorded, measured)
+    return Table(name=name, problem=problem, answer=answer, best_us=min(measured.values()))
 
 
 def learned_models() -> Callable[[Workload], CostModel]:
