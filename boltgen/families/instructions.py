@@ -14,12 +14,13 @@ class Instructions:
     """What one warp issues until its threadblock ends, and the grid that it is in.
 
     The warp is one that multiplies, where only some do, and its threadblock is one that has most to
-    do. `products` are instructions of tensor cores, `shared_loads` those that bring their operands
-    from shared memory to registers, and `copies` those that bring operands from global memory, each
-    `copy_bytes` for a thread, or for a box of the tensor memory accelerator. It makes `outputs`
-    elements of the result in each thread, with `arithmetic` instructions besides for all of these.
-    Counts are of all its `steps`, and mean values where warps differ. `idle` is the share of the
-    `threadblocks` of the launch, or of the tiles of persistent ones, that lies beyond the output.
+    do. `products` counts instructions of tensor cores. `shared_loads` counts the loads of their
+    operands from shared memory into registers. `copies` counts the loads of operands from global
+    memory; each moves `copy_bytes` for a thread, or for a box of the tensor memory accelerator.
+    Each thread makes `outputs` elements of the result, with `arithmetic` instructions besides for
+    all of these. Counts are of all its `steps`, and mean values where warps differ. `idle` is the
+    share of the `threadblocks` of the launch, or of the tiles of persistent ones, that lies beyond
+    the output.
     """
 
     threadblocks: int

@@ -68,7 +68,7 @@ def check_dtypes(problem: Typed) -> None:
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:
-    """Check that so many rows can be a slice of the rows of D, of which there is a `batch`.
+    """Check the number of rows in a slice of D, of a problem of `batch` products.
 
     Raises:
         InvalidProblemError: they are negative, or a batch is in slices too.

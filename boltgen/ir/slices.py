@@ -1,4 +1,4 @@
-"""Slices of a problem's rows, for each of which an epilogue may have a row of its own.
+"""Slices of the rows of D. An epilogue may load one row for each slice.
 
     D[i, j] = f(product[i, j], row[i // rows of a slice, j])
 
@@ -12,6 +12,6 @@ from boltgen.ir.problem import Problem
 
 
 def slices(problem: Problem) -> int:
-    """How many slices the rows of D are, the last of which may be shorter; 1 where in none."""
+    """The number of slices of D. The last one may be shorter. A problem without slices has 1."""
     rows = problem.slice_rows
     return -(-problem.matrix[0] // rows) if rows else 1

@@ -40,8 +40,8 @@ class Budget:
     def shortfall(self, problems: int, share: float) -> str | None:
         """What it would take to time each problem once as it ships, where it may not be enough.
 
-        Round one may take that `share` first. None where it suffices, or where it is in seconds,
-        of which nobody knows how long a trial takes.
+        Round one may take that `share` first. None where the budget suffices, or is in seconds:
+        nobody knows how many trials those are.
         """
         if self.trials is None or self.trials - math.floor(share * self.trials) >= problems:
             return None

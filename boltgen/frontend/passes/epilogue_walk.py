@@ -253,8 +253,8 @@ def grow(
 
 
 def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[int]) -> Tail | None:
-    """What elementwise `members` make of `source`, which is A of `anchor`'s product, as a graph of
-    their own; None where it is none that a kernel computes.
+    """The graph of the elementwise `members` that make A of `source`; None if no kernel computes
+    it. `anchor` is the product that multiplies A.
     """
     return _tail(graph, replace(anchor, index=source, applied=()), {source, *members}, anchor.a)
 

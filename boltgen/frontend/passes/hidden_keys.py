@@ -17,9 +17,10 @@ from boltgen.ir.elementwise import Load, LoadKind
 
 
 def hiding(scores: Product) -> Product:
-    """`scores`, whose mask of keys hides those that it lowers so far.
+    """Mark the mask of keys of `scores` as one that hides keys.
 
-    A mask of rows and keys beside it might hide what it shows: then it stays a number.
+    A mask of rows and keys beside it might hide the keys that it shows. Then `scores` stay as they
+    are.
     """
     epilogue = scores.tail.epilogue
     masks = {

@@ -76,9 +76,9 @@ def _longer_than_one(expr: Expr) -> list[int]:
 
 
 def _view(graph: Graph, expr: Expr) -> RowView | None:
-    """Where a slice of several numbers in each row is in these; None where it is none such.
+    """Where the numbers of a slice lie in longer rows; None if they are no run of each row.
 
-    Parts are whole multiples of their own length, so they are as aligned as they are long.
+    A part begins at a multiple of its length, so it is as aligned as it is long.
     """
     if expr.op != _SLICE or "axis" not in expr.attrs or not expr.is_static:
         return None

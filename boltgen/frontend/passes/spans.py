@@ -36,8 +36,8 @@ def span(
 
 
 def rows_of_slice(shape: Sequence[int], out: Sequence[int]) -> int | None:
-    """How many rows of `out`, (..., N), read each row of an operand of `shape`, one for each image
-    or sequence; None where it is none such.
+    """How many rows of `out`, (..., N), read the same row of an operand of `shape`; None if the
+    operand does not have one row for each image or sequence.
     """
     if len(shape) > len(out):
         return None

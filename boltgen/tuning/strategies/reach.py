@@ -43,7 +43,7 @@ class Reach:
         self.add(problem.candidates)
 
     def add(self, configs: Iterable[Config]) -> None:
-        """Reach legal configurations; those that were reached before stay as they are."""
+        """Add legal configurations. One that is here already stays as it is."""
         new = [each for each in dict.fromkeys(configs) if each not in self._numbers]
         if not new:
             return
