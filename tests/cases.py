@@ -69,7 +69,8 @@ class KernelCase:
 # --- epilogues -----------------------------------------------------------------------------------
 
 
-def _graph(build: Callable[[ElementwiseBuilder], object]) -> ElementwiseGraph:
+def graph_of(build: Callable[[ElementwiseBuilder], object]) -> ElementwiseGraph:
+    """What `build` adds to an empty graph."""
     builder = ElementwiseBuilder()
     build(builder)
     return builder.build()
@@ -80,7 +81,7 @@ def _bias(b: ElementwiseBuilder, dtype: DType = F16) -> int:
 
 
 def _bias_then(op: UnaryOp, *constants: float) -> ElementwiseGraph:
-    return _graph(lambda b: b.unary(op, _bias(b), *constants))
+    return graph_of(lambda b: b.unary(op, _bias(b), *constants))
 
 
 def _residual_before(b: ElementwiseBuilder) -> int:
@@ -144,20 +145,20 @@ def _of_slices(b: ElementwiseBuilder) -> int:
 
 _NAMED: Mapping[str, ElementwiseGraph] = {
     "identity": ElementwiseGraph(),
-    "relu": _graph(lambda b: b.unary(UnaryOp.RELU, 0)),
+    "relu": graph_of(lambda b: b.unary(UnaryOp.RELU, 0)),
     "bias_relu": _bias_then(UnaryOp.RELU),
     "bias_gelu_erf": _bias_then(UnaryOp.GELU_ERF),
     "bias_gelu_tanh": _bias_then(UnaryOp.GELU_TANH),
     "bias_silu": _bias_then(UnaryOp.SILU),
-    "residual_before": _graph(_residual_before),
-    "residual_after": _graph(_residual_after),
-    "two_tensors": _graph(_two_tensors),
-    "per_channel": _graph(_per_channel),
-    "columns": _graph(_columns),
-    "scalars": _graph(_scalars),
-    "casts": _graph(_casts),
-    "square_root": _graph(_square_root),
-    "tanh_erf": _graph(_tanh_erf),
+    "residual_before": graph_of(_residual_before),
+    "residual_after": graph_of(_residual_after),
+    "two_tensors": graph_of(_two_tensors),
+    "per_channel": graph_of(_per_channel),
+    "columns": graph_of(_columns),
+    "scalars": graph_of(_scalars),
+    "casts": graph_of(_casts),
+    "square_root": graph_of(_square_root),
+    "tanh_erf": graph_of(_tanh_erf),
 }
 
 
@@ -171,7 +172,7 @@ def _others(b: ElementwiseBuilder) -> int:
     return x
 
 
-EPILOGUES: Mapping[str, ElementwiseGraph] = {**_NAMED, "others": _graph(_others)}
+EPILOGUES: Mapping[str, ElementwiseGraph] = {**_NAMED, "others": graph_of(_others)}
 
 # --- configs -------------------------------------------------------------------------------------
 
@@ -658,7 +659,7 @@ def golden_specs() -> dict[str, KernelSpec]:
                 layers=(
                     Layer(
                         problem=replace(gemm, slice_rows=50),
-                        prologue=_graph(_of_slices),
+                        prologue=graph_of(_of_slices),
                         epilogue=EPILOGUES["bias_silu"],
                     ),
                 )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch.nn import functional
 import boltgen
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
-from tests.test_end_to_end import fp16_tolerance
+from tests.module_runs import judged
 
 BATCH, LENGTH, WIDTH, HEADS, HEAD = 2, 24, 64, 4, 16
 
@@ -224,16 +223,7 @@ def _judge(
     artifact: Artifact, module: nn.Module, given: tuple[Tensor, ...], case: Case, checking: Vgpu
 ) -> None:
     """The artifact computes what the module does, in as many kernels as the case says."""
-    with torch.no_grad():
-        expected = module(*given).numpy()
-    checking.clear_launches()
-    inputs = (each.numpy() for each in given)
-    named = dict(zip((each.name for each in artifact.metadata.inputs), inputs, strict=True))
-    (output,) = artifact.run(named, device="vgpu").values()
-    kernels = [launch.kernel for launch in checking.launches()]
-    assert [finding.message for finding in checking.findings()] == []
-    error = float(np.sqrt(np.mean(np.square(output - expected))))
-    assert error <= fp16_tolerance(expected, case.layers)
+    kernels = judged(artifact, module, given, case.layers, checking)
     attentions = sum("_attention_" in kernel for kernel in kernels)
     assert (attentions, sum("boltgen" not in kernel for kernel in kernels)) == (
         case.attentions,

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
-from tests.test_end_to_end import fp16_tolerance
+from tests.module_runs import judged
 
 SIZE = 12
 
@@ -86,7 +83,7 @@ def test_what_comes_before_a_product_costs_no_launch(name: str, batch: int, chec
     case = CASES[name]
     module = case.module().eval()
     artifact = boltgen.compile(module, (_images(batch),), arch="sm_80")
-    kernels = _judge(artifact, module, _images(batch), checking)
+    kernels = judged(artifact, module, (_images(batch),), 4, checking)
     assert sum("boltgen_prologue_" in kernel for kernel in kernels) == 1, kernels
     kept = sum("boltgen" not in kernel for kernel in kernels)
     assert (len(kernels) - kept, kept) == (case.own, case.kept), kernels
@@ -98,7 +95,7 @@ def test_one_library_of_several_batches(checking: Vgpu) -> None:
     sizes = {"x": {0: torch.export.Dim("batch", min=1, max=5)}}
     artifact = boltgen.compile(module, (_images(3),), arch="sm_75", dynamic_shapes=sizes)
     for batch in (1, 2, 5):
-        kernels = _judge(artifact, module, _images(batch), checking)
+        kernels = judged(artifact, module, (_images(batch),), 4, checking)
         assert sum("boltgen_prologue_" in kernel for kernel in kernels) == 1, kernels
 
 
@@ -107,19 +104,5 @@ def test_a_gate_of_onnx(checking: Vgpu, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, path = Excited().eval(), tmp_path / "excited.onnx"
     torch.onnx.export(module, (_images(2),), str(path), dynamo=False, opset_version=17)
-    kernels = _judge(boltgen.compile(path, arch="sm_80"), module, _images(2), checking)
+    kernels = judged(boltgen.compile(path, arch="sm_80"), module, (_images(2),), 4, checking)
     assert sum("boltgen_prologue_" in kernel for kernel in kernels) == 1, kernels
-
-
-def _judge(artifact: Artifact, module: nn.Module, x: Tensor, checking: Vgpu) -> list[str]:
-    """The artifact computes what the module does; the kernels that were launched."""
-    with torch.no_grad():
-        expected: np.ndarray[Any, Any] = module(x).numpy()
-    checking.clear_launches()
-    (name,) = (each.name for each in artifact.metadata.inputs)
-    (output,) = artifact.run({name: x.numpy()}, device="vgpu").values()
-    kernels = [launch.kernel for launch in checking.launches()]
-    assert [finding.message for finding in checking.findings()] == []
-    error = float(np.sqrt(np.mean(np.square(output - expected))))
-    assert error <= fp16_tolerance(expected, 4)
-    return kernels

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
-from tests.test_end_to_end import fp16_tolerance
+from tests.module_runs import judged
 
 LENGTH, WIDTH, HEADS = 40, 64, 4
 
@@ -131,7 +128,7 @@ def test_numbers_of_each_image_cost_no_launch(name: str, batch: int, checking: V
     torch.manual_seed(0)
     module = case.module().eval()
     artifact = boltgen.compile(module, case.given(batch), arch="sm_80")
-    kernels = _judge(artifact, module, case.given(batch), case, checking)
+    kernels = judged(artifact, module, case.given(batch), case.layers, checking)
     kept = [kernel for kernel in kernels if "boltgen" not in kernel]
     assert (len(kernels) - len(kept), len(kept)) == (case.own, case.kept), kernels
 
@@ -145,7 +142,7 @@ def test_one_library_of_several_batches_and_lengths(checking: Vgpu) -> None:
     artifact = boltgen.compile(module, _tokens(5), arch="sm_80", dynamic_shapes=open_sizes)
     for size, tokens in ((1, 1), (3, 40), (6, 64), (2, 7)):
         given = (torch.randn(size, tokens, WIDTH), torch.randn(size, WIDTH))
-        kernels = _judge(artifact, module, given, case, checking)
+        kernels = judged(artifact, module, given, case.layers, checking)
         assert sum("boltgen" in kernel for kernel in kernels) == case.own, kernels
 
 
@@ -153,7 +150,7 @@ def test_a_block_on_hopper(checking: Vgpu) -> None:
     torch.manual_seed(0)
     module, case = DiT(128).eval(), CASES["dit"]
     artifact = boltgen.compile(module, _tokens(3, 128), arch="sm_90a")
-    _judge(artifact, module, _tokens(3, 128), case, checking)
+    judged(artifact, module, _tokens(3, 128), case.layers, checking)
     workloads = [trial.workload for each in artifact.metadata.kernels for trial in each.trials]
     of_images = [each for each in workloads if any(layer.has_slices for layer in each.layers)]
     assert len(of_images) == 3  # both norms are one kernel's
@@ -165,22 +162,5 @@ def test_a_block_of_onnx(checking: Vgpu, tmp_path: Path) -> None:
     module, case, path = DiT().eval(), CASES["dit"], tmp_path / "dit.onnx"
     torch.onnx.export(module, _tokens(3), str(path), dynamo=False, opset_version=17)
     artifact = boltgen.compile(path, arch="sm_80")
-    kernels = _judge(artifact, module, _tokens(3), case, checking)
+    kernels = judged(artifact, module, _tokens(3), case.layers, checking)
     assert sum("boltgen" in kernel for kernel in kernels) == case.own, kernels
-
-
-def _judge(
-    artifact: Artifact, module: nn.Module, given: tuple[Tensor, ...], case: Case, checking: Vgpu
-) -> list[str]:
-    """The artifact computes what the module does; the kernels that were launched."""
-    with torch.no_grad():
-        expected: np.ndarray[Any, Any] = module(*given).numpy()
-    checking.clear_launches()
-    names = (each.name for each in artifact.metadata.inputs)
-    named = dict(zip(names, (each.numpy() for each in given), strict=True))
-    (output,) = artifact.run(named, device="vgpu").values()
-    kernels = [launch.kernel for launch in checking.launches()]
-    assert [finding.message for finding in checking.findings()] == []
-    error = float(np.sqrt(np.mean(np.square(output - expected))))
-    assert error <= fp16_tolerance(expected, case.layers)
-    return kernels

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.check.launch import Device, run_job
-from boltgen.check.protocol import Job
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.prologue.config import PrologueConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
-from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -24,18 +20,13 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
-from tests.cases import EPILOGUES
+from tests.cases import EPILOGUES, graph_of
 from tests.kernels.conftest import build_libraries
+from tests.kernels.jobs import judged_jobs
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, assert_refused, setting
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
-
-
-def _graph(build: Callable[[ElementwiseBuilder], object]) -> ElementwiseGraph:
-    builder = ElementwiseBuilder()
-    build(builder)
-    return builder.build()
 
 
 def _batch_norm(b: ElementwiseBuilder) -> int:
@@ -59,8 +50,8 @@ def _bf16(b: ElementwiseBuilder) -> int:
     return b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW, BF16))
 
 
-BATCH_NORM, GATED, PRODUCT, IN_BF16 = map(_graph, (_batch_norm, _gated, _product, _bf16))
-SILU = _graph(lambda b: b.unary(UnaryOp.SILU, 0))
+BATCH_NORM, GATED, PRODUCT, IN_BF16 = map(graph_of, (_batch_norm, _gated, _product, _bf16))
+SILU = graph_of(lambda b: b.unary(UnaryOp.SILU, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +131,11 @@ def test_the_product_is_of_what_the_graph_makes(
     """At its own sizes, and at those at which a kernel is checked before it ships."""
     case = CASES[name]
     assert not violations(case.workload, case.config, arch_named(case.arch))
-    library = ctypes.CDLL(str(prologue_kernels[case.spec].path))
-    device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
     small = boundaries(case.workload, case.config, arch_named(case.arch))
     assert len(small) == 2
-    checking.become(case.arch)
-    errors = []
-    for workload in (case.workload, *small):
-        sizes = launch(workload, case.config)
-        job = Job(symbol=kernel_symbol(case.spec), workload=workload, launch=sizes)
-        errors.append(run_job(device, library, job))
-        device.free_all()
+    library = prologue_kernels[case.spec]
+    errors = judged_jobs(checking, library, case.spec, case.config, (case.workload, *small))
     assert 0 < max(errors) <= 1  # of few numbers the sums are exact
-    assert [finding.message for finding in checking.vgpu.findings()] == []
 
 
 def test_bad_arguments_are_refused(prologue_kernels: dict[KernelSpec, KernelLibrary]) -> None:

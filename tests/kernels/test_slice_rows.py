@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.check.launch import Device, run_job
-from boltgen.check.protocol import Job
 from boltgen.families.registry import boundaries, candidates, kernel_spec, launch
-from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -24,17 +20,13 @@ from boltgen.ir.problem import Conv2d, Gemm, GroupNorm, Problem
 from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
+from tests.cases import graph_of
 from tests.kernels.conftest import build_libraries
+from tests.kernels.jobs import judged_jobs
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, assert_refused, setting
 
 F16, F32 = DType.F16, DType.F32
-
-
-def _graph(build: Callable[[ElementwiseBuilder], object]) -> ElementwiseGraph:
-    builder = ElementwiseBuilder()
-    build(builder)
-    return builder.build()
 
 
 def _modulated(b: ElementwiseBuilder) -> int:
@@ -54,7 +46,7 @@ def _silu(b: ElementwiseBuilder) -> int:
     return b.unary(UnaryOp.SILU, b.binary(BinaryOp.ADD, 0, b.load(LoadKind.SLICE_ROW)))
 
 
-MODULATED, GATED, SILU = map(_graph, (_modulated, _gated, _silu))
+MODULATED, GATED, SILU = map(graph_of, (_modulated, _gated, _silu))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +132,11 @@ def test_each_row_is_of_its_slice(
 ) -> None:
     """At its own sizes, and at those at which a kernel is checked before it ships."""
     case = CASES[name]
-    library = ctypes.CDLL(str(slice_kernels[case.spec].path))
-    device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
     small = boundaries(case.workload, case.config, arch_named(case.arch))
     assert any(slices(layer.problem) > 1 for each in small for layer in each.layers)
-    checking.become(case.arch)
-    for workload in (case.workload, *small):
-        sizes = launch(workload, case.config)
-        job = Job(symbol=kernel_symbol(case.spec), workload=workload, launch=sizes)
-        assert 0 < run_job(device, library, job) <= 1
-        device.free_all()
-    assert [finding.message for finding in checking.vgpu.findings()] == []
+    library = slice_kernels[case.spec]
+    errors = judged_jobs(checking, library, case.spec, case.config, (case.workload, *small))
+    assert all(0 < error <= 1 for error in errors)
 
 
 @pytest.mark.parametrize("name", ["product", "norm", "wgmma"])
