@@ -187,7 +187,7 @@ def _region(launch: RegionLaunch, *, planned: bool) -> AdapterRegion:
         label=string_literal(" ".join(region.label.split())),  # one line of a message
         comment=comment_lines(comment),
         parameters=",\n    ".join(parameters),
-        extents=tuple(_extents(region)),
+        extents=tuple(source.statement for source in symbol_sources(region)),
         args_type=launch.struct,
         fields=_fields(shared.items()),
         workspace=tuple(memory.statements(planned=planned)),
@@ -225,8 +225,7 @@ class SymbolSource:
     """Where a call finds the value of a symbol: in the tensor that is a parameter, and its role.
 
     It is the dimension with `behind` others after it, or, where it `is_product`, the product of
-    that one and all before it; `times` as much where the tensor has so many heads in a row. Where
-    `whole` is not 0, it is that extent divided by how many rows of `columns` the tensor has.
+    that one and all before it; `times` as much where the tensor has so many heads in a row.
     """
 
     symbol: Symbol
@@ -235,11 +234,42 @@ class SymbolSource:
     behind: int
     is_product: bool
     times: int = 1
-    whole: int = 0
-    columns: int = 0
+
+    @property
+    def statement(self) -> str:
+        """The C++ statement that reads it."""
+        symbol, read = self.symbol, "rows" if self.is_product else "extent"
+        times = f"{self.times} * " if self.times > 1 else ""
+        low, high = symbol.low // self.times, symbol.high // self.times
+        return (
+            f'int64_t const {symbol.name} = {times}call.{read}("{symbol.name}", p{self.parameter}, '
+            f'{self.parameter}, "{self.role}", {self.behind}, {low}, {high});'
+        )
 
 
-def symbol_sources(region: Region) -> Iterator[SymbolSource]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSource:
+    """Where a call finds how many of the `rows` of D are a slice: in the tensor that is a parameter
+    and has one row of `columns` for each slice.
+    """
+
+    symbol: Symbol
+    parameter: int
+    rows: int
+    columns: int
+
+    @property
+    def statement(self) -> str:
+        """The C++ statement that reads it."""
+        symbol = self.symbol
+        return (
+            f'int64_t const {symbol.name} = call.slice_rows("{symbol.name}", p{self.parameter}, '
+            f'{self.parameter}, "rows of slices", {self.rows}, {self.columns}, {symbol.low}, '
+            f"{symbol.high});"
+        )
+
+
+def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
     """The first tensor that has each symbol of a region: A, then the rows taken of it, then B, then
     rows of slices.
 
@@ -274,7 +304,8 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
             for place, each in enumerate(shape)
             if each == extent
         )
-        source = next(found, None) or next(_slice_sources(region, symbol), None)
+        source: SymbolSource | SliceSource | None = next(found, None)
+        source = source or next(_slice_sources(region, symbol), None)
         if source is None:
             raise InvalidProblemError(
                 f"{region.symbol}: no tensor has the extent {symbol.name} of "
@@ -283,7 +314,7 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource]:
         yield source
 
 
-def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SymbolSource]:
+def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SliceSource]:
     """The operands that have a row for each slice of so many rows as the symbol is."""
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         m, n = layer.problem.matrix
@@ -291,35 +322,12 @@ def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SymbolSource]:
             continue
         for load, operand in zip(layer.loads, roles.operands, strict=True):
             if load.kind is LoadKind.SLICE_ROW:
-                yield SymbolSource(
+                yield SliceSource(
                     symbol=symbol,
                     parameter=operand.parameter,
-                    role="rows of slices",
-                    behind=0,
-                    is_product=True,
-                    whole=m,
+                    rows=m,
                     columns=operand.view.columns if operand.view else n,
                 )
-
-
-def _extents(region: Region) -> Iterator[str]:
-    """The statements that read each symbol of a region off a tensor."""
-    for source in symbol_sources(region):
-        symbol, parameter = source.symbol, source.parameter
-        if source.whole != 0:
-            yield (
-                f'int64_t const {symbol.name} = call.slice_rows("{symbol.name}", p{parameter}, '
-                f'{parameter}, "{source.role}", {source.whole}, {source.columns}, {symbol.low}, '
-                f"{symbol.high});"
-            )
-            continue
-        read = "rows" if source.is_product else "extent"
-        times = f"{source.times} * " if source.times > 1 else ""
-        low, high = symbol.low // source.times, symbol.high // source.times
-        yield (
-            f'int64_t const {symbol.name} = {times}call.{read}("{symbol.name}", p{parameter}, '
-            f'{parameter}, "{source.role}", {source.behind}, {low}, {high});'
-        )
 
 
 def _comment(region: Region) -> Iterator[str]:

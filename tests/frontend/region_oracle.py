@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from boltgen.codegen.adapter import symbol_sources
+from boltgen.codegen.adapter import SliceSource, symbol_sources
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, Move, nhwc, reference_move
@@ -45,12 +45,13 @@ def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
     values = {}
     for source in symbol_sources(region):
         shape = arrays[source.parameter].shape
+        if isinstance(source, SliceSource):
+            rows = source.rows.of(values) if isinstance(source.rows, Dim) else source.rows
+            values[source.symbol] = rows * source.columns // math.prod(shape)
+            continue
         end = len(shape) - source.behind
         size = math.prod(shape[:end]) if source.is_product else shape[end - 1]
         values[source.symbol] = source.times * size
-        if source.whole != 0:
-            whole = source.whole.of(values) if isinstance(source.whole, Dim) else source.whole
-            values[source.symbol] = whole * source.columns // math.prod(shape)
 
     def known(stored: Stored | None) -> Stored | None:
         if stored is None:
