@@ -66,6 +66,7 @@ enum {
   PROFILER_LOAD_TENSOR,
   PROFILER_LOAD_ROW,
   PROFILER_LOAD_SLICE_ROW,
+  PROFILER_LOAD_POSITION_ROW,
   PROFILER_LOAD_COLUMN,
   PROFILER_SCALAR,
   PROFILER_CAST,
@@ -81,9 +82,9 @@ enum {
 #define PROFILER_MAX_NODES 128
 
 /* One node of an epilogue. `x` and `y` index earlier nodes; of an accumulator x is 1 where it is
- * the second one of a pair, else 0; of a row for each slice, how many rows are one. `turn` is where
- * a function is not monotone, NaN for none; the last three bound its error in FP32 as
- * ir/functions.py has it. */
+ * the second one of a pair, else 0; of a row for each slice or position, how many rows are a slice.
+ * `turn` is where a function is not monotone, NaN for none; the last three bound its error in FP32
+ * as ir/functions.py has it. */
 typedef struct profiler_node {
   int32_t op;
   int32_t x;

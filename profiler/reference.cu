@@ -135,6 +135,9 @@ __device__ double loaded(profiler_node const& node, Extents const& extents, Plac
     case PROFILER_LOAD_SLICE_ROW:
       index = at.row / node.x * extents.columns + at.column;
       break;
+    case PROFILER_LOAD_POSITION_ROW:
+      index = at.row % node.x * extents.columns + at.column;
+      break;
     case PROFILER_LOAD_COLUMN:
       index += at.row;
       break;
@@ -235,8 +238,10 @@ int check_known(profiler_reference const& reference, profiler_status* status) {
       return refuse(status, "node %d has the unknown operation %d", i, node.op);
     }
     bool const is_load = node.op >= PROFILER_LOAD_TENSOR && node.op <= PROFILER_LOAD_COLUMN;
-    if (node.op == PROFILER_LOAD_SLICE_ROW && node.x < 1) {
-      return refuse(status, "node %d loads a row for each %d rows", i, node.x);
+    bool const is_of_slices =
+        node.op == PROFILER_LOAD_SLICE_ROW || node.op == PROFILER_LOAD_POSITION_ROW;
+    if (is_of_slices && node.x < 1) {
+      return refuse(status, "node %d loads rows of slices of %d rows", i, node.x);
     }
     if ((is_load || node.op == PROFILER_CAST) && !is_element_type(node.dtype)) {
       return refuse(status, "node %d has the unknown element type %d", i, node.dtype);

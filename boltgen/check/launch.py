@@ -262,7 +262,7 @@ class _Tensors:
             sliced = problem.batch > 1 and array.ndim == len(problem.d_shape)
             return _whole(placed) if sliced else _whole(placed) | {"batch_stride": 0}
         placed = self._place(name, array, 0)
-        if load.kind is LoadKind.SLICE_ROW:
+        if load.kind.is_of_slices:
             return {
                 "pointer": placed.address,
                 "ld": problem.slice_rows,
@@ -327,6 +327,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
             LoadKind.TENSOR: (*ahead, *span[:-1], columns),
             LoadKind.ROW: (*ahead, columns),
             LoadKind.SLICE_ROW: (slices(problem), columns),
+            LoadKind.POSITION_ROW: (problem.slice_rows, columns),
             LoadKind.COLUMN: (*ahead, prod(span[:-1])),
         }
         return (*shapes[load.kind], *load.parts_shape)

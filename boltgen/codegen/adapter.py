@@ -271,7 +271,7 @@ class SliceSource:
 
 def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
     """The first tensor that has each symbol of a region: A, then the rows taken of it, then B, then
-    rows of slices.
+    rows of positions and of slices.
 
     Raises:
         InvalidProblemError: none has.
@@ -284,6 +284,11 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
         taken = gathered(problem)
         if taken is not None and roles.rows is not None:
             shapes.append((roles.rows, "rows of A", (taken.rows,), 1))
+        shapes += (
+            (operand.parameter, "rows of positions", (problem.slice_rows, problem.matrix[1]), 1)
+            for load, operand in zip(layer.loads, roles.operands, strict=True)
+            if load.kind is LoadKind.POSITION_ROW
+        )
         if roles.b is None:
             continue
         rows = b_rows(problem)

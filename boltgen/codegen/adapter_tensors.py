@@ -13,7 +13,7 @@ from boltgen.ir.extent import Dim
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Operand, RowView, Sharing
 from boltgen.ir.results import store_batch_stride, store_ld, store_shape
-from boltgen.ir.slices import slices
+from boltgen.ir.slices import loaded_shape
 from boltgen.ir.workload import Layer
 
 # A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
@@ -52,9 +52,9 @@ def operand_fields(
         graph = "prologue" if index < len(layer.prologue.loads) else "epilogue"
         role = f"{who}{graph} operand {load.kind.value}{seen[load.kind]}"
         seen[load.kind] += 1
-        if load.kind is LoadKind.SLICE_ROW or operand.view is not None:
+        if load.kind.is_of_slices or operand.view is not None:
             view = operand.view or RowView(offset=0, columns=n)
-            count = _slices_of_rows(problem) if load.kind is LoadKind.SLICE_ROW else 1
+            count = _rows_of_load(problem, load.kind)
             check = (count, view.columns), "kMatrix" if operand.view is None else "kVector"
             pointer = data_call(operand.parameter, role, load.dtype, check)
             for name, value in _row_fields(problem, load, view, pointer):
@@ -74,18 +74,22 @@ def operand_fields(
 
 
 def _row_fields(problem: Problem, load: Load, view: RowView, pointer: str) -> Iterator[Field]:
-    """The fields of one row, or of one for each slice, where `view` has them behind `pointer`."""
-    has_slices, skipped = load.kind is LoadKind.SLICE_ROW, view.offset * load.dtype.size_bytes
+    """The fields of one row, or of one for each slice or position, where `view` has them behind
+    `pointer`.
+    """
+    has_slices, skipped = load.kind.is_of_slices, view.offset * load.dtype.size_bytes
     yield "pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
     yield "ld", str(problem.slice_rows if has_slices else 0)
     yield "batch_stride", str(view.columns if has_slices else 0)
 
 
-def _slices_of_rows(problem: Problem) -> int | str:
-    """How many slices D's rows are, as a number or a C++ expression."""
+def _rows_of_load(problem: Problem, kind: LoadKind) -> int | str:
+    """How many rows a tensor has that is read by rows, as a number or a C++ expression."""
     m, rows = problem.matrix[0], problem.slice_rows
     is_open = isinstance(m, Dim) or isinstance(rows, Dim)
-    return f"({m} - 1) / ({rows}) + 1" if is_open else slices(problem)
+    if kind is LoadKind.SLICE_ROW and is_open:
+        return f"({m} - 1) / ({rows}) + 1"
+    return loaded_shape(problem, kind, 1)[0]
 
 
 def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
@@ -148,5 +152,5 @@ def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:
             return (m, load.parts), "kMatrix"
         case LoadKind.COLUMN:
             return (m,), "kVector"
-        case LoadKind.SLICE_ROW:
+        case LoadKind.SLICE_ROW | LoadKind.POSITION_ROW:
             raise AssertionError("a batch has no rows of slices")

@@ -15,6 +15,7 @@ OPERAND = {
     LoadKind.TENSOR: "boltgen::Tensor",
     LoadKind.ROW: "boltgen::Row",
     LoadKind.SLICE_ROW: "boltgen::SliceRow",
+    LoadKind.POSITION_ROW: "boltgen::PositionRow",
     LoadKind.COLUMN: "boltgen::Column",
 }
 

@@ -33,7 +33,13 @@ class LoadKind(Enum):
     TENSOR = "tensor"  # (M, N): a residual
     ROW = "row"  # (N,): a bias or a per-channel scale
     SLICE_ROW = "slice_row"  # (slices, N): one for the rows of each image or sequence, `ir.slices`
+    POSITION_ROW = "position_row"  # (rows of a slice, N): one for each position, in all slices
     COLUMN = "column"  # (M,)
+
+    @property
+    def is_of_slices(self) -> bool:
+        """Whether what a row of D reads depends on which rows are a slice."""
+        return self in {LoadKind.SLICE_ROW, LoadKind.POSITION_ROW}
 
 
 class Reduction(Enum):
@@ -156,12 +162,13 @@ Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
 
 # One vector register pair per operand and element is live at once. Two full tensors and four row
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have; rows of
-# slices change from row to row, and take as many registers as tensors. Two columns are the moments
-# of rows.
+# slices and of positions change from row to row, and take as many registers as tensors. Two columns
+# are the moments of rows.
 MAX_LOADS = {
     LoadKind.TENSOR: 2,
     LoadKind.ROW: 4,
     LoadKind.SLICE_ROW: 2,
+    LoadKind.POSITION_ROW: 2,
     LoadKind.COLUMN: 2,
 }
 
@@ -232,9 +239,10 @@ class ElementwiseGraph:
             raise InvalidProblemError(
                 f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
             )
-        if store.kind is LoadKind.SLICE_ROW:
+        if store.kind.is_of_slices:
             raise InvalidProblemError(
-                f"Epilogue: store {index} is a row of each slice; a ROW is one of each image"
+                f"Epilogue: store {index} is a {store.kind.value}, which is only loaded; a row of "
+                "each image is a ROW"
             )
         is_whole = store.kind is LoadKind.TENSOR
         if is_whole != (store.reduction is None):

@@ -59,8 +59,9 @@ def run(
         a: of the problem's `in_dtype`, shaped as its `a_shape` says.
         b: of its `in_dtype`, shaped as its `b_shape` says.
         operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
-            shape, or without the batch. SLICE_ROW: (slices, N). ROW: (N,). COLUMN: (M,), or
-            (M, parts). The last two may have a batch in front.
+            shape, or without the batch. SLICE_ROW: (slices, N). POSITION_ROW: (rows of a
+            slice, N). ROW: (N,). COLUMN: (M,), or (M, parts). The last two may have a batch in
+            front.
 
     Returns:
         float64, of the problem's `d_shape`.
@@ -297,7 +298,7 @@ def broadcast(
 
     Its first extent is the batch's where it `is_batch`, its last one that of columns. A column in
     parts has these as a dimension behind: it broadcasts when they are added up. A row for each
-    `slice_rows` rows becomes a full tensor.
+    `slice_rows` rows, or for each position in these, becomes a full tensor.
 
     Raises:
         InputError: their number, or a shape or dtype of one, is not what the graph loads.
@@ -314,6 +315,7 @@ def broadcast(
             LoadKind.TENSOR: shape[len(batch) :],
             LoadKind.ROW: (n,),
             LoadKind.SLICE_ROW: (-(-m // slice_rows) if slice_rows else 0, n),
+            LoadKind.POSITION_ROW: (slice_rows, n),
             LoadKind.COLUMN: (m,),
         }
         span = (*plain[load.kind], *load.parts_shape)
@@ -324,8 +326,10 @@ def broadcast(
             load.dtype,
             is_matrix=load.kind is LoadKind.TENSOR,
         )
-        if load.kind is LoadKind.SLICE_ROW:
-            wide.append(np.repeat(given, slice_rows, axis=0)[:m].reshape(shape))
+        if load.kind.is_of_slices:
+            at, position = np.divmod(np.arange(m), slice_rows)
+            read = at if load.kind is LoadKind.SLICE_ROW else position
+            wide.append(given[read].reshape(shape))
             continue
         ahead = given.shape[: given.ndim - len(span)]
         body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(shape) - len(batch) - 1) + (n,)}

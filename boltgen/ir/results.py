@@ -25,8 +25,8 @@ def reduced_axes(problem: Problem, store: Store) -> tuple[int, ...]:
             return ()
         case LoadKind.ROW:
             return tuple(range(1 if last > 1 else 0, last))
-        case LoadKind.SLICE_ROW:
-            raise InvalidProblemError("Store: no result is a row of each slice")
+        case LoadKind.SLICE_ROW | LoadKind.POSITION_ROW:
+            raise InvalidProblemError(f"Store: no result is a {store.kind.value}")
         case LoadKind.COLUMN:
             return (last,)
         case _:
@@ -61,8 +61,8 @@ def store_ld(problem: Problem, store: Store) -> int:
             return shape[-1]
         case LoadKind.ROW:
             return math.prod(shape[axis] for axis in reduced_axes(problem, store))
-        case LoadKind.SLICE_ROW:
-            raise InvalidProblemError("Store: no result is a row of each slice")
+        case LoadKind.SLICE_ROW | LoadKind.POSITION_ROW:
+            raise InvalidProblemError(f"Store: no result is a {store.kind.value}")
         case LoadKind.COLUMN:
             return store_shape(problem, store)[-1] if store.columns else 0
         case _:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph, Load, LoadKind, Store
+from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
 from boltgen.ir.problem import Gemm, Problem, describe, in_groups, is_paired, with_extents
 from boltgen.ir.results import store_shape
@@ -52,13 +52,13 @@ class Layer:
 
         if self.has_slices and not self.problem.slice_rows:
             raise InvalidProblemError(
-                f"Layer: a row of each slice, and its rows are in none: {self.describe()}"
+                f"Layer: rows of slices or positions, and its rows are in none: {self.describe()}"
             )
 
     @property
     def has_slices(self) -> bool:
-        """Whether it loads a row for each slice of D's rows."""
-        return any(load.kind is LoadKind.SLICE_ROW for load in self.loads)
+        """Whether it loads a row for each slice of D's rows, or for each position in them."""
+        return any(load.kind.is_of_slices for load in self.loads)
 
     @property
     def loads(self) -> tuple[Load, ...]:

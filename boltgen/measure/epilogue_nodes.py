@@ -37,8 +37,14 @@ class Node(ctypes.Structure):
 
 
 # In the order of the enumeration in profiler.h.
-_ACCUMULATOR, _LOAD, _SCALAR, _CAST, _BINARY = 0, 1, 5, 6, 7
-_LOAD_KINDS = (LoadKind.TENSOR, LoadKind.ROW, LoadKind.SLICE_ROW, LoadKind.COLUMN)
+_ACCUMULATOR, _LOAD, _SCALAR, _CAST, _BINARY = 0, 1, 6, 7, 8
+_LOAD_KINDS = (
+    LoadKind.TENSOR,
+    LoadKind.ROW,
+    LoadKind.SLICE_ROW,
+    LoadKind.POSITION_ROW,
+    LoadKind.COLUMN,
+)
 _BINARY_OPS = (
     BinaryOp.ADD,
     BinaryOp.SUBTRACT,
@@ -89,7 +95,7 @@ def epilogue_nodes(
                 made.op = _LOAD + _LOAD_KINDS.index(kind)
                 made.dtype = dtype_number(dtype)
                 made.pointer, made.batch_elements = next(operands)
-                made.x = slice_rows if kind is LoadKind.SLICE_ROW else 0
+                made.x = slice_rows if kind.is_of_slices else 0
             case Scalar(value=value):
                 made.op = _SCALAR
                 made.constants[0] = as_float32(value)

@@ -410,14 +410,14 @@ def _operand(problem: Problem, load: Load, columns: int, address: int) -> Operan
     if load.kind is LoadKind.TENSOR:
         rows = prod(problem.d_shape[1:-1])
         return Operand(address, columns, rows * columns if problem.batch > 1 else 0)
-    if load.kind is LoadKind.SLICE_ROW:
+    if load.kind.is_of_slices:
         return Operand(address, problem.slice_rows, columns)
     return Operand(address, load.parts_ld)
 
 
 def _shape_of_load(load: Load, output: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of an operand for an `output`; rows and columns of a batch are shared."""
-    if load.kind is LoadKind.SLICE_ROW:
+    if load.kind.is_of_slices:
         return -1, output[-1]
     return output if load.kind is LoadKind.TENSOR else (-1, *load.parts_shape)
 

@@ -13,7 +13,7 @@ from boltgen.ir.key_masks import HIDDEN
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
 from boltgen.ir.reference import AnyArray
-from boltgen.ir.slices import slices
+from boltgen.ir.slices import loaded_shape
 from boltgen.ir.workload import Layer
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
@@ -50,17 +50,10 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
     problem = layer.problem
-    output = problem.d_shape
-    rows = prod(output[:-1]) // problem.batch
 
     def count_of(load: Load, columns: int) -> int:
-        counts = {
-            LoadKind.TENSOR: prod(output[:-1]) * columns,
-            LoadKind.ROW: columns,
-            LoadKind.SLICE_ROW: slices(problem) * columns,
-            LoadKind.COLUMN: rows,
-        }
-        return counts[load.kind] * load.parts
+        times = problem.batch if load.kind is LoadKind.TENSOR else 1
+        return times * prod(loaded_shape(problem, load.kind, columns)) * load.parts
 
     columns = iter(layer.columns_of_loads)
     return (

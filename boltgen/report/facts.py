@@ -16,7 +16,7 @@ from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import describe, gathered
 from boltgen.ir.results import store_shape
-from boltgen.ir.slices import slices
+from boltgen.ir.slices import loaded_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.runtime.coverage import coverage
 from boltgen.runtime.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
@@ -174,17 +174,12 @@ def _moved_bytes(workload: Workload) -> int:
 
 
 def _bytes_of_loads(layer: Layer) -> int:
-    shape = layer.problem.d_shape
-    rows = _elements(shape[:-1])
+    problem = layer.problem
     total = 0
     for load, columns in zip(layer.loads, layer.columns_of_loads, strict=True):
-        elements = {
-            LoadKind.TENSOR: rows * columns,
-            LoadKind.ROW: columns,
-            LoadKind.SLICE_ROW: slices(layer.problem) * columns,
-            LoadKind.COLUMN: rows,
-        }
-        total += elements[load.kind] * load.parts * load.dtype.size_bytes
+        is_shared = load.kind not in {LoadKind.TENSOR, LoadKind.COLUMN}
+        shape = (1 if is_shared else problem.batch, *loaded_shape(problem, load.kind, columns))
+        total += _elements(shape) * load.parts * load.dtype.size_bytes
     return total
 
 

@@ -23,7 +23,7 @@ def _operand(
     if operand.view is not None:
         end = operand.view.offset + columns
         array = array.reshape(-1, operand.view.columns)[:, operand.view.offset : end]
-    if kind is LoadKind.SLICE_ROW:
+    if kind.is_of_slices:
         return array.reshape(-1, columns)
     if operand.shared is not None:
         gemm = problem.gemm

@@ -13,7 +13,7 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.norm import Norm, NormFunction
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, GroupNorm, describe
-from boltgen.ir.slices import slices
+from boltgen.ir.slices import loaded_shape, slices
 from boltgen.ir.workload import Layer, Workload
 
 _CONV = Conv2d(n=2, h=5, w=4, c=8, k=3, r=1, s=1)
@@ -34,6 +34,20 @@ def test_the_last_slice_may_be_shorter() -> None:
     assert made.tolist() == [[10, 20]] * 3 + [[30, 40]] * 3 + [[50, 60]]
     with pytest.raises(InputError, match=r"operand 0.*\(3, 2\)"):
         reference.run(problem, _added(), a, b, [rows[:2]])
+
+
+def test_each_slice_has_the_same_positions() -> None:
+    b = ElementwiseBuilder()
+    b.binary(BinaryOp.ADD, 0, b.load(LoadKind.POSITION_ROW, DType.F32))
+    problem = Gemm(m=5, n=2, k=1, slice_rows=3)
+    rows = np.array([[10, 20], [30, 40], [50, 60]], np.float32)
+    a, b_zeros = np.zeros((5, 1), np.float16), np.zeros((1, 2), np.float16)
+    made = reference.run(problem, b.build(), a, b_zeros, [rows])
+    assert made.tolist() == [[10, 20], [30, 40], [50, 60], [10, 20], [30, 40]]
+    with pytest.raises(InputError, match=r"operand 0.*\(3, 2\)"):
+        reference.run(problem, b.build(), a, b_zeros, [rows[:2]])
+    assert loaded_shape(problem, LoadKind.POSITION_ROW, 2) == (3, 2)
+    assert loaded_shape(problem, LoadKind.SLICE_ROW, 2) == (2, 2)
 
 
 def test_those_of_images_are_their_pixels() -> None:
@@ -69,7 +83,9 @@ def test_other_slices_are_asked_for_where_the_shape_does_not_say() -> None:
 def test_rows_in_no_slices_are_refused() -> None:
     grouped = GroupedGemm(groups=2, m=8, n=8, k=8)
     for problem in (Gemm(m=8, n=8, k=8), grouped, Gemm(m=8, n=8, k=8, batch=2)):
-        with pytest.raises(InvalidProblemError, match="a row of each slice, and its rows are in"):
+        with pytest.raises(
+            InvalidProblemError, match="slices or positions, and its rows are in none"
+        ):
             Layer(problem=problem, epilogue=_added())
     with pytest.raises(InvalidProblemError, match="slice_rows=4 of batch=2"):
         Gemm(m=8, n=8, k=8, batch=2, slice_rows=4)
@@ -81,5 +97,5 @@ def test_nothing_is_stored_for_each_slice() -> None:
     b = ElementwiseBuilder()
     b.store(0)
     b.store(0, LoadKind.SLICE_ROW, DType.F32, Reduction.SUM)
-    with pytest.raises(InvalidProblemError, match="store 1 is a row of each slice"):
+    with pytest.raises(InvalidProblemError, match="store 1 is a slice_row, which is only loaded"):
         b.build()

@@ -37,7 +37,9 @@ def _batch_norm(b: ElementwiseBuilder) -> int:
 
 
 def _gated(b: ElementwiseBuilder) -> int:
-    return b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.SLICE_ROW))
+    """(acc + position) * gate of the slice."""
+    x = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.POSITION_ROW))
+    return b.binary(BinaryOp.MULTIPLY, x, b.load(LoadKind.SLICE_ROW))
 
 
 def _product(b: ElementwiseBuilder) -> int:
@@ -146,9 +148,11 @@ def test_bad_arguments_are_refused(prologue_kernels: dict[KernelSpec, KernelLibr
         sizes = launch(case.workload, case.config)
         args: Any = arguments(sizes.struct, sizes.sizes)
         args.a = args.b = args.d = ADDRESS
-        for index in range(3):
+        for index in range(4):
             args.operands[index].pointer, args.operands[index].ld = ADDRESS, problem.n
-        args.operands[0].ld, args.operands[0].batch_stride = problem.slice_rows, problem.k
+        for index in range(2):
+            args.operands[index].ld = problem.slice_rows
+            args.operands[index].batch_stride = problem.k
         setting(**values)(args if operand is None else args.operands[operand])
         assert_refused(prologue_kernels[case.spec], case.spec, args, code, message)
 

@@ -1,4 +1,6 @@
-"""Epilogues with a row for each image or sequence, of every family that loads one."""
+"""Epilogues with a row for each image or sequence, or for each position in these, of every family
+that loads one.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +37,18 @@ def _modulated(b: ElementwiseBuilder) -> int:
     return b.binary(BinaryOp.ADD, x, b.load(LoadKind.SLICE_ROW, F32))
 
 
+def _placed(b: ElementwiseBuilder) -> int:
+    """(acc + bias) * scale of the position, which is in FP32, + shift of the slice."""
+    x = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW))
+    x = b.binary(BinaryOp.MULTIPLY, x, b.load(LoadKind.POSITION_ROW, F32))
+    return b.binary(BinaryOp.ADD, x, b.load(LoadKind.SLICE_ROW))
+
+
+def _positioned(b: ElementwiseBuilder) -> int:
+    """acc + position."""
+    return b.binary(BinaryOp.ADD, 0, b.load(LoadKind.POSITION_ROW))
+
+
 def _gated(b: ElementwiseBuilder) -> int:
     """residual + gate of the slice * (acc + bias)."""
     x = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW))
@@ -47,6 +61,7 @@ def _silu(b: ElementwiseBuilder) -> int:
 
 
 MODULATED, GATED, SILU = map(graph_of, (_modulated, _gated, _silu))
+PLACED, POSITIONED = map(graph_of, (_placed, _positioned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,10 @@ _CHAIN = (
     (Gemm(m=200, n=64, k=104, slice_rows=37, b_layout=Layout.COLUMN), SILU),
     (Gemm(m=200, n=64, k=64, slice_rows=50, b_layout=Layout.COLUMN), GATED),
 )
+_PLACED_CHAIN = (
+    (Gemm(m=200, n=64, k=104, slice_rows=37, b_layout=Layout.COLUMN), POSITIONED),
+    (Gemm(m=200, n=64, k=64, slice_rows=50, b_layout=Layout.COLUMN), PLACED),
+)
 # Slices that end within a tile, a vector of rows and a short last one; all alignments.
 CASES: Mapping[str, Case] = {
     "product": _one("sm_80", "cutlass2", Gemm(m=300, n=136, k=104, slice_rows=37), GATED),
@@ -110,6 +129,27 @@ CASES: Mapping[str, Case] = {
         "sm_90a", "cutlass3", Gemm(m=700, n=520, k=256, slice_rows=1, out_dtype=F32), MODULATED
     ),
     "wgmma-convolution": _one("sm_90a", "cutlass3", replace(_CONV, c=64), GATED),
+    "positions": _one("sm_80", "cutlass2", Gemm(m=300, n=136, k=104, slice_rows=37), PLACED),
+    "positions-unaligned": _one(
+        "sm_75", "cutlass2", Gemm(m=150, n=137, k=101, slice_rows=150, out_dtype=F32), PLACED
+    ),
+    "positions-convolution": _one("sm_80", "cutlass2", _CONV, POSITIONED),
+    "positions-few-rows": _one("sm_80", "skinny", Gemm(m=13, n=200, k=1032, slice_rows=3), PLACED),
+    "positions-chain": Case("sm_80", "b2b", _PLACED_CHAIN),
+    "positions-chain-90": Case("sm_90a", "b2b_sm90", _PLACED_CHAIN),
+    "positions-norm": _one(
+        "sm_80",
+        "norm",
+        Norm(rows=50, columns=768, function=NormFunction.LAYER, epsilon=1e-5, slice_rows=7),
+        PLACED,
+    ),
+    "positions-images": _one("sm_75", "norm", GroupNorm(n=3, h=5, w=7, c=64, groups=8), PLACED),
+    "positions-wgmma": _one(
+        "sm_90a",
+        "cutlass3",
+        Gemm(m=700, n=512, k=256, slice_rows=100, b_layout=Layout.COLUMN),
+        PLACED,
+    ),
 }
 
 

@@ -75,6 +75,7 @@ def inputs_of(problem, epilogue, rng):
         LoadKind.TENSOR: output,
         LoadKind.ROW: output[-1:],
         LoadKind.SLICE_ROW: (slices(problem), output[-1]),
+        LoadKind.POSITION_ROW: (problem.slice_rows, output[-1]),
         LoadKind.COLUMN: (rows,),
     }
     shapes = [problem.a_shape, problem.b_shape, *(spans[load.kind] for load in epilogue.loads)]
@@ -140,9 +141,10 @@ def test_no_function_turns_twice():
     ],
     ids=["rows", "images"],
 )
-def test_rows_of_slices(device, rng, problem):
+def test_rows_of_slices_and_of_positions(device, rng, problem):
     b = ElementwiseBuilder()
-    b.binary(BinaryOp.MULTIPLY, b.load(LoadKind.SLICE_ROW), 0)
+    x = b.binary(BinaryOp.MULTIPLY, b.load(LoadKind.SLICE_ROW), 0)
+    b.binary(BinaryOp.ADD, x, b.load(LoadKind.POSITION_ROW))
     check(device, problem, b.build(), rng)
 
 

@@ -173,7 +173,7 @@ def epilogues(draw: st.DrawFn) -> ElementwiseGraph:
 
 def _in_slices(problem: Problem, epilogue: ElementwiseGraph, rows: int) -> Problem:
     """`problem` with slices of so many rows, where the epilogue has rows of slices."""
-    if all(load.kind is not LoadKind.SLICE_ROW for load in epilogue.loads):
+    if not any(load.kind.is_of_slices for load in epilogue.loads):
         return problem
     assume(problem.batch == 1)
     return problem.in_slices(rows)

@@ -21,6 +21,8 @@ from boltgen.ir.problem import Conv2d, Gemm, Problem
 # Of FP16 and BF16: `legality.rejection` names other operands.
 F16_BYTES = DType.F16.size_bytes
 _F32_BYTES = DType.F32.size_bytes
+# Of these operands each element of the output reads one of its own, if from L2 mostly.
+_READ_ANEW = frozenset({LoadKind.TENSOR, LoadKind.POSITION_ROW})
 
 
 class Tiling(NamedTuple):
@@ -107,8 +109,8 @@ def shared_bytes_per_step(config: Cutlass2Config) -> int:
 
 @lru_cache(maxsize=1024)
 def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
-    """Bytes of full tensors that the epilogue reads for each element of the output."""
-    tensors = (load for load in epilogue.loads if load.kind is LoadKind.TENSOR)
+    """Bytes of full tensors, and of positions, that it reads for each element of the output."""
+    tensors = (load for load in epilogue.loads if load.kind in _READ_ANEW)
     return sum(load.dtype.size_bytes for load in tensors)
 
 

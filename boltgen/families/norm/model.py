@@ -21,7 +21,7 @@ from boltgen.families.norm.traits import RowNorm, norm_of, rows_of, vector_of
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import GroupNorm
-from boltgen.ir.slices import slices
+from boltgen.ir.slices import loaded_shape
 from boltgen.ir.workload import Layer
 
 # Of a shuffle and the addition after it, and of a barrier with the reads after it. Estimates.
@@ -50,13 +50,10 @@ def bytes_moved(layer: Layer) -> int:
     """What is read and written: each tensor once, rows and columns once in all."""
     problem = norm_of(layer)
     rows, columns = problem.matrix
-    counts = {
-        LoadKind.TENSOR: rows * columns,
-        LoadKind.ROW: columns,
-        LoadKind.SLICE_ROW: slices(problem) * columns,
-        LoadKind.COLUMN: rows,
-    }
-    loaded = sum(counts[load.kind] * load.dtype.size_bytes for load in layer.loads)
+    loaded = sum(
+        math.prod(loaded_shape(problem, load.kind, columns)) * load.dtype.size_bytes
+        for load in layer.loads
+    )
     stored = sum(rows * columns * dtype.size_bytes for _, dtype in layer.further)
     return problem.a_bytes + loaded + stored + rows * columns * problem.out_dtype.size_bytes
 

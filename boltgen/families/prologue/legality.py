@@ -22,7 +22,7 @@ from boltgen.ir.workload import Layer, Workload
 STAGES = 2
 _HEADER = "templates/include/boltgen/prologue_gemm.h"
 _REGISTER_BYTES = 4
-_KINDS = frozenset({LoadKind.TENSOR, LoadKind.ROW, LoadKind.SLICE_ROW})
+_KINDS = frozenset(LoadKind) - {LoadKind.COLUMN}
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:

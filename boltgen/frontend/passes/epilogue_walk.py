@@ -32,7 +32,7 @@ from boltgen.frontend.passes.halves import HALF
 from boltgen.frontend.passes.mask_sums import BROADCAST, made_of
 from boltgen.frontend.passes.normed import parts_of
 from boltgen.frontend.passes.slice_rows import slice_rows
-from boltgen.frontend.passes.spans import rows_of_slice, shared_span, span
+from boltgen.frontend.passes.spans import shared_span, slice_span, span
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -203,20 +203,21 @@ class _Emission:
         if batched and self.shares:
             return shared_span(shape, out)
         found = span(shape, out, batched=batched)
-        if found is None and self._is_of_slices(shape, out):
-            found = LoadKind.SLICE_ROW, False
+        if found is None and (kind := self._of_slices(shape, out)) is not None:
+            found = kind, False
         return None if found is None else (*found, None)
 
-    def _is_of_slices(self, shape: Sequence[int], out: Sequence[int]) -> bool:
-        """Whether an operand has a row for each slice of the rows, all slices being alike."""
-        problem, rows = self.anchor.problem, rows_of_slice(shape, out)
-        if rows is None or problem.batch > 1 or in_groups(problem) is not None:
-            return False
+    def _of_slices(self, shape: Sequence[int], out: Sequence[int]) -> LoadKind | None:
+        """How an operand spans slices of the rows, all slices being alike; None if it does not."""
+        problem, found = self.anchor.problem, slice_span(shape, out)
+        if found is None or problem.batch > 1 or in_groups(problem) is not None:
+            return None
+        kind, rows = found
         known = self.slice_rows or problem.slice_rows
         if known and known != rows:
-            return False
+            return None
         self.slice_rows = rows
-        return True
+        return kind
 
     def finish(
         self, output: int, further: Sequence[int] = ()

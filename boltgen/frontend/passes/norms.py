@@ -24,6 +24,7 @@ from boltgen.frontend.passes.image_norms import (
 )
 from boltgen.frontend.passes.norm_spellings import Spelled, spelled_norm
 from boltgen.frontend.passes.products import Product, Summed
+from boltgen.frontend.passes.spans import slice_span, span
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -239,7 +240,11 @@ def _summed(
         return None
     if any(not graph[arg].is_static or graph[arg].dtype not in _FLOATS for arg in expr.args):
         return None
-    if {graph[arg].static_shape for arg in expr.args} != {expr.static_shape}:
+    addends = _addends(graph, expr)
+    if addends is None:
+        return None
+    left, right, kind, slice_rows = addends
+    if len({slice_rows, norm.anchor.problem.slice_rows, norm.tail.slice_rows} - {0}) > 1:
         return None
     inner = {*members, *norm.anchor.inner, *norm.tail.members}
     if norm.anchor.absorbed:  # casts that others read
@@ -249,10 +254,7 @@ def _summed(
     if any(_escapes(graph, each, inner) for each in members[1:]):
         return None
     builder = ElementwiseBuilder()
-    left, right = expr.args
-    added = builder.binary(
-        BinaryOp.ADD, 0, builder.load(LoadKind.TENSOR, DType(graph[right].dtype))
-    )
+    added = builder.binary(BinaryOp.ADD, 0, builder.load(kind, DType(graph[right].dtype)))
     further: tuple[int, ...] = ()
     if _escapes(graph, total, inner):
         if not _stands_before(graph, total, inner, norm):
@@ -265,6 +267,7 @@ def _summed(
     return replace(
         norm,
         anchor=_reading(norm.anchor, left, graph[left].dtype),
+        tail=replace(norm.tail, slice_rows=slice_rows or norm.tail.slice_rows),
         summed=Summed(
             members=tuple(members),
             prologue=builder.build(),
@@ -274,6 +277,22 @@ def _summed(
     )
 
 
+def _addends(graph: Graph, expr: Expr) -> tuple[int, int, LoadKind, int] | None:
+    """The two values of a sum, how the second one spans it, and of how many rows its slices are if
+    that has a row for each position; None where it is broadcast otherwise.
+    """
+    for a, other in (expr.args, expr.args[::-1]):
+        shape, out = graph[other].static_shape, expr.static_shape
+        if graph[a].static_shape != out:
+            continue
+        if span(shape, out, batched=False) == (LoadKind.TENSOR, False):
+            return a, other, LoadKind.TENSOR, 0
+        found = slice_span(shape, out)
+        if found is not None and found[0] is LoadKind.POSITION_ROW:
+            return a, other, *found
+    return None
+
+
 def _of_a_table(graph: Graph, norm: Product, claimed: Collection[int]) -> Product:
     """`norm` of a sum, one of whose tensors is taken of a matrix where one is."""
     summed, left = norm.summed, norm.anchor.a
@@ -281,7 +300,8 @@ def _of_a_table(graph: Graph, norm: Product, claimed: Collection[int]) -> Produc
     (right,) = (operand.expr for operand in summed.operands)
     if left == right:
         return norm
-    for a, other in ((left, right), (right, left)):
+    are_alike = graph[left].static_shape == graph[right].static_shape
+    for a, other in ((left, right), (right, left)) if are_alike else ((left, right),):
         taken = _taken(graph, a, claimed)
         if taken is None or graph[left].dtype != graph[right].dtype:
             continue

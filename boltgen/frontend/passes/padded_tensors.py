@@ -109,7 +109,7 @@ def _is_row_wise(graph: Graph, product: Product) -> bool:
     if any(graph[member].op in _SHAPED for member in tail.members):
         return False
     for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True):
-        if load.kind in {LoadKind.COLUMN, LoadKind.SLICE_ROW}:
+        if load.kind is LoadKind.COLUMN or load.kind.is_of_slices:
             return False
         if load.kind is LoadKind.ROW and graph[operand.expr].op != CONSTANT:
             return False

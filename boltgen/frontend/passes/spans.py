@@ -35,17 +35,21 @@ def span(
     return None
 
 
-def rows_of_slice(shape: Sequence[int], out: Sequence[int]) -> int | None:
-    """How many rows of `out`, (..., N), read the same row of an operand of `shape`; None if the
-    operand does not have one row for each image or sequence.
+def slice_span(shape: Sequence[int], out: Sequence[int]) -> tuple[LoadKind, int] | None:
+    """How an operand of `shape` spans the images or sequences of `out`, (..., N), if it has one row
+    for each of them, or one for each position in all of them; and how many rows of `out` one has.
     """
     if len(shape) > len(out):
         return None
     full, goal = (1,) * (len(out) - len(shape)) + tuple(shape), tuple(out)
+    if full[-1] != goal[-1]:
+        return None
     for place in range(1, len(goal) - 1):
-        is_one = prod(full[place:-1]) == 1
-        if is_one and full[:place] == goal[:place] and full[-1] == goal[-1]:
-            return prod(goal[place:-1])
+        rows = prod(goal[place:-1])
+        if prod(full[place:-1]) == 1 and full[:place] == goal[:place]:
+            return LoadKind.SLICE_ROW, rows
+        if prod(full[:place]) == 1 and full[place:] == goal[place:]:
+            return LoadKind.POSITION_ROW, rows
     return None
 
 

@@ -44,8 +44,8 @@ enum { BOLTGEN_RASTER_ALONG_M = 0, BOLTGEN_RASTER_ALONG_N = 1 };
  *
  * ld is the distance between rows of a full tensor, batch_stride that between the slices of a
  * batched product, both in elements. Rows and columns are contiguous and ignore ld. Where each
- * slice of D's rows, an image or a sequence, has a row of its own, ld is how many rows of D are a
- * slice, and batch_stride the distance between the slices' rows.
+ * slice of D's rows, an image or a sequence, has a row of its own, or each position in all slices,
+ * ld is how many rows of D are a slice, and batch_stride the distance between the operand's rows.
  */
 typedef struct boltgen_operand {
   void const* pointer;

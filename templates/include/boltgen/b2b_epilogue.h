@@ -40,15 +40,12 @@ CUTLASS_DEVICE void load_pair(float (&pair)[2], Element const* pointer, bool fir
 
 /// An operand for one lane, which visits pairs of columns and in each of them some rows.
 template <typename Operand, bool kPaired>
-class FragmentOperand;
+class FragmentOperand {
+  using Element = typename Operand::Element;
 
-template <typename Element, bool kPaired>
-class FragmentOperand<Tensor<Element>, kPaired> {
  public:
   CUTLASS_DEVICE
-  FragmentOperand(boltgen_operand const& operand, int batch)
-      : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride),
-        ld_(operand.ld) {}
+  FragmentOperand(boltgen_operand const& operand, int batch) : rows_(operand, batch) {}
 
   CUTLASS_DEVICE
   void visit_columns(int, int) {}
@@ -56,7 +53,7 @@ class FragmentOperand<Tensor<Element>, kPaired> {
   CUTLASS_DEVICE
   void visit_row(int row, int rows, int column, int columns) {
     bool const inside = row < rows;
-    load_pair<Element, kPaired>(pair_, pointer_ + row * ld_ + column, inside && column < columns,
+    load_pair<Element, kPaired>(pair_, rows_(row) + column, inside && column < columns,
                                 inside && column + 1 < columns);
   }
 
@@ -64,8 +61,7 @@ class FragmentOperand<Tensor<Element>, kPaired> {
   float get(int element) const { return pair_[element]; }
 
  private:
-  Element const* pointer_;
-  int64_t ld_;
+  typename Operand::Rows rows_;
   float pair_[2];
 };
 
@@ -89,30 +85,6 @@ class FragmentOperand<Row<Element>, kPaired> {
 
  private:
   Element const* pointer_;
-  float pair_[2];
-};
-
-template <typename Element, bool kPaired>
-class FragmentOperand<SliceRow<Element>, kPaired> {
- public:
-  CUTLASS_DEVICE
-  FragmentOperand(boltgen_operand const& operand, int) : operand_(operand) {}
-
-  CUTLASS_DEVICE
-  void visit_columns(int, int) {}
-
-  CUTLASS_DEVICE
-  void visit_row(int row, int rows, int column, int columns) {
-    bool const inside = row < rows;
-    load_pair<Element, kPaired>(pair_, SliceRow<Element>::begin(operand_, row) + column,
-                                inside && column < columns, inside && column + 1 < columns);
-  }
-
-  CUTLASS_DEVICE
-  float get(int element) const { return pair_[element]; }
-
- private:
-  boltgen_operand const& operand_;
   float pair_[2];
 };
 

@@ -89,6 +89,23 @@ size_t gemm_workspace_bytes(boltgen_gemm_args const* args) {
   return sensible ? gemm_workspace<Kernel>(gemm_params<Kernel>(*args)).bytes : 0;
 }
 
+/// Enqueues the kernel, whose `params` need a workspace only.
+template <typename Kernel>
+int launch_gemm(void (*kernel)(typename Kernel::Params), ArgumentCheck& check,
+                typename Kernel::Params& params, boltgen_gemm_args const& args,
+                boltgen_status* status) {
+  SplitWorkspace const split = gemm_workspace<Kernel>(params);
+  check.workspace(args.workspace, args.workspace_bytes, split.bytes);
+  dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
+  check.at_most("number of blocks along N", grid.y, 65535);
+  if (check.failed()) {
+    return check.code();
+  }
+  params.semaphore = split.bytes > 0 ? static_cast<int*>(args.workspace) : nullptr;
+  params.output_op.partials = split.partials(args.workspace);
+  return launch<Kernel>(kernel, params, grid, split, args.workspace, args.stream, status);
+}
+
 template <typename Kernel>
 int run_gemm(void (*kernel)(typename Kernel::Params), boltgen_gemm_args const* args,
              boltgen_status* status) {
@@ -98,16 +115,7 @@ int run_gemm(void (*kernel)(typename Kernel::Params), boltgen_gemm_args const* a
     return check.code();
   }
   typename Kernel::Params params = gemm_params<Kernel>(*args);
-  SplitWorkspace const split = gemm_workspace<Kernel>(params);
-  check.workspace(args->workspace, args->workspace_bytes, split.bytes);
-  dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
-  check.at_most("number of blocks along N", grid.y, 65535);
-  if (check.failed()) {
-    return check.code();
-  }
-  params.semaphore = split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr;
-  params.output_op.partials = split.partials(args->workspace);
-  return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
+  return launch_gemm<Kernel>(kernel, check, params, *args, status);
 }
 
 }  // namespace boltgen

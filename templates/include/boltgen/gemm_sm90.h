@@ -64,14 +64,20 @@ struct OperandNode<Row<Element>, Tile> {
   }
 };
 
-template <typename Element, typename Tile>
-struct OperandNode<SliceRow<Element>, Tile> {
-  using Node = SliceRowNode<Element>;
+template <typename Element, bool kOfPositions>
+struct NodeOfSlices {
+  using Node = SliceRowNode<Element, kOfPositions>;
 
   static typename Node::Arguments arguments(boltgen_operand const& operand) {
     return {static_cast<Element const*>(operand.pointer), int(operand.ld), operand.batch_stride};
   }
 };
+
+template <typename Element, typename Tile>
+struct OperandNode<SliceRow<Element>, Tile> : NodeOfSlices<Element, false> {};
+
+template <typename Element, typename Tile>
+struct OperandNode<PositionRow<Element>, Tile> : NodeOfSlices<Element, true> {};
 
 template <typename Element, typename Tile>
 struct OperandNode<Column<Element>, Tile> {

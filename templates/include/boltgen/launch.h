@@ -17,12 +17,6 @@
 
 namespace boltgen {
 
-template <typename Operand>
-inline constexpr bool kIsOfSlices = false;
-
-template <typename Element>
-inline constexpr bool kIsOfSlices<SliceRow<Element>> = true;
-
 /// One operand of the epilogue against the vectors in which the kernel loads it.
 template <typename Operand>
 void check_operand(ArgumentCheck& check, int index, boltgen_operand const& operand, int n,
@@ -34,7 +28,7 @@ void check_operand(ArgumentCheck& check, int index, boltgen_operand const& opera
   std::snprintf(name, sizeof(name), "operands[%d].batch_stride", index);
   check.multiple(name, operand.batch_stride, vector);
   std::snprintf(name, sizeof(name), "operands[%d].ld", index);
-  if (kIsOfSlices<Operand>) {
+  if (Operand::kIsOfSlices) {
     check.at_least(name, operand.ld, 1);
     check.at_most(name, operand.ld, 0x7fffffff);
   }

@@ -16,20 +16,18 @@ namespace boltgen {
 
 /// An operand of a graph for a thread, which visits vectors of kVector columns.
 template <typename Operand, int kVector>
-class VectorOperand;
+class VectorOperand {
+  using Element = typename Operand::Element;
 
-template <typename Element, int kVector>
-class VectorOperand<Tensor<Element>, kVector> {
  public:
   CUTLASS_DEVICE
-  explicit VectorOperand(boltgen_operand const& operand)
-      : pointer_(static_cast<Element const*>(operand.pointer)), ld_(operand.ld) {}
+  explicit VectorOperand(boltgen_operand const& operand) : rows_(operand, /*batch=*/0) {}
 
   CUTLASS_DEVICE
   void load(Place const& place, bool inside) {
     vector_.clear();
-    cutlass::arch::global_load<Vector, sizeof(Vector)>(
-        vector_, pointer_ + place.row * ld_ + place.column, inside);
+    cutlass::arch::global_load<Vector, sizeof(Vector)>(vector_, rows_(place.row) + place.column,
+                                                       inside);
   }
 
   CUTLASS_DEVICE
@@ -38,42 +36,7 @@ class VectorOperand<Tensor<Element>, kVector> {
  private:
   using Vector = cutlass::AlignedArray<Element, kVector>;
 
-  Element const* pointer_;
-  int64_t ld_;
-  Vector vector_;
-};
-
-template <typename Element, int kVector>
-class VectorOperand<Row<Element>, kVector> : public VectorOperand<Tensor<Element>, kVector> {
- public:
-  using VectorOperand<Tensor<Element>, kVector>::VectorOperand;
-
-  CUTLASS_DEVICE
-  void load(Place const& place, bool inside) {
-    VectorOperand<Tensor<Element>, kVector>::load({0, place.column}, inside);
-  }
-};
-
-template <typename Element, int kVector>
-class VectorOperand<SliceRow<Element>, kVector> {
- public:
-  CUTLASS_DEVICE
-  explicit VectorOperand(boltgen_operand const& operand) : operand_(operand) {}
-
-  CUTLASS_DEVICE
-  void load(Place const& place, bool inside) {
-    vector_.clear();
-    cutlass::arch::global_load<Vector, sizeof(Vector)>(
-        vector_, SliceRow<Element>::begin(operand_, int(place.row)) + place.column, inside);
-  }
-
-  CUTLASS_DEVICE
-  float get(int element) const { return float(Element(vector_[element])); }
-
- private:
-  using Vector = cutlass::AlignedArray<Element, kVector>;
-
-  boltgen_operand const& operand_;
+  typename Operand::Rows rows_;
   Vector vector_;
 };
 

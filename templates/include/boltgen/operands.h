@@ -19,15 +19,32 @@
 namespace boltgen {
 
 // An operand's `vector` is how many of its elements a kernel of an alignment accesses at once. Its
-// `columns` are those of its rows where D has n; 0 where a launch passes no distance of rows.
+// `columns` are those of its rows where D has n; 0 where a launch passes no distance of rows. Of an
+// operand with vectors of columns, `Rows` says where that one begins which a row of D reads.
 
 /// A full (M, N) tensor: a residual.
 template <typename Element_>
 struct Tensor {
   using Element = Element_;
 
+  static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int alignment) { return alignment; }
   static constexpr int columns(int n) { return n; }
+
+  class Rows {
+   public:
+    CUTLASS_DEVICE
+    Rows(boltgen_operand const& operand, int batch)
+        : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride),
+          ld_(operand.ld) {}
+
+    CUTLASS_DEVICE
+    Element const* operator()(int64_t row) const { return pointer_ + row * ld_; }
+
+   private:
+    Element const* pointer_;
+    int64_t ld_;
+  };
 };
 
 /// One value per column, (N,): a bias.
@@ -35,31 +52,64 @@ template <typename Element_>
 struct Row {
   using Element = Element_;
 
+  static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int alignment) { return alignment; }
   static constexpr int columns(int) { return 0; }
+
+  class Rows {
+   public:
+    CUTLASS_DEVICE
+    Rows(boltgen_operand const& operand, int batch)
+        : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride) {}
+
+    CUTLASS_DEVICE
+    Element const* operator()(int64_t) const { return pointer_; }
+
+   private:
+    Element const* pointer_;
+  };
 };
 
-/// One value per column for each slice of rows, (slices, N): a scale of each image.
-template <typename Element_>
-struct SliceRow {
+/// Values per column that depend on which rows are a slice: an image, or a sequence.
+template <typename Element_, bool kOfPositions>
+struct RowOfSlices {
   using Element = Element_;
 
+  static constexpr bool kIsOfSlices = true;
   static constexpr int vector(int alignment) { return alignment; }
   static constexpr int columns(int) { return 0; }
 
-  /// Where the slice's row begins that a row of D reads.
-  CUTLASS_DEVICE
-  static Element const* begin(boltgen_operand const& operand, int row) {
-    return static_cast<Element const*>(operand.pointer) +
-           row / int(operand.ld) * operand.batch_stride;
-  }
+  class Rows {
+   public:
+    CUTLASS_DEVICE
+    Rows(boltgen_operand const& operand, int) : operand_(operand) {}
+
+    CUTLASS_DEVICE
+    Element const* operator()(int64_t row) const {
+      int const rows = int(operand_.ld);
+      int const read = kOfPositions ? int(row) % rows : int(row) / rows;
+      return static_cast<Element const*>(operand_.pointer) + read * operand_.batch_stride;
+    }
+
+   private:
+    boltgen_operand const& operand_;
+  };
 };
+
+/// One row for each slice, (slices, N): a scale of each image.
+template <typename Element>
+struct SliceRow : RowOfSlices<Element, false> {};
+
+/// One row for each position in all slices, (rows of a slice, N): where a token is.
+template <typename Element>
+struct PositionRow : RowOfSlices<Element, true> {};
 
 /// One value per row, (M,).
 template <typename Element_>
 struct Column {
   using Element = Element_;
 
+  static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int) { return 1; }
   static constexpr int columns(int) { return 0; }
 };
@@ -70,6 +120,7 @@ struct Parts {
   using Element = Element_;
   static constexpr int kVector = kParts_ % 4 == 0 ? 4 : kParts_ % 2 == 0 ? 2 : 1;
 
+  static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int) { return kVector; }
   static constexpr int columns(int) { return kParts_; }
 };
@@ -105,29 +156,27 @@ struct ThreadTile {
 
 /// Loads the operand for one thread. `load` is called once in every iteration, `get` after it.
 template <typename Operand, typename OutputTileIterator>
-class OperandLoader;
+class OperandLoader {
+  using Element = typename Operand::Element;
 
-template <typename Element, typename OutputTileIterator>
-class OperandLoader<Tensor<Element>, OutputTileIterator> {
  public:
   CUTLASS_DEVICE
   OperandLoader(boltgen_operand const& operand, int batch, OutputTileIterator const&)
-      : pointer_(static_cast<Element const*>(operand.pointer) + batch * operand.batch_stride),
-        ld_(operand.ld) {}
+      : rows_(operand, batch) {}
 
   CUTLASS_DEVICE
   void load(OutputTileIterator const& d) {
     CUTLASS_PRAGMA_UNROLL
     for (int r = 0; r < Tile::kRows; ++r) {
       int const row = Tile::row(d, r);
-      Element const* const row_pointer = pointer_ + row * ld_;
+      Element const* const begin = rows_(row);
       CUTLASS_PRAGMA_UNROLL
       for (int c = 0; c < Tile::kColumns; ++c) {
         int const column = Tile::column(d, c);
         Vector& vector = vectors_[r * Tile::kColumns + c];
         vector.clear();
         cutlass::arch::global_load<Vector, sizeof(Vector)>(
-            vector, row_pointer + column, row < d.extent_row() && column < d.extent_column());
+            vector, begin + column, row < d.extent_row() && column < d.extent_column());
       }
     }
   }
@@ -139,8 +188,7 @@ class OperandLoader<Tensor<Element>, OutputTileIterator> {
   using Tile = ThreadTile<OutputTileIterator>;
   using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
 
-  Element const* pointer_;
-  int64_t ld_;
+  typename Operand::Rows rows_;
   Vector vectors_[Tile::kVectors];
 };
 
@@ -174,41 +222,6 @@ class OperandLoader<Row<Element>, OutputTileIterator> {
   using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
 
   Vector vectors_[Tile::kColumns];
-};
-
-template <typename Element, typename OutputTileIterator>
-class OperandLoader<SliceRow<Element>, OutputTileIterator> {
- public:
-  CUTLASS_DEVICE
-  OperandLoader(boltgen_operand const& operand, int, OutputTileIterator const&)
-      : operand_(operand) {}
-
-  CUTLASS_DEVICE
-  void load(OutputTileIterator const& d) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int r = 0; r < Tile::kRows; ++r) {
-      int const row = Tile::row(d, r);
-      Element const* const begin = SliceRow<Element>::begin(operand_, row);
-      CUTLASS_PRAGMA_UNROLL
-      for (int c = 0; c < Tile::kColumns; ++c) {
-        int const column = Tile::column(d, c);
-        Vector& vector = vectors_[r * Tile::kColumns + c];
-        vector.clear();
-        cutlass::arch::global_load<Vector, sizeof(Vector)>(
-            vector, begin + column, row < d.extent_row() && column < d.extent_column());
-      }
-    }
-  }
-
-  CUTLASS_DEVICE
-  float get(int vector, int element) const { return float(Element(vectors_[vector][element])); }
-
- private:
-  using Tile = ThreadTile<OutputTileIterator>;
-  using Vector = cutlass::AlignedArray<Element, Tile::kElements>;
-
-  boltgen_operand const& operand_;
-  Vector vectors_[Tile::kVectors];
 };
 
 template <typename Element, typename OutputTileIterator>

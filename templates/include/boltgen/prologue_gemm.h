@@ -14,24 +14,6 @@
 
 namespace boltgen {
 
-/// Where one operand has the elements for row `row` of A that begin with column `k`.
-template <typename Element>
-CUTLASS_DEVICE Element const* place_of(Tensor<Element>, boltgen_operand const& operand, int row,
-                                       int k) {
-  return static_cast<Element const*>(operand.pointer) + row * operand.ld + k;
-}
-
-template <typename Element>
-CUTLASS_DEVICE Element const* place_of(Row<Element>, boltgen_operand const& operand, int, int k) {
-  return static_cast<Element const*>(operand.pointer) + k;
-}
-
-template <typename Element>
-CUTLASS_DEVICE Element const* place_of(SliceRow<Element>, boltgen_operand const& operand, int row,
-                                       int k) {
-  return SliceRow<Element>::begin(operand, row) + k;
-}
-
 /// Whether all rows of A read the same elements.
 template <typename Operand>
 inline constexpr bool kIsOfAllRows = std::is_same_v<Operand, Row<typename Operand::Element>>;
@@ -48,7 +30,7 @@ struct PrologueVectors {
       Vector& vector = vectors[r * kColumns_ + c];
       vector.clear();
       cutlass::arch::global_load<Vector, sizeof(Vector)>(
-          vector, place_of(Operand(), operand, row, k), inside);
+          vector, typename Operand::Rows(operand, /*batch=*/0)(row) + k, inside);
     }
   }
 
@@ -256,16 +238,7 @@ int run_prologue_gemm(void (*kernel)(typename Kernel::Params), boltgen_gemm_args
   for (int i = 0; i < Prologue::Operands::kCount; ++i) {
     params.a.operands[i] = args->operands[i];
   }
-  SplitWorkspace const split = gemm_workspace<Kernel>(params);
-  check.workspace(args->workspace, args->workspace_bytes, split.bytes);
-  dim3 const grid = swizzled_grid(params.grid_tiled_shape, params.swizzle_log_tile);
-  check.at_most("number of blocks along N", grid.y, 65535);
-  if (check.failed()) {
-    return check.code();
-  }
-  params.semaphore = split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr;
-  params.output_op.partials = split.partials(args->workspace);
-  return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
+  return launch_gemm<Kernel>(kernel, check, params, *args, status);
 }
 
 }  // namespace boltgen

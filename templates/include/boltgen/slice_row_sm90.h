@@ -1,8 +1,10 @@
-// Rows of slices in an epilogue of sm_90a: an operand with a row for each image or sequence.
+// Rows of slices in an epilogue of sm_90a: an operand with a row for each image or sequence, or for
+// each position in all of them.
 //
 // CUTLASS's nodes of visitor trees have strides, and no stride leads from row m of D to row
-// m / rows of an operand where a tile has rows of several slices. This node is Sm90AuxLoad without
-// shared memory, but for where it reads: each thread loads its elements, mostly from L1.
+// m / rows, or m % rows, of an operand where a tile has rows of several slices. This node is
+// Sm90AuxLoad without shared memory, but for where it reads: each thread loads its elements, mostly
+// from L1.
 
 #pragma once
 
@@ -15,7 +17,7 @@
 
 namespace boltgen {
 
-template <typename Element>
+template <typename Element, bool kOfPositions>
 struct SliceRowNode {
   struct SharedStorage {};
 
@@ -84,9 +86,11 @@ struct SliceRowNode {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < cute::size(values); ++i) {
         auto const place = here(i);
-        int const slice = params.rows.div(int(cute::get<0>(place)));
+        int slice, position;
+        params.rows(slice, position, int(cute::get<0>(place)));
+        int const read = kOfPositions ? position : slice;
         values(i) = cute::elem_less(place, extents)
-                        ? params.pointer[slice * params.stride + cute::get<1>(place)]
+                        ? params.pointer[read * params.stride + cute::get<1>(place)]
                         : Element(0);
       }
     }

@@ -8,23 +8,29 @@ from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.anchor import Anchor, match_anchor
 from boltgen.frontend.passes.epilogue_walk import Tail, grow
 from boltgen.frontend.passes.slice_rows import SliceRows, slice_rows
-from boltgen.frontend.passes.spans import rows_of_slice
+from boltgen.frontend.passes.spans import slice_span
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.region import RowView
 
 B, S, N = 3, 5, 8
 OPEN = symbolic(Symbol("batch", 1, 9))
+SLICE, POSITION = LoadKind.SLICE_ROW, LoadKind.POSITION_ROW
 
 
 @pytest.mark.parametrize(
-    ("shape", "out", "rows"),
+    ("shape", "out", "found"),
     [
-        ((B, 1, N), (B, S, N), S),
-        ((B, 1, 1, N), (B, 4, S, N), 4 * S),
-        ((B, 4, 1, N), (B, 4, S, N), S),
-        ((OPEN, 1, N), (OPEN, S, N), S),
-        ((1, S, N), (B, S, N), None),
+        ((B, 1, N), (B, S, N), (SLICE, S)),
+        ((B, 1, 1, N), (B, 4, S, N), (SLICE, 4 * S)),
+        ((B, 4, 1, N), (B, 4, S, N), (SLICE, S)),
+        ((OPEN, 1, N), (OPEN, S, N), (SLICE, S)),
+        ((1, S, N), (B, S, N), (POSITION, S)),
+        ((S, N), (OPEN, S, N), (POSITION, S)),
+        ((B, OPEN, N), (4, B, OPEN, N), (POSITION, B * OPEN)),
+        ((1, 1, S, N), (B, 4, S, N), (POSITION, S)),
+        ((B, 4, 1, N), (2, B, 4, S, N), None),
+        ((S, 1), (B, S, N), None),
         ((B, 1, 1), (B, S, N), None),
         ((B, S, 1), (B, S, N), None),
         ((B, N), (B, N), None),
@@ -32,10 +38,10 @@ OPEN = symbolic(Symbol("batch", 1, 9))
         ((1, B, 1, N), (B, S, N), None),
     ],
 )
-def test_an_operand_with_a_row_for_each_slice(
-    shape: tuple[int, ...], out: tuple[int, ...], rows: int | None
+def test_an_operand_with_a_row_for_each_slice_or_position(
+    shape: tuple[int, ...], out: tuple[int, ...], found: tuple[LoadKind, int] | None
 ) -> None:
-    assert rows_of_slice(shape, out) == rows
+    assert slice_span(shape, out) == found
 
 
 class Net:
