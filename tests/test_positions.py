@@ -52,6 +52,21 @@ class Tokens(nn.Module):
         return x + self.narrow(functional.gelu(self.wide(self.norm(x))))
 
 
+class Typed(nn.Module):
+    """Embedded words, types and places, normed. Source: Devlin et al., BERT, 2019."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.types = nn.Embedding(TOKENS, WIDTH), nn.Embedding(2, WIDTH)
+        self.places = nn.Embedding(64, WIDTH)
+        self.norm, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 32)
+
+    def forward(self, tokens: Tensor, types: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1])[None]
+        x = self.words(tokens) + self.types(types) + self.places(places)
+        return self.out(self.norm(x))
+
+
 class Projected(nn.Module):
     """Frames that are projected, told their places, and scaled for each sequence."""
 
@@ -79,10 +94,16 @@ def _frames(batch: int, length: int = LENGTH) -> tuple[Tensor, ...]:
     return torch.randn(batch, length, 24), torch.randn(batch, WIDTH)
 
 
+def _words(batch: int) -> Tensor:
+    return torch.randint(TOKENS, (batch, LENGTH))
+
+
 CASES = {
     # The images become NHWC in a move.
     "patches": Case(Patches, lambda batch: (torch.randn(batch, 3, 24, 20),), 4, 0),
-    "tokens": Case(Tokens, lambda batch: (torch.randint(TOKENS, (batch, LENGTH)),), 3, 0),
+    "tokens": Case(Tokens, lambda batch: (_words(batch),), 3, 0),
+    # TVM casts the types, and takes their rows.
+    "typed": Case(Typed, lambda batch: (_words(batch), torch.randint(2, (batch, LENGTH))), 2, 2),
     # TVM casts the frames.
     "projected": Case(Projected, _frames, 1, 1),
 }

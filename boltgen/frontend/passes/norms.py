@@ -196,11 +196,11 @@ def _is_all(expr: Expr, value: float) -> bool:
 
 
 def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product:
-    """`norm` from before the casts, and the addition, that make its A."""
+    """`norm` from before the casts, and the additions, that make its A."""
     casts, source = _widened(graph, norm.anchor.a, taken)
     summed = _summed(graph, norm, casts, source, taken)
     if summed is not None:
-        return _of_a_table(graph, summed, taken)
+        return summed
     gathered = _gathered(graph, norm, casts, source, taken)
     if gathered is not None:
         return gathered
@@ -231,84 +231,116 @@ def _reading(anchor: Anchor, a: int, dtype: str) -> Anchor:
 
 
 def _summed(
-    graph: Graph, norm: Product, casts: list[int], total: int, taken: Collection[int]
+    graph: Graph, norm: Product, casts: list[int], total: int, claimed: Collection[int]
 ) -> Product | None:
-    """`norm` of the two tensors whose sum `total` its A is; None where a kernel does not add."""
-    expr = graph[total]
-    members = [total, *reversed(casts)]
-    if expr.op != _ADD or total in taken or len(expr.args) != 2:
+    """`norm` of the tensors whose sum `total` its A is, one of which is taken of a matrix where one
+    is; None where a kernel does not add them.
+    """
+    found = _sum(graph, total, claimed)
+    if found is None:
         return None
-    if any(not graph[arg].is_static or graph[arg].dtype not in _FLOATS for arg in expr.args):
+    if len({found.slice_rows, norm.anchor.problem.slice_rows, norm.tail.slice_rows} - {0}) > 1:
         return None
-    addends = _addends(graph, expr)
-    if addends is None:
-        return None
-    left, right, kind, slice_rows = addends
-    if len({slice_rows, norm.anchor.problem.slice_rows, norm.tail.slice_rows} - {0}) > 1:
-        return None
+    members = [*found.members, *reversed(casts)]
     inner = {*members, *norm.anchor.inner, *norm.tail.members}
     if norm.anchor.absorbed:  # casts that others read
         return None
     if any(operand.expr in inner for operand in norm.tail.operands):
         return None
-    if any(_escapes(graph, each, inner) for each in members[1:]):
+    if any(_escapes(graph, each, inner) for each in members if each != total):
         return None
-    builder = ElementwiseBuilder()
-    added = builder.binary(BinaryOp.ADD, 0, builder.load(kind, DType(graph[right].dtype)))
+    builder, added = ElementwiseBuilder(), 0
+    for other, kind in found.others:
+        load = builder.load(kind, DType(graph[other].dtype))
+        added = builder.binary(BinaryOp.ADD, added, load)
     further: tuple[int, ...] = ()
     if _escapes(graph, total, inner):
         if not _stands_before(graph, total, inner, norm):
             return None
         further = (total,)
         builder.store(added)
-        builder.store(added, dtype=DType(expr.dtype))
-    if 1 + len(further) + len(norm.tail.operands) > MAX_OPERANDS:
+        builder.store(added, dtype=DType(graph[total].dtype))
+    if len(found.others) + len(further) + len(norm.tail.operands) > MAX_OPERANDS:
         return None
+    anchor, taken = _reading(norm.anchor, found.a, graph[found.a].dtype), None
+    if found.a not in {other for other, _ in found.others}:
+        taken = _taken(graph, found.a, claimed)
     return replace(
         norm,
-        anchor=_reading(norm.anchor, left, graph[left].dtype),
-        tail=replace(norm.tail, slice_rows=slice_rows or norm.tail.slice_rows),
+        anchor=anchor if taken is None else with_taken(graph, anchor, taken),
+        tail=replace(norm.tail, slice_rows=found.slice_rows or norm.tail.slice_rows),
         summed=Summed(
             members=tuple(members),
             prologue=builder.build(),
-            operands=(TailOperand(expr=right, batched=False),),
+            operands=tuple(TailOperand(expr=other, batched=False) for other, _ in found.others),
             further=further,
         ),
     )
 
 
-def _addends(graph: Graph, expr: Expr) -> tuple[int, int, LoadKind, int] | None:
-    """The two values of a sum, how the second one spans it, and of how many rows its slices are if
-    that has a row for each position; None where it is broadcast otherwise.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sum:
+    """The additions of a sum, last first, the tensor `a` that is as large, and the `others`, each
+    with how it spans the sum; slices are of so many rows if one has a row for each position.
     """
-    for a, other in (expr.args, expr.args[::-1]):
-        shape, out = graph[other].static_shape, expr.static_shape
-        if graph[a].static_shape != out:
-            continue
+
+    members: tuple[int, ...]
+    a: int
+    others: tuple[tuple[int, LoadKind], ...]
+    slice_rows: int
+
+
+def _sum(graph: Graph, total: int, claimed: Collection[int]) -> _Sum | None:
+    """The sum `total`; None where it is none, or a term of it is broadcast otherwise.
+
+    Embeddings are sums of three: words and types are taken of tables, and positions are alike in
+    all sequences.
+    """
+    if not _is_sum(graph, total, claimed):
+        return None
+    members: tuple[int, ...] = (total,)
+    terms = list(graph[total].args)
+    for term in terms:
+        is_own = graph.consumers[term] == (total,) and term not in graph.escaping
+        tables = [t for t in graph[term].args if _taken(graph, t, claimed) is not None]
+        if is_own and tables and _is_sum(graph, term, claimed):
+            terms.remove(term)
+            members, terms = (total, term), [*graph[term].args, *terms]
+            break
+    out = graph[total].static_shape
+    whole = [each for each in terms if graph[each].static_shape == out]
+    if not whole:
+        return None
+    a = next((each for each in whole if _taken(graph, each, claimed) is not None), whole[0])
+    terms.remove(a)
+    kinds: list[LoadKind] = []
+    rows: set[int] = set()
+    for each in terms:
+        shape = graph[each].static_shape
+        of_slices = slice_span(shape, out)
         if span(shape, out, batched=False) == (LoadKind.TENSOR, False):
-            return a, other, LoadKind.TENSOR, 0
-        found = slice_span(shape, out)
-        if found is not None and found[0] is LoadKind.POSITION_ROW:
-            return a, other, *found
-    return None
+            kinds.append(LoadKind.TENSOR)
+        elif of_slices is not None and of_slices[0] is LoadKind.POSITION_ROW:
+            kinds.append(LoadKind.POSITION_ROW)
+            rows.add(of_slices[1])
+        else:
+            return None
+    if len(rows) > 1:
+        return None
+    return _Sum(
+        members=members,
+        a=a,
+        others=tuple(zip(terms, kinds, strict=True)),
+        slice_rows=max(rows, default=0),
+    )
 
 
-def _of_a_table(graph: Graph, norm: Product, claimed: Collection[int]) -> Product:
-    """`norm` of a sum, one of whose tensors is taken of a matrix where one is."""
-    summed, left = norm.summed, norm.anchor.a
-    assert summed is not None
-    (right,) = (operand.expr for operand in summed.operands)
-    if left == right:
-        return norm
-    are_alike = graph[left].static_shape == graph[right].static_shape
-    for a, other in ((left, right), (right, left)) if are_alike else ((left, right),):
-        taken = _taken(graph, a, claimed)
-        if taken is None or graph[left].dtype != graph[right].dtype:
-            continue
-        operands = (TailOperand(expr=other, batched=False),)
-        anchor = with_taken(graph, norm.anchor, taken)
-        return replace(norm, anchor=anchor, summed=replace(summed, operands=operands))
-    return norm
+def _is_sum(graph: Graph, index: int, claimed: Collection[int]) -> bool:
+    """Whether it is a sum of two tensors of numbers, in no other kernel's region."""
+    expr = graph[index]
+    if expr.op != _ADD or index in claimed or len(expr.args) != 2:
+        return False
+    return all(graph[arg].is_static and graph[arg].dtype in _FLOATS for arg in expr.args)
 
 
 def _gathered(

@@ -340,6 +340,47 @@ def test_the_integers_are_no_operand_of_a_full_launch() -> None:
     assert problem.a_rows == 30
 
 
+@pytest.mark.parametrize("places", [(1, 5, COLUMNS), (5, COLUMNS)])
+def test_a_sum_of_three_has_a_table_an_operand_and_positions(places: tuple[int, ...]) -> None:
+    def build(b: Builder) -> int:
+        words, types = (_taken(b, b.input(2, 5, dtype="int32")) for _ in range(2))
+        both = b.operator("add", (words, types), SHAPE, F16)
+        return b.layer_norm(b.operator("add", (both, b.input(*places)), SHAPE, F16))
+
+    graph, found, problem = _only(build)
+    assert _operators(graph) == ["take", REGION]
+    assert (problem.slice_rows, problem.a_rows) == (5, 30)
+    prologue = found.region.workload.single.prologue
+    assert prologue.describe() == "add(add(acc, tensor0), position_row0)"
+
+
+def test_a_sum_that_others_read_is_read_as_it_is() -> None:
+    def build(b: Builder) -> tuple[int, int]:
+        words = _taken(b, b.input(2, 5, dtype="int32"))
+        both = b.operator("add", (words, b.input()), SHAPE, F16)
+        total = b.operator("add", (both, b.input(5, COLUMNS)), SHAPE, F16)
+        return b.layer_norm(total), both
+
+    graph, found, problem = _only(lambda b: b.operator("tuple", build(b), SHAPE, F16))
+    assert _operators(graph)[:2] == ["take", "add"]
+    assert problem.gathered is None
+    prologue = found.region.workload.single.prologue
+    assert prologue.describe() == "add(acc, position_row0)"
+
+
+def test_positions_of_other_slices_than_the_rows_behind_are_tvms() -> None:
+    def build(b: Builder) -> int:
+        total = b.operator(
+            "add", (b.input(2, 6, 5, COLUMNS), b.input(5, COLUMNS)), (2, 6, 5, COLUMNS), F16
+        )
+        normed = b.layer_norm(total)
+        return b.operator("multiply", (normed, b.input(2, 1, 1, COLUMNS)), (2, 6, 5, COLUMNS), F16)
+
+    graph, _, problem = _only(build)
+    assert _operators(graph) == ["add", REGION]
+    assert problem.slice_rows == 30
+
+
 @pytest.mark.parametrize("place", ["left", "right"])
 def test_a_sum_has_the_table_as_a_and_the_rest_as_an_operand(place: str) -> None:
     def build(b: Builder) -> int:
