@@ -25,9 +25,8 @@ from boltgen.options import (
     KernelOptions,
     ModelOptions,
     TuneOptions,
-    default_of,
-    option_of,
 )
+from boltgen.options.option import default_of, option_of
 from boltgen.pipeline import PipelineOptions
 from boltgen.tuning.budget import Budget
 
