@@ -20,7 +20,7 @@ from boltgen.intake import given
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import checks
-from boltgen.options.choices import CheckLevel, RestTuning
+from boltgen.options.choices import BorderTypes, CheckLevel, RestTuning
 from boltgen.options.option import Option, Options, described
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.objectives import Objective, Total, objective_of
@@ -120,6 +120,16 @@ class ModelOptions(KernelOptions):
             metavar="NAME=N,...",
         ),
     )
+    io: BorderTypes = field(
+        default=BorderTypes.MODEL,
+        metadata=described(
+            "Types of inputs and outputs: model, the model's own; half, FP16 in the place of FP32, "
+            "or BF16 with --precision bf16.",
+            checks.one_of(BorderTypes, "choice of io"),
+            str,
+            metavar="TYPES",
+        ),
+    )
     traffic: Sequence[Sizes] = field(
         default_factory=tuple,
         metadata=described(
@@ -150,6 +160,11 @@ class ModelOptions(KernelOptions):
             metavar="CHOICE",
         ),
     )
+
+    @property
+    def border(self) -> DType | None:
+        """The type of those inputs and outputs that the model has in FP32; None where they stay."""
+        return self.precision.dtype if self.io is BorderTypes.HALF else None
 
     @property
     def of_model(self) -> dict[str, Any]:

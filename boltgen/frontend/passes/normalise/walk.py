@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.graph import (
+    AUTHORED,
     CONSTANT,
     INPUT,
     PART,
@@ -169,7 +170,9 @@ class _Walk:
         index = self._builder.add(replace(expr, args=args))
         if not expr.is_static or expr.dtype == "":
             return Other(index)
-        value = self._context.store.of_expr(index, expr.static_shape, expr.dtype)
+        # An input that came narrow is as if it had been narrowed here.
+        dtype = str(expr.attrs.get(AUTHORED, expr.dtype))
+        value = self._context.store.of_expr(index, expr.static_shape, dtype)
         is_product = expr.op in ANCHORS
         if value.is_float and not is_product:
             reaches = [item.reach for item in items if isinstance(item, Value) and item.is_float]
