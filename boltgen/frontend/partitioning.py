@@ -26,7 +26,7 @@ from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.pairs import join_pairs
 from boltgen.frontend.passes.products import Rejects
-from boltgen.frontend.passes.repeated import without_repeated
+from boltgen.frontend.passes.repeated import with_single_reshapes, without_repeated
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
@@ -139,7 +139,7 @@ def partition_graphs(
             summed,
             reductions=passes.joining,
         )
-        made[name] = _of_operators(with_floats(whole))
+        made[name] = with_single_reshapes(_of_operators(with_floats(whole)))
         for each in found:
             carved[each.region.symbol] = replace(each, body=_of_operators(each.body))
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
