@@ -29,7 +29,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, symbolic, typical
 from boltgen.ir.problem import Problem, describe
 from boltgen.ir.region import Placement
-from boltgen.options import DEFAULT_ARCH, CompileOptions, chosen, takes
+from boltgen.options import DEFAULT_ARCH, CompileOptions
+from boltgen.options.option import chosen, takes
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.runtime.arrays import read_arrays
 from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from boltgen.frontend.relay.versions import require_relax
-from boltgen.options import DEFAULT_ARCH, KernelOptions, chosen, takes
+from boltgen.options import DEFAULT_ARCH, KernelOptions
+from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.device import provide_cuda_runtime

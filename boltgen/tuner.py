@@ -19,8 +19,9 @@ from boltgen.intake import given
 from boltgen.ir.outcome import DeviceKind
 from boltgen.ir.workload import Workload
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
-from boltgen.options import DEFAULT_ARCH, TuneOptions, chosen, takes
+from boltgen.options import DEFAULT_ARCH, TuneOptions
 from boltgen.options.choices import RestTuning
+from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.asked_arch import NATIVE, asked_arch, native_arch
 from boltgen.runtime.model import Model, import_model, partition, tasks_of_model

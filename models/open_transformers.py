@@ -121,3 +121,35 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, cosine, sine, mask)
         return self.norm(x)
+
+
+class LlamaStep(nn.Module):
+    """A step of decoding, of one layer, whose keys and values so far are given and returned.
+
+    x: (B, 1, WIDTH), an embedded token; position: (B, 1) of int64, its place; keys and values:
+    (B, GROUPS, before, HEAD). Returns the layer's result and the longer cache.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = LlamaLayer()
+        self.register_buffer("frequencies", 1e4 ** (-torch.arange(0, HEAD, 2) / HEAD))
+
+    def forward(
+        self, x: Tensor, position: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        layer, (batch, length, _) = self.layer, x.shape
+        angles = position[:, :, None].float() * self.frequencies
+        both = torch.cat((angles, angles), dim=-1)[:, None]
+        y = layer.norms[0](x)
+        q, k, v = (
+            projection(y).view(batch, length, heads, HEAD).transpose(1, 2)
+            for projection, heads in ((layer.q, HEADS), (layer.k, GROUPS), (layer.v, GROUPS))
+        )
+        q, k = (_rotated(each, both.cos(), both.sin()) for each in (q, k))
+        keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
+        mixed = functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+        mixed = mixed.transpose(1, 2)
+        x = x + layer.o(mixed.reshape(batch, length, -1))
+        y = layer.norms[1](x)
+        return x + layer.down(functional.silu(layer.gate(y)) * layer.up(y)), keys, values

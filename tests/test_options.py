@@ -25,9 +25,8 @@ from boltgen.options import (
     KernelOptions,
     ModelOptions,
     TuneOptions,
-    default_of,
-    option_of,
 )
+from boltgen.options.option import default_of, option_of
 from boltgen.pipeline import PipelineOptions
 from boltgen.tuning.budget import Budget
 
@@ -145,6 +144,7 @@ def test_a_text_is_made_the_value_that_it_means() -> None:
             ({"precision": name}, BoltgenError, f"{name!r}.*fp16, bf16")
             for name in ("fp8", "int8", "float16", None)
         ),
+        ({"io": "fp16"}, BoltgenError, "unknown choice of io 'fp16'.* model, half"),
         ({"frontend": "tf"}, BoltgenError, "'tf'.* relax and relay"),
         ({"device": "tpu"}, DeviceError, "'tpu'"),
         ({"device": []}, DeviceError, r"recorded:FILE"),
@@ -156,6 +156,14 @@ def test_a_value_that_is_none_of_its_options_is_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=named):
         kind(**given)
+
+
+def test_half_is_the_type_that_products_multiply() -> None:
+    assert CompileOptions().border is None
+    assert CompileOptions(io="half").border is DType.F16  # type: ignore[arg-type]
+    of_bf16 = CompileOptions(io="half", precision="bf16")  # type: ignore[arg-type]
+    assert of_bf16.border is DType.BF16
+    assert TuneOptions(io="half").of_model["io"] is of_bf16.io  # type: ignore[arg-type]
 
 
 def test_budgets_and_levels_that_are_none() -> None:
@@ -182,7 +190,7 @@ def test_what_is_tuned_before_compiling_is_tuned_for_the_same_model() -> None:
 def test_whatever_a_model_may_depend_on_is_part_of_its_key() -> None:
     """A field is part of it unless its option says otherwise: a new one is not forgotten."""
     of_kernels = {"precision", "accumulate", "fuse", "pad"}
-    of_model = {"shapes", "traffic", "frontend", "rest", "check", "finite"}
+    of_model = {"shapes", "io", "traffic", "frontend", "rest", "check", "finite"}
     assert set(CompileOptions().decisive) == of_model | of_kernels
 
 

@@ -10,11 +10,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from boltgen.errors import BoltgenError
+from boltgen.ir.dtypes import DType
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.checked import ModelCheck
@@ -51,7 +52,7 @@ def check_model(artifact: Artifact, reference: Reference | None = None) -> Model
     outputs, faults = _run(artifact.folder, inputs)
     error = None
     if outputs is not None:
-        floats = [i.name for i in artifact.metadata.outputs if np.issubdtype(i.dtype, np.floating)]
+        floats = [i.name for i in artifact.metadata.outputs if _is_float(np.dtype(i.dtype))]
         if reference is not None:
             expected = dict(
                 zip(
@@ -91,9 +92,13 @@ def _random(info: TensorInfo, sizes: Mapping[str, int], rng: np.random.Generator
     assert info.shape is not None
     shape = tuple(sizes[each] if isinstance(each, str) else each for each in info.shape)
     dtype = np.dtype(info.dtype)
-    if np.issubdtype(dtype, np.floating):
+    if _is_float(dtype):
         return rng.uniform(-1.0, 1.0, shape).astype(dtype)
     return rng.integers(0, 2, shape).astype(dtype)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return bool(np.issubdtype(dtype, np.floating)) or dtype == DType.BF16.numpy
 
 
 def _distance(found: Array, expected: Array) -> float:

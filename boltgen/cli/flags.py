@@ -12,7 +12,8 @@ import typer
 
 from boltgen.cli.console import errors_for_people
 from boltgen.intake.numerals import MOST_JOBS
-from boltgen.options import ARCH, DEFAULT_ARCH, ModelOptions, Option, default_of, option_of
+from boltgen.options import ARCH, DEFAULT_ARCH, ModelOptions
+from boltgen.options.option import Option, default_of, option_of
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 Arch = Annotated[str, typer.Option("--arch", metavar=ARCH.metavar, help=ARCH.help)]

@@ -36,6 +36,8 @@ CORNER = "corner"
 GROUPED = "grouped_matmul"
 # The attribute of a product that stays with TVM for a reason that a pass has found.
 REASON = "reason"
+# The attribute of an input that the caller gives in another type than its author says: that type.
+AUTHORED = "authored"
 # A call of one of boltgen's kernels, whose `Region` has the name `symbol`. It is a tuple where it
 # has the attribute `FURTHER`: shapes and dtypes of what follows the tensor that it is else.
 REGION = "region"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from boltgen.errors import ModelImportError
+from boltgen.ir.dtypes import DType
 
 # A tensor type: shape, with a string for each dimension that is not known and None where there is
 # no rank, and dtype.
@@ -32,6 +33,7 @@ class ImportedModel:
 
     `notes` are sentences on what was rewritten before the import, and why. `dimensions` has the
     least and the greatest value of those names in shapes of which the model or its user says so.
+    The inputs at the places `narrowed` are FP32 to their author, and of a narrower type here.
     """
 
     module: Any
@@ -39,6 +41,7 @@ class ImportedModel:
     outputs: tuple[TensorSpec, ...]
     notes: tuple[str, ...] = ()
     dimensions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    narrowed: frozenset[int] = frozenset()
 
 
 def describe(
@@ -62,6 +65,29 @@ def describe(
         for known, of in ((names[0], types), (outputs, results))
     )
     return ImportedModel(module=module, inputs=inputs, outputs=outs)
+
+
+def narrowed(imported: ImportedModel, module: Any, border: DType) -> ImportedModel:
+    """`imported`, whose FP32 inputs and outputs are `border` in the rewritten `module`."""
+    places = frozenset(place for place, each in enumerate(imported.inputs) if _is_wide(each))
+    inputs, outputs = (
+        tuple(replace(each, dtype=border.value) if _is_wide(each) else each for each in of)
+        for of in (imported.inputs, imported.outputs)
+    )
+    names = [each.name for each in (*imported.inputs, *imported.outputs) if _is_wide(each)]
+    note = f"{border.value} for the caller, float32 to the model's author: {', '.join(names)}"
+    return replace(
+        imported,
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        narrowed=places,
+        notes=(*imported.notes, *([note] if names else [])),
+    )
+
+
+def _is_wide(spec: TensorSpec) -> bool:
+    return spec.dtype == DType.F32.value
 
 
 def require_main(module: Any, function: type, ir: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from boltgen.frontend.graph import Graph
+from boltgen.frontend.graph import AUTHORED, INPUT, Graph
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
 from boltgen.frontend.passes.corners import corners_where_read, with_corners
 from boltgen.frontend.passes.empty_rows import empty_rows_behind_products
@@ -26,7 +26,7 @@ from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.pairs import join_pairs
 from boltgen.frontend.passes.products import Rejects
-from boltgen.frontend.passes.repeated import without_repeated
+from boltgen.frontend.passes.repeated import with_single_reshapes, without_repeated
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
@@ -44,7 +44,8 @@ class Passes:
     tensors are padded, and `joining` by what times products of one tensor are joined, and sums of
     their results, if at all, `rejects` why no kernel computes a workload; products are summed in
     `accumulate`. The expressions `large` of the function `main`, as it is imported, were seen to
-    leave the range of `precision`.
+    leave the range of `precision`; those of its inputs that are `narrowed`, by their places, are
+    of `precision`, and FP32 to their author.
     """
 
     normalise: bool = True
@@ -56,6 +57,7 @@ class Passes:
     rejects: Rejects = computes_all
     accumulate: DType = DType.F32
     large: frozenset[int] = frozenset()
+    narrowed: frozenset[int] = frozenset()
 
 
 DEFAULT_PASSES = Passes()
@@ -116,12 +118,13 @@ def partition_graphs(
     for name, graph in graphs.items():
         large = passes.large if name == "main" else frozenset()
         packs = packs_weights and passes.precision is DType.F16
-        packed = with_packed_weights(graph, passes.rejects, passes.accumulate, packs=packs)
+        known = _with_authored(graph, passes.narrowed) if name == "main" else graph
+        packed = with_packed_weights(known, passes.rejects, passes.accumulate, packs=packs)
         large = frozenset(packed.names[each] for each in large)
         normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
         # Casts and bounds of corners are corners again.
-        known = with_corners(masks_as_bounds(normal.graph))
-        joined = _joined(products_of_open_rows(known), passes)
+        corners = with_corners(masks_as_bounds(normal.graph))
+        joined = _joined(products_of_open_rows(corners), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
         plan = plan_padding(joined.graph, costs, summed) if costs else ()
@@ -136,7 +139,7 @@ def partition_graphs(
             summed,
             reductions=passes.joining,
         )
-        made[name] = _of_operators(with_floats(whole))
+        made[name] = with_single_reshapes(_of_operators(with_floats(whole)))
         for each in found:
             carved[each.region.symbol] = replace(each, body=_of_operators(each.body))
         placed += placements(made[name], {each.region.symbol: each.region for each in found})
@@ -148,6 +151,17 @@ def partition_graphs(
         notes=tuple(notes),
         write=write,
     )
+
+
+def _with_authored(graph: Graph, narrowed: frozenset[int]) -> Graph:
+    """`graph`, whose inputs at the places `narrowed` say that they are FP32 to their author."""
+    inputs = [index for index, expr in enumerate(graph.exprs) if expr.op == INPUT]
+    marked = {inputs[place] for place in narrowed}
+    exprs = tuple(
+        replace(expr, attrs={**expr.attrs, AUTHORED: DType.F32.value}) if index in marked else expr
+        for index, expr in enumerate(graph.exprs)
+    )
+    return replace(graph, exprs=exprs)
 
 
 def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:

@@ -8,22 +8,20 @@ means.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from enum import Enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from boltgen.build.progress import Reporter, Silent
 from boltgen.cost.model import ANALYTICAL, COST_MODELS, TRAINED, CostModel, cost_model_named
 from boltgen.families.family import Level
 from boltgen.intake import given
-from boltgen.intake.given import Check
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import checks
-from boltgen.options.choices import CheckLevel, RestTuning
+from boltgen.options.choices import BorderTypes, CheckLevel, RestTuning
+from boltgen.options.option import Option, Options, described
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.objectives import Objective, Total, objective_of
 from boltgen.tuning.progress import Observer
@@ -36,63 +34,6 @@ from boltgen.tuning.traffic import Sizes, traffic_of
 DEFAULT_ARCH = "sm_80"
 
 _MOST_SEED = 2**63 - 1
-_METADATA = "option"
-_TOTAL = Total()
-# What users call defaults that are no texts.
-_NAMES: dict[Any, str] = {
-    **{strategy: name for name, strategy in STRATEGIES.items()},
-    **{model: name for name, model in COST_MODELS.items()},
-    _TOTAL: "total",
-}
-
-Kind = TypeVar("Kind", bound="KernelOptions")
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """What a field says of itself besides its name, type and default.
-
-    `check` makes the value that is kept of the field's name and the value that is given, and
-    refuses what is none. `flag` is the type of the command line's option, and None where only
-    Python has it; `metavar` is what its help calls the value. Where a compiled model does not
-    depend on an option, or is never cached with it, the option is not `is_decisive`, and no part of
-    the model's key in the cache.
-    """
-
-    help: str
-    check: Check
-    flag: Any = None
-    metavar: str | None = None
-    names: tuple[str, ...] = ()
-    is_decisive: bool = True
-
-
-def option_of(each: Field[Any]) -> Option:
-    """What a field of options says of itself."""
-    found: Option = each.metadata[_METADATA]
-    return found
-
-
-def default_of(each: Field[Any]) -> Any:
-    """The default of a field as a user would write it; None for what is empty."""
-    match each.default:
-        case value if value is MISSING:
-            return None
-        case Enum(value=text):
-            return text
-        case Budget() as budget:
-            return str(budget)
-        case value if value in _NAMES:
-            return _NAMES[value]
-        case value:
-            return value
-
-
-def _option(said: str, check: Check, flag: Any = None, **more: Any) -> dict[str, Option]:
-    """The metadata of a field with an `Option`."""
-    return {_METADATA: Option(said, check, flag, **more)}
-
 
 # `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
 ARCH = Option(
@@ -105,7 +46,7 @@ ARCH = Option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelOptions:
+class KernelOptions(Options):
     """Which kernels a model may have, and how they are compiled.
 
     Raises:
@@ -114,7 +55,7 @@ class KernelOptions:
 
     precision: Precision = field(
         default=Precision.FP16,
-        metadata=_option(
+        metadata=described(
             "What products multiply: fp16, or bf16, with FP32's range and 8 bits of significand: "
             "from sm_80 on, summed in FP32, with the frontend relax.",
             checks.one_of(Precision, "precision"),
@@ -124,7 +65,7 @@ class KernelOptions:
     )
     accumulate: DType = field(
         default=DType.F32,
-        metadata=_option(
+        metadata=described(
             "What sums products: float32, or float16, faster on GeForce and rounded at each step.",
             checks.accumulator,
             str,
@@ -133,7 +74,7 @@ class KernelOptions:
     )
     fuse: bool = field(
         default=True,
-        metadata=_option(
+        metadata=described(
             "Make one kernel of products in sequence, and one product of products that share A, "
             "where that is faster.",
             given.yes_or_no,
@@ -142,7 +83,7 @@ class KernelOptions:
     )
     pad: bool = field(
         default=True,
-        metadata=_option(
+        metadata=described(
             "Give tensors more channels than the model says, whole vectors, where that is faster.",
             given.yes_or_no,
             bool,
@@ -150,7 +91,7 @@ class KernelOptions:
     )
     jobs: int | None = field(
         default=None,
-        metadata=_option(
+        metadata=described(
             "Compilers that run at once; by default BOLTGEN_JOBS, or a core each.",
             given.optional(given.number(1, MOST_JOBS)),
             int | None,
@@ -160,23 +101,8 @@ class KernelOptions:
     )
     reporter: Reporter = field(
         default_factory=Silent,
-        metadata=_option("Hears of the steps of compiling.", given.as_it_is, is_decisive=False),
+        metadata=described("Hears of the steps of compiling.", given.as_it_is, is_decisive=False),
     )
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if _METADATA in each.metadata:
-                checked = option_of(each).check(each.name, getattr(self, each.name))
-                object.__setattr__(self, each.name, checked)
-
-    @property
-    def decisive(self) -> dict[str, Any]:
-        """The fields that a compiled model depends on."""
-        return {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if _METADATA in each.metadata and option_of(each).is_decisive
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +111,7 @@ class ModelOptions(KernelOptions):
 
     shapes: Mapping[str, Sequence[int | str]] = field(
         default_factory=dict,
-        metadata=_option(
+        metadata=described(
             "The shape of an input whose dimensions the model leaves open: name=1,3,224,224. One "
             "that stays open has a range or its name: name=1..64,seq.",
             given.shapes,
@@ -194,9 +120,19 @@ class ModelOptions(KernelOptions):
             metavar="NAME=N,...",
         ),
     )
+    io: BorderTypes = field(
+        default=BorderTypes.MODEL,
+        metadata=described(
+            "Types of inputs and outputs: model, the model's own; half, FP16 in the place of FP32, "
+            "or BF16 with --precision bf16.",
+            checks.one_of(BorderTypes, "choice of io"),
+            str,
+            metavar="TYPES",
+        ),
+    )
     traffic: Sequence[Sizes] = field(
         default_factory=tuple,
-        metadata=_option(
+        metadata=described(
             "How often which sizes of open dimensions come: a JSON file with a list of entries as "
             '{"batch": 8, "seq": 128, "count": 90}. By default all sizes count alike.',
             traffic_of,
@@ -206,7 +142,7 @@ class ModelOptions(KernelOptions):
     )
     frontend: str | None = field(
         default=None,
-        metadata=_option(
+        metadata=described(
             "TVM's IR: relax or relay; by default the one that the installed TVM has.",
             given.optional(checks.frontend),
             str | None,
@@ -216,7 +152,7 @@ class ModelOptions(KernelOptions):
 
     rest: RestTuning = field(
         default=RestTuning.ON,
-        metadata=_option(
+        metadata=described(
             "on: TVM's tuner schedules the kernels that TVM keeps, in the same budget, and what it "
             "found is compiled; off: TVM's and boltgen's rules do. With the frontend relax.",
             checks.one_of(RestTuning, "choice of rest"),
@@ -224,6 +160,11 @@ class ModelOptions(KernelOptions):
             metavar="CHOICE",
         ),
     )
+
+    @property
+    def border(self) -> DType | None:
+        """The type of those inputs and outputs that the model has in FP32; None where they stay."""
+        return self.precision.dtype if self.io is BorderTypes.HALF else None
 
     @property
     def of_model(self) -> dict[str, Any]:
@@ -237,7 +178,7 @@ class CompileOptions(ModelOptions):
 
     tune: Budget | None = field(
         default=None,
-        metadata=_option(
+        metadata=described(
             "Measure kernels first, for so long: 120s, 10min or 500trials; see `boltgen tune`.",
             given.optional(checks.budget),
             str | None,
@@ -247,7 +188,7 @@ class CompileOptions(ModelOptions):
     )
     device: str = field(
         default="cuda",
-        metadata=_option(
+        metadata=described(
             f"Where to measure with --tune: {given.DEVICES}.",
             given.device,
             str,
@@ -257,7 +198,7 @@ class CompileOptions(ModelOptions):
     )
     calibrate: Sequence[Mapping[str, Any] | Path] = field(
         default_factory=tuple,
-        metadata=_option(
+        metadata=described(
             "Arrays for the inputs, or an .npz file with them: the model is run on them, and what "
             "leaves the precision's range stays FP32. May be given several times.",
             given.samples,
@@ -268,13 +209,13 @@ class CompileOptions(ModelOptions):
     )
     finite: bool = field(
         default=False,
-        metadata=_option(
+        metadata=described(
             "Have runs refuse NaN and infinities in inputs on the host.", given.yes_or_no, bool
         ),
     )
     check: CheckLevel = field(
         default=CheckLevel.KERNELS,
-        metadata=_option(
+        metadata=described(
             "What to execute on the virtual GPU before it ships: kernels, at boundary shapes; "
             "full, the whole model too; or none. A kernel that fails is replaced.",
             checks.one_of(CheckLevel, "check"),
@@ -284,7 +225,7 @@ class CompileOptions(ModelOptions):
     )
     reuse: bool = field(
         default=True,
-        metadata=_option(
+        metadata=described(
             "Take a model that was compiled before, by the same versions of everything, from the "
             "cache.",
             given.yes_or_no,
@@ -293,7 +234,7 @@ class CompileOptions(ModelOptions):
     )
     observer: Observer | None = field(
         default=None,
-        metadata=_option("Hears of the trials of tuning.", given.as_it_is, is_decisive=False),
+        metadata=described("Hears of the trials of tuning.", given.as_it_is, is_decisive=False),
     )
 
     @property
@@ -312,7 +253,7 @@ class TuneOptions(ModelOptions):
 
     budget: Budget = field(
         default=Budget(seconds=120),
-        metadata=_option(
+        metadata=described(
             "How long: 120s, 10min, 1h, or a number of trials like 500trials.",
             checks.budget,
             str,
@@ -321,7 +262,7 @@ class TuneOptions(ModelOptions):
     )
     device: str = field(
         default="cuda",
-        metadata=_option(
+        metadata=described(
             f"Where to measure: {given.DEVICES}. vgpu needs no GPU, its times are modelled; "
             "recorded replays a table of records.",
             given.device,
@@ -331,7 +272,7 @@ class TuneOptions(ModelOptions):
     )
     level: Level = field(
         default=Level.STANDARD,
-        metadata=_option(
+        metadata=described(
             "How many kernels round one tries: quick, standard or full, as of `library build`.",
             checks.level,
             str,
@@ -340,7 +281,7 @@ class TuneOptions(ModelOptions):
     )
     database: Path | None = field(
         default=None,
-        metadata=_option(
+        metadata=described(
             "Where to remember; by default in the user's data folder.",
             given.optional(given.path),
             Path | None,
@@ -349,17 +290,19 @@ class TuneOptions(ModelOptions):
     )
     wait: bool = field(
         default=True,
-        metadata=_option(
+        metadata=described(
             "Wait for another session on the same GPU, or give up.", given.yes_or_no, bool
         ),
     )
     seed: int = field(
         default=0,
-        metadata=_option("Decides all that is random in a strategy.", given.number(0, _MOST_SEED)),
+        metadata=described(
+            "Decides all that is random in a strategy.", given.number(0, _MOST_SEED)
+        ),
     )
     strategy: StrategyFactory = field(
         default=Evolutionary,
-        metadata=_option(
+        metadata=described(
             f"Proposes the configurations of a workload: {' or '.join(STRATEGIES)}.",
             checks.named(strategy_named),
             str,
@@ -368,7 +311,7 @@ class TuneOptions(ModelOptions):
     )
     cost_model: CostModel = field(
         default=ANALYTICAL,
-        metadata=_option(
+        metadata=described(
             f"Says which configurations come first: {' or '.join((*COST_MODELS, *TRAINED))}, or a "
             "trained file.",
             checks.named(cost_model_named),
@@ -378,8 +321,8 @@ class TuneOptions(ModelOptions):
         ),
     )
     objective: Objective = field(
-        default=_TOTAL,
-        metadata=_option(
+        default=Total(),
+        metadata=described(
             "What to make small: total, the time of all models; speedup, the geometric mean of "
             "theirs; or latency:5ms,800us, what each takes beyond its own.",
             checks.named(objective_of),
@@ -389,7 +332,7 @@ class TuneOptions(ModelOptions):
     )
     weights: Sequence[float] = field(
         default_factory=tuple,
-        metadata=_option(
+        metadata=described(
             "How much each of several models counts: 2,1.",
             checks.weights,
             str | None,
@@ -398,7 +341,7 @@ class TuneOptions(ModelOptions):
     )
     patience: int | None = field(
         default=None,
-        metadata=_option(
+        metadata=described(
             "Leave a problem alone that got no faster in so many trials.",
             given.optional(given.number(1, _MOST_SEED)),
             int | None,
@@ -406,45 +349,5 @@ class TuneOptions(ModelOptions):
         ),
     )
     observer: Observer | None = field(
-        default=None, metadata=_option("Hears of the trials.", given.as_it_is)
+        default=None, metadata=described("Hears of the trials.", given.as_it_is)
     )
-
-
-def chosen(kind: type[Kind], options: Kind | None, overrides: Mapping[str, Any]) -> Kind:
-    """`options`, or the defaults of `kind`, with the `overrides` in their fields.
-
-    Raises:
-        TypeError: the options are of another kind, or there is no option of such a name.
-        BoltgenError: a value is none of its option's.
-    """
-    if not isinstance(options, (kind, type(None))):
-        raise TypeError(f"options are {kind.__name__}, not {type(options).__name__}")
-    return replace(options or kind(), **overrides)
-
-
-def takes(kind: type[KernelOptions]) -> Callable[[Function], Function]:
-    """Let a function that passes its `overrides` to `chosen` show them in its signature and help.
-
-    Its parameter `overrides` becomes the fields of `kind`.
-    """
-
-    def decorate(function: Function) -> Function:
-        own = inspect.signature(function)
-        keywords = [
-            inspect.Parameter(
-                each.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default_of(each),
-                annotation=each.type,
-            )
-            for each in fields(kind)
-        ]
-        kept = [p for p in own.parameters.values() if p.name != "overrides"]
-        said = "\n".join(f"    {each.name}: {option_of(each).help}" for each in fields(kind))
-        function.__signature__ = own.replace(parameters=[*kept, *keywords])  # type: ignore[attr-defined]
-        function.__doc__ = (
-            f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword arguments:\n{said}\n"
-        )
-        return function
-
-    return decorate

@@ -13,6 +13,13 @@ class CheckLevel(Enum):
     FULL = "full"  # and the whole model once
 
 
+class BorderTypes(Enum):
+    """Which types a model's inputs and outputs have."""
+
+    MODEL = "model"  # those that its author gave them
+    HALF = "half"  # what is FP32 is of the type that products multiply
+
+
 class RestTuning(Enum):
     """Whether TVM's tuner schedules the kernels that TVM keeps."""
 

@@ -70,7 +70,7 @@ def check_inputs(
         # TVM's tensors have the name of a type.
         if np.dtype(array.dtype) != np.dtype(info.dtype):
             raise InputError(
-                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}; "
+                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}: convert it; "
                 + _taken(expected)
             )
         if info.is_finite and isinstance(array, np.ndarray) and not np.isfinite(array).all():

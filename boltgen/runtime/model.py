@@ -18,11 +18,12 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.errors import ModelImportError
-from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.imported import ImportedModel, TensorSpec, narrowed
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.intake.files import require_regular
+from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import separate
 from boltgen.model_passes import Survey, passes_for
@@ -42,11 +43,14 @@ class Frontend:
 
     convention: Convention
     import_model: Callable[..., ImportedModel]
+    with_narrow_border: Callable[[Any, DType], Any]
     annotate: Callable[..., Partitioned]
 
 
 class Model(ABC):
     """An imported model; `annotate` comes next, then `build`, then `export`.
+
+    What its author has in FP32 at its border is `border`, unless that is None.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -54,13 +58,22 @@ class Model(ABC):
 
     frontend: ClassVar[Frontend]
 
-    def __init__(self, source: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        source: object,
+        shapes: Mapping[str, tuple[int, ...]],
+        border: DType | None = None,
+    ) -> None:
         imported = self.frontend.import_model(source, shapes=shapes)
+        if border is not None:
+            module = self.frontend.with_narrow_border(imported.module, border)
+            imported = narrowed(imported, module, border)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
         self.dimensions: Mapping[str, tuple[int, int]] = imported.dimensions
         self._import_notes = imported.notes
         self._imported = imported.module
+        self._narrowed = imported.narrowed
         self._partitioned: Partitioned | None = None
         self.ranges: tuple[Range, ...] = ()
         self.rest: tuple[RestKernel, ...] | None = None
@@ -89,7 +102,7 @@ class Model(ABC):
         """Take the model through `passes`; may be done again, with others."""
         large = frozenset(each.index for each in self.ranges if each.is_beyond(passes.precision))
         self._partitioned = self.frontend.annotate(
-            self._imported, passes=replace(passes, large=large)
+            self._imported, passes=replace(passes, large=large, narrowed=self._narrowed)
         )
 
     @property
@@ -166,7 +179,7 @@ def import_model(model: object, options: PipelineOptions) -> Model:
         # By name: a process has one of the two TVMs.
         steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
     with options.phases.phase("import the model"):
-        imported: Model = steps.Model(model, options.shapes)
+        imported: Model = steps.Model(model, options.shapes, options.border)
     return imported
 
 

@@ -30,6 +30,7 @@ class Model(model.Model):
     frontend = model.Frontend(
         convention=Convention.RELAX,
         import_model=relax.import_model,
+        with_narrow_border=relax.with_narrow_border,
         annotate=relax.annotate,
     )
 

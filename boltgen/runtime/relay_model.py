@@ -18,8 +18,10 @@ from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.frontend.relay import steps
 from boltgen.frontend.relay.bind import Parameters
+from boltgen.frontend.relay.border import with_narrow_border
 from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.importer import import_model
+from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
@@ -37,11 +39,17 @@ class Model(model.Model):
     frontend = model.Frontend(
         convention=Convention.RELAY,
         import_model=import_model,
+        with_narrow_border=with_narrow_border,
         annotate=steps.annotate,
     )
 
-    def __init__(self, source: object, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        super().__init__(source, shapes)
+    def __init__(
+        self,
+        source: object,
+        shapes: Mapping[str, tuple[int, ...]],
+        border: DType | None = None,
+    ) -> None:
+        super().__init__(source, shapes, border)
         for each in self.inputs:
             fix_shape(each.name, each.shape, None)
 

@@ -49,6 +49,7 @@ def test_the_key_changes_with_everything_that_matters(
         model_key(path, SM80, options(accumulate="float16"), tools),
         model_key(path, SM80, options(fuse=False), tools),
         model_key(path, SM80, options(pad=False), tools),
+        model_key(path, SM80, options(io="half"), tools),
         model_key(
             path, SM80, options(), replace(tools, cutlass=replace(tools.cutlass, version="9"))
         ),

@@ -20,7 +20,10 @@ else:
         folder = tmp_path_factory.mktemp("compiled")
         for name, model in MODELS.items():
             artifact = boltgen.compile(
-                save(folder / f"{name}.onnx", model), arch="sm_80", shapes=dict(model.shapes)
+                save(folder / f"{name}.onnx", model),
+                arch="sm_80",
+                shapes=dict(model.shapes),
+                io=model.io,
             )
             artifact.save(folder / name / "1" if name == "rows" else folder / name)
             if name == "rows":

@@ -51,11 +51,12 @@ whole (int32[4] a, int64[4] b) => (int32[4] c, int64[4] d) {
 
 @dataclass(frozen=True)
 class Model:
-    """A model as text, the type of its weights, and its open sizes."""
+    """A model as text, the type of its weights, its open sizes, and the choice of `io`."""
 
     text: str
     weights: np.dtype | None = None
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+    io: str = "model"
 
 
 MODELS = {
@@ -64,6 +65,7 @@ MODELS = {
     "half": Model(_HALF, np.dtype(np.float16)),
     "brain": Model(_BRAIN),
     "whole": Model(_WHOLE),
+    "narrow": Model(_MIXED, np.dtype(np.float32), {"x": (4, WIDTH)}, io="half"),
 }
 NUMPY = {
     "FP32": np.dtype(np.float32),

@@ -23,6 +23,7 @@ DATATYPES = {
     "rows": {"x": ("FP32", (3, 2, WIDTH))},
     "half": {"x": ("FP16", (4, WIDTH))},
     "brain": {"x": ("BF16", (4, WIDTH))},
+    "narrow": {"x": ("FP16", (4, WIDTH))},
     "whole": {"a": ("INT32", (4,)), "b": ("INT64", (4,))},
 }
 
@@ -126,6 +127,17 @@ def test_metadata_has_shapes_versions_and_ranges(server: Server) -> None:
         assert list(message.versions) == ["1", "2"]
         assert rest.get_server_metadata()["name"] == "boltgen"
         assert rest.is_server_live() and rpc.is_server_live() and rpc.is_server_ready()
+
+
+def test_a_model_with_halves_at_its_border_says_so(server: Server) -> None:
+    with server.rest() as rest:
+        told = rest.get_model_metadata("narrow")
+        assert {each["datatype"] for each in (*told["inputs"], *told["outputs"])} == {"FP16"}
+        wide = http_client.InferInput("x", [4, WIDTH], "FP32")
+        wide.set_data_from_numpy(np.zeros((4, WIDTH), np.float32))
+        refused = "'x' has dtype float32, expected float16: convert it"
+        with pytest.raises(InferenceServerException, match=refused):
+            rest.infer("narrow", [wide])
 
 
 def test_versions_are_asked_for_by_name(server: Server, compiled: Path) -> None:

@@ -29,7 +29,8 @@ from boltgen.families.cutlass2.legality import violations
 from boltgen.families.registry import predict, spaces
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.options import TuneOptions, chosen
+from boltgen.options import TuneOptions
+from boltgen.options.option import chosen
 from boltgen.tuning.database import Database
 from boltgen.tuning.session_options import SessionOptions
 from tests.tuning.fakes import FakeBench

@@ -292,10 +292,12 @@ def _readers(graph: Graph, index: int) -> tuple[int, ...]:
 
 
 def _ends_well(graph: Graph, output: int) -> bool:
-    """Whether a region may end here: not on a view, nor on a cast that only makes it write more."""
+    """Whether a region may end here: not on a cast that only makes it write more, nor on a view but
+    one that is returned, of which TVM would make a copy.
+    """
     expr = graph[output]
     if expr.op == VIEW:
-        return False
+        return output in graph.escaping
     if expr.op != "astype" or expr.dtype != DType.F32.value or output in graph.escaping:
         return True
     # TVM fuses a cast into most of what follows it, but not into these.

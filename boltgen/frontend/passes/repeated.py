@@ -1,10 +1,13 @@
 """Casts, reshapes and transposes of one tensor that occur several times become one. For both IRs.
 
 PyTorch's programs reshape and cast a tensor anew for each layer that reads it. Once there is one
-reader, the kernel that makes the tensor can store it as it is read.
+reader, the kernel that makes the tensor can store it as it is read. A reshape of a reshape is one
+too: TVM would make a kernel of two.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
 
@@ -28,6 +31,28 @@ def without_repeated(graph: Graph) -> Graph:
             alike.append(found)
         names[index] = found
     return builder.graph(mapped(graph.results, names))
+
+
+def with_single_reshapes(graph: Graph) -> Graph:
+    """`graph`, in which no reshape reads another one, and none keeps its operand's shape."""
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        made = renamed(expr, names)
+        if not _is_reshape(made):
+            names[index] = builder.add(made)
+            continue
+        source = builder[made.args[0]]
+        at = source.args[0] if _is_reshape(source) else made.args[0]
+        if at != made.args[0]:
+            made = replace(made, args=(at,), origin=None)
+        is_same = builder[at].shape == made.shape
+        names[index] = at if is_same else builder.add(made)
+    return builder.graph(mapped(graph.results, names))
+
+
+def _is_reshape(expr: Expr) -> bool:
+    return expr.op == "reshape" and expr.is_static and not expr.pinned
 
 
 def _is_equal(left: Expr, right: Expr) -> bool:

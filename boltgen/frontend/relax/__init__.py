@@ -1,6 +1,7 @@
 """The Relax frontend, for apache-tvm 0.27."""
 
 from boltgen.frontend.imported import ImportedModel, TensorSpec
+from boltgen.frontend.relax.border import with_narrow_border
 from boltgen.frontend.relax.importer import import_model
 from boltgen.frontend.relax.steps import annotate, attach, watched
 
@@ -11,4 +12,5 @@ __all__ = [
     "attach",
     "import_model",
     "watched",
+    "with_narrow_border",
 ]

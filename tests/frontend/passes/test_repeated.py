@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.frontend.graph import INPUT, Expr, Graph, GraphBuilder
-from boltgen.frontend.passes.repeated import without_repeated
+from boltgen.frontend.passes.repeated import with_single_reshapes, without_repeated
 
 
 def _input(b: GraphBuilder, *shape: int | str) -> int:
@@ -63,3 +63,19 @@ def test_what_is_pinned_stays() -> None:
     b.exprs.append(replace(b[1], pinned=True))
     graph = without_repeated(b.graph((1, 2)))
     assert _moves(graph) == ["astype", "astype"]
+
+
+def test_reshapes_in_a_row_are_one_of_the_first_s_operand() -> None:
+    b = GraphBuilder()
+    x = _input(b, 2, 6)
+    first = b.reshape(x, (2, 2, 3))
+    second = b.reshape(first, (4, 3))
+    back = b.reshape(second, (2, 6))
+    graph = with_single_reshapes(
+        b.graph((first, b.operator("nn.relu", (back,), (2, 6), "float32")))
+    )
+    assert _moves(graph) == ["reshape", "nn.relu"]
+    assert [each.args for each in graph.exprs[1:]] == [(0,), (0,)]
+    graph = with_single_reshapes(b.graph((second,)))
+    assert [(each.args, each.shape) for each in graph.exprs[1:]] == [((0,), (4, 3))]
+    assert graph[1].origin is None, "the author's may take extents from its own operand"

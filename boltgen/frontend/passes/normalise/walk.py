@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.graph import (
+    AUTHORED,
     CONSTANT,
     INPUT,
     PART,
@@ -105,12 +106,15 @@ class _Walk:
 
     def _structure(self, structure: Structure) -> Structure:
         if isinstance(structure, int):
-            return self._as_written(self._items[structure])
+            return self._as_written(structure)
         return tuple(self._structure(part) for part in structure)
 
-    def _as_written(self, item: Item) -> int:
-        """What the author's graph has in this place, in its dtype and layout."""
-        return item.index if isinstance(item, Other) else self._context.store.result(item)
+    def _as_written(self, index: int) -> int:
+        """What the graph has in this place, in its dtype and layout."""
+        item = self._items[index]
+        if isinstance(item, Other):
+            return item.index
+        return self._context.store.get(item, None, self._graph[index].dtype)
 
     def _item(self, index: int, expr: Expr) -> Item:
         single_use = self._graph.uses[index] == 1
@@ -165,11 +169,13 @@ class _Walk:
     def _unchanged(self, expr: Expr) -> Item:
         """The expression on its arguments as their author has them."""
         items = [self._items[arg] for arg in expr.args]
-        args = tuple(self._as_written(item) for item in items)
+        args = tuple(map(self._as_written, expr.args))
         index = self._builder.add(replace(expr, args=args))
         if not expr.is_static or expr.dtype == "":
             return Other(index)
-        value = self._context.store.of_expr(index, expr.static_shape, expr.dtype)
+        # An input that came narrow is as if it had been narrowed here.
+        dtype = str(expr.attrs.get(AUTHORED, expr.dtype))
+        value = self._context.store.of_expr(index, expr.static_shape, dtype)
         is_product = expr.op in ANCHORS
         if value.is_float and not is_product:
             reaches = [item.reach for item in items if isinstance(item, Value) and item.is_float]
