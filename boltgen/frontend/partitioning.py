@@ -27,6 +27,7 @@ from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.pairs import join_pairs
 from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.passes.repeated import without_repeated
+from boltgen.frontend.passes.row_order import with_rows_in_place
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
@@ -171,8 +172,8 @@ def _of_operators(graph: Graph) -> Graph:
 
 def _respelled(graph: Graph) -> Graph:
     """What authors and importers write in many ways, in the one that the other passes know."""
-    graph = empty_rows_behind_products(with_fewer_moves(with_corners(graph)))
-    return norms_of_joint_rows(factors_behind_products(graph))
+    graph = with_rows_in_place(with_fewer_moves(with_corners(graph)))
+    return norms_of_joint_rows(factors_behind_products(empty_rows_behind_products(graph)))
 
 
 def _normalised(

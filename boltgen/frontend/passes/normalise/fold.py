@@ -59,6 +59,14 @@ def _dequantised(call: Applied, x: Array, scale: Array, zero: Array) -> Array:
     return ((x.astype(np.float32) - zero.astype(np.float32)) * scale).astype(call.dtype)
 
 
+def _remainder(call: Applied, x: Array, y: Array) -> Array:
+    """That of numbers none of which is negative: of others IRs have two."""
+    del call
+    if x.dtype.kind not in "iu" or x.min(initial=0) < 0 or y.min(initial=1) < 1:
+        raise ValueError("only TVM can tell the sign")
+    return np.asarray(x % y)
+
+
 # Those that numpy has under the same name, with the same operands.
 _PLAIN = (
     *("add", "subtract", "multiply", "maximum", "minimum", "power", "negative", "abs", "sqrt"),
@@ -74,6 +82,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
         np.divide(x, y, dtype=x.dtype) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
     ),
     "dequantize": _dequantised,
+    "mod": _remainder,
     "rsqrt": lambda call, x: (1 / np.sqrt(x)).astype(x.dtype),
     "sigmoid": lambda call, x: (1 / (1 + np.exp(-x))).astype(x.dtype),
     "erf": lambda call, x: np.vectorize(erf, otypes=[x.dtype])(x),
