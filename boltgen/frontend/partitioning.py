@@ -29,6 +29,7 @@ from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.passes.repeated import without_repeated
 from boltgen.frontend.passes.row_order import with_rows_in_place
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
+from boltgen.frontend.passes.window_masks import masks_of_all_windows
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
@@ -121,7 +122,7 @@ def partition_graphs(
         large = frozenset(packed.names[each] for each in large)
         normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
         # Casts and bounds of corners are corners again.
-        known = with_corners(masks_as_bounds(normal.graph))
+        known = with_corners(masks_as_bounds(masks_of_all_windows(normal.graph)))
         joined = _joined(products_of_open_rows(known), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate

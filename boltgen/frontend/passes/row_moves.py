@@ -67,6 +67,10 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
         axes = cast("tuple[int, ...] | None", expr.attrs["axes"]) or tuple(range(last, -1, -1))
         order = tuple(axis % (last + 1) for axis in axes)
         return first.transpose(order[:-1]) if order[-1] == last else None
+    if "every" in expr.attrs:
+        along, begin, step = cast("tuple[int, int, int]", expr.attrs["every"])
+        every = (slice(None),) * along + (slice(begin, None, step),)
+        return first[every] if along < last else None
     axis = expr.attrs.get("axis")
     if not isinstance(axis, int) or axis % (last + 1) == last:
         return None

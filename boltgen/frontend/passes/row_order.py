@@ -109,7 +109,10 @@ class _Walk:
         """The whole graph anew."""
         for index, expr in enumerate(self._graph.exprs):
             moved = self._moves(expr) or self._behind(index, expr)
-            if moved is None:
+            joined = self._side_by_side(expr) if moved is None else None
+            if joined is not None:
+                self._names[index] = joined
+            elif moved is None:
                 for arg in expr.args:
                     self._written(arg)
                 self._names[index] = self._builder.add(renamed(expr, self._names))
@@ -167,6 +170,25 @@ class _Walk:
         )
         is_written = all(arg in self._names for arg in tensors)
         return None if is_written and self._is_in_order(made) else made
+
+    def _side_by_side(self, expr: Expr) -> int | None:
+        """Rows of one source side by side in longer ones, as of four neighbouring tokens that are
+        merged: all of them taken at once, where they would be moved anyway.
+        """
+        axis = expr.attrs.get("axis")
+        if expr.op != CONCAT or not any(arg in self._moved for arg in expr.args):
+            return None
+        if not is_known(expr) or not all(is_known(self._graph[arg]) for arg in expr.args):
+            return None
+        given = [self._rows(arg) for arg in expr.args]
+        is_last = isinstance(axis, int) and axis % len(expr.static_shape) == given[0].rows.ndim
+        is_one = len({each.source for each in given}) == 1 and not all(x.plain for x in given)
+        if not is_last or not is_one:
+            return None
+        rows = np.stack([each.rows for each in given], axis=-1)
+        if rows.size > _MOST_ROWS:
+            return None
+        return self._reshaped(self._in_order(given[0].source, rows), expr.static_shape)
 
     # What treats each row alone, before the move of its rows.
 

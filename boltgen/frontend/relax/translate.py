@@ -79,8 +79,9 @@ def _affine(call: ir.Call) -> Attributes:
 
 
 def _slice(call: ir.Call) -> Attributes:
-    """Neighbours along one axis by their first and last; of what begins where its tensor does, and
-    ends within it, that it is a corner; nothing of any other slice.
+    """Neighbours along one axis by their first and last; what is not side by side by `every`, the
+    axis, the first and the step; of what begins where its tensor does, and ends within it, that it
+    is a corner; nothing of any other slice.
     """
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
     if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
@@ -94,13 +95,17 @@ def _slice(call: ir.Call) -> Attributes:
         is_corner = set(begins) == {0} and set(*steps) <= {1}
         return {"corner": True} if is_corner else {}
     numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
-    if axes[0] is None or None in numbers or numbers[2:] not in ([], [1]):
+    if axes[0] is None or None in numbers:
         return {}
     axis = int(axes[0]) % len(shape)
     extent = shape[axis]
     if not isinstance(extent, int) or isinstance(extent, Dim):
         return {}
-    begin, end, _ = slice(*numbers[:2]).indices(extent)
+    begin, end, step = slice(*numbers).indices(extent)
+    if step < 1:
+        return {}
+    if step > 1:
+        return {"every": (axis, begin, step)} if end == extent else {}
     return {"axis": axis, "begin": begin, "end": max(begin, end)}
 
 
