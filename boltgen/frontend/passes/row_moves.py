@@ -49,12 +49,6 @@ def moved_tensors(graph: Graph, expr: Expr) -> tuple[int, ...]:
     return tensors if all(is_known(graph[arg]) for arg in tensors) else ()
 
 
-def keeps_rows(graph: Graph, expr: Expr) -> bool:
-    """Whether an operator is a move that keeps rows whole."""
-    given = [in_order(graph[arg].static_shape) for arg in moved_tensors(graph, expr)]
-    return bool(given) and moved_rows(graph, expr, given) is not None
-
-
 def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
     """The rows of the result of a move whose tensors' rows are `given`; None if it splits rows."""
     before, after = graph[expr.args[0]].static_shape, expr.static_shape

@@ -48,9 +48,7 @@ def _is_known(expr: Expr) -> bool:
     return expr.is_static and not any(isinstance(extent, Dim) for extent in expr.static_shape)
 
 
-def _combined(
-    graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]
-) -> int | None:
+def _combined(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]) -> int | None:
     """An operator on split scores and a constant, done before they are split; None for others.
 
     A view behind it that takes the split back is no operator.

@@ -109,11 +109,21 @@ def _slice(call: ir.Call) -> Attributes:
     return {"axis": axis, "begin": begin, "end": max(begin, end)}
 
 
+def _scatter(call: ir.Call) -> Attributes:
+    """Where an axis of the first operand has the second one, if that is known."""
+    numbers = [each.value if isinstance(each, tirx.IntImm) else None for each in call.args[2:]]
+    if None in numbers:
+        return {}
+    begin, end, step = numbers
+    return {"axis": int(call.attrs.axis), "begin": begin, "end": end, "step": step}
+
+
 # Attributes that only Relax has, or has in its own way.
 _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "permute_dims": _permutation,
     "nn.pad": _pad,
     "strided_slice": _slice,
+    "slice_scatter": _scatter,
     "repeat": lambda call: {"repeats": int(call.attrs.repeats), "axis": call.attrs.axis},
     "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
     "nn.batch_norm": lambda call: {"training": call.attrs.training},

@@ -47,6 +47,14 @@ def _sliced(call: Applied, x: Array) -> Array:
     return np.asarray(x[(slice(None),) * axis + (slice(begin, end),)])
 
 
+def _scattered(call: Applied, x: Array, part: Array) -> Array:
+    """`x` with `part` in the place of a slice of it."""
+    axis, *span = (cast("int", call.attrs[key]) for key in ("axis", "begin", "end", "step"))
+    made: Array = x.copy()
+    made[(slice(None),) * (axis % x.ndim) + (slice(*span),)] = part
+    return made
+
+
 def _of_numpy(call: Applied, *arrays: Array) -> Array:
     return np.asarray(getattr(np, call.name)(*arrays))
 
@@ -99,6 +107,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "tril": lambda call, x: np.tril(x, cast("int", call.attrs["k"])),
     "permute_dims": lambda call, x: x.transpose(call.attrs["axes"]),
     "strided_slice": _sliced,
+    "slice_scatter": _scattered,
     "take": lambda call, x, indices: np.take(x, indices, axis=_axis(call)),
 }
 
