@@ -98,20 +98,6 @@ class SwinBlock(nn.Module):
         return x + self.fc2(functional.gelu(self.fc1(self.norm2(x))))
 
 
-class FlatSwinBlock(SwinBlock):
-    """The same of tokens in a row: (B, H W, C). So have them the paper's authors."""
-
-    def __init__(self, size: int, width: int, heads: int, window: int, shift: int) -> None:
-        super().__init__(size, width, heads, window, shift)
-        self.size = size
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, width = x.shape
-        image = self.norm1(x).view(batch, self.size, self.size, width)
-        x = x + self.mixed(image).view(batch, tokens, width)
-        return x + self.fc2(functional.gelu(self.fc1(self.norm2(x))))
-
-
 class Merging(nn.Module):
     """(B, H, W, C) to (B, H/2, W/2, 2 C): four neighbours to one token."""
 
