@@ -62,10 +62,15 @@ def _kernels(graph: Graph) -> int:
 
 
 def _is_of_norm(graph: Graph, index: int) -> bool:
-    """Whether a norm is among those that read rows, maybe in another shape."""
+    """Whether a norm is among those that read rows, maybe counted in other dimensions."""
+    columns = (graph[index].shape or ())[-1:]
     return any(
         (graph[each].op in ROW_NORMS and graph[each].args[0] == index)
-        or (graph[each].op in VIEWS and _is_of_norm(graph, each))
+        or (
+            graph[each].op in VIEWS
+            and (graph[each].shape or ())[-1:] == columns
+            and _is_of_norm(graph, each)
+        )
         for each in graph.consumers[index]
     )
 

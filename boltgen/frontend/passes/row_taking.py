@@ -128,9 +128,12 @@ class RowTaking:
         else:
             expr, before = self._builder[source], self._before(source)
             inner = self._done(before, rows, steps - 1)
-            inner = self.reshaped(inner, (rows.size, self._builder.shape(before)[-1]))
+            *leading, columns = self._builder.shape(inner)
+            if expr.op == MATMUL:
+                leading = [rows.size]
+            inner = self.reshaped(inner, (*leading, columns))
             args = [inner if self.root(arg) == before else arg for arg in expr.args]
-            made = self.applied(expr, args, (rows.size, expr.static_shape[-1]))
+            made = self.applied(expr, args, (*leading, expr.static_shape[-1]))
             self._redone.add(source)
         self.written[key] = made
         return made
@@ -140,7 +143,7 @@ class RowTaking:
         key = numbers.tobytes()
         if key not in self._numbers:
             self._numbers[key] = self._builder.constant(numbers)
-        return self._builder.operator(
+        taken = self._builder.operator(
             TAKE,
             (self.reshaped(source, (self.count(source), columns)), self._numbers[key]),
             (numbers.size, columns),
@@ -148,6 +151,8 @@ class RowTaking:
             axis=0,
             mode="clip",
         )
+        # In the author's shape: results of a model that are reshaped are copied.
+        return self.reshaped(taken, (*rows.shape, columns))
 
     def _chain(self, source: int) -> list[int]:
         """The operators up to `source`, last first, that treat alone each row of one tensor."""

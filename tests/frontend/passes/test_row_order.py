@@ -176,10 +176,19 @@ def _moves(graph: Graph) -> list[str]:
     moves = []
     for index, expr in enumerate(graph.exprs):
         if expr.op in {"permute_dims", "take", "concat"}:
-            readers = [graph[each] for each in graph.consumers[index]]
-            is_taken = expr.op == "take" and any(each.op == "nn.layer_norm" for each in readers)
+            is_taken = expr.op == "take" and _is_normed(graph, index)
             moves.append("taken" if is_taken else expr.op)
     return moves
+
+
+def _is_normed(graph: Graph, index: int) -> bool:
+    columns = graph[index].static_shape[-1]
+    readers = [each for each in graph.consumers[index] if graph[each].static_shape[-1] == columns]
+    return any(
+        graph[each].op == "nn.layer_norm"
+        or (graph[each].op == "reshape" and _is_normed(graph, each))
+        for each in readers
+    )
 
 
 def _norms(graph: Graph) -> int:
