@@ -32,7 +32,7 @@ from boltgen.frontend.passes.row_moves import (
     moved_rows,
     moved_tensors,
 )
-from boltgen.frontend.passes.row_taking import ROW_NORMS, RowTaking, row_operands
+from boltgen.frontend.passes.row_taking import NORMING, RowTaking, row_operands
 
 # Moves that are kernels, but for slices, which TVM fuses into what joins them.
 _KERNELS = frozenset({TRANSPOSE, TAKE, CONCAT})
@@ -65,7 +65,7 @@ def _is_of_norm(graph: Graph, index: int) -> bool:
     """Whether a norm is among those that read rows, maybe counted in other dimensions."""
     columns = (graph[index].shape or ())[-1:]
     return any(
-        (graph[each].op in ROW_NORMS and graph[each].args[0] == index)
+        (graph[each].op in NORMING and graph[each].args[0] == index)
         or (
             graph[each].op in VIEWS
             and (graph[each].shape or ())[-1:] == columns

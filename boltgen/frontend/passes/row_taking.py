@@ -9,7 +9,7 @@ taken before the nearest norm, or else where they are shortest, and what is behi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,8 +19,13 @@ from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 from boltgen.frontend.passes.norms import LAYER_NORM, RMS_NORM
 from boltgen.frontend.passes.row_moves import TAKE, VIEWS, Rows, is_known
 
-ROW_NORMS = frozenset({LAYER_NORM, RMS_NORM})
+_NORMS = frozenset({LAYER_NORM, RMS_NORM})
 _POINTWISE = ELEMENTWISE - VIEWS - {"nn.prelu"}
+_REDUCTIONS = frozenset({"mean", "sum", "variance"})
+# What begins a norm, spelled out or not.
+NORMING = _NORMS | _REDUCTIONS
+# No norm is spelled by more operators.
+_MOST_SPELLED = 16
 
 
 def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
@@ -40,9 +45,12 @@ def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
     if expr.op == MATMUL:
         is_of_rows = first in with_rows and len(exprs[others[0]].shape or ()) == 2
         return (first,) if is_of_rows and first not in others else ()
-    if expr.op in ROW_NORMS:
+    if expr.op in _NORMS:
         is_of_rows = first in with_rows and expr.attrs["axes"] == (-1,)
         return (first,) if is_of_rows and first not in others else ()
+    if expr.op in _REDUCTIONS:
+        is_kept = first in with_rows and bool(expr.attrs["keepdims"])
+        return (first,) if is_kept and expr.attrs["axis"] in {(-1,), (len(rows),)} else ()
     if expr.op not in _POINTWISE:
         return ()
     is_shared = all(_is_of_columns(exprs[arg]) for arg in expr.args if arg not in with_rows)
@@ -54,6 +62,17 @@ def _is_of_columns(expr: Expr) -> bool:
     if not expr.is_static:
         return False
     return expr.shape == () or (is_known(expr) and expr.elements == expr.static_shape[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What makes rows of those of the tensor `before`, each alone; whether that is a norm, or a
+    part of one that is spelled out.
+    """
+
+    before: int
+    is_norm: bool
+    is_spelled: bool
 
 
 class RowTaking:
@@ -97,7 +116,9 @@ class RowTaking:
 
     def applied(self, expr: Expr, args: Sequence[int], shape: Sequence[int]) -> int:
         """The author's operator on rows that are counted in other dimensions."""
-        origin = None if expr.op == MATMUL else expr.origin
+        origin = None if expr.op in {MATMUL, *_REDUCTIONS} else expr.origin
+        if expr.op in _REDUCTIONS:
+            expr = replace(expr, attrs={**expr.attrs, "axis": (-1,)})
         own = tuple(self._in_few_dimensions(arg, len(shape)) for arg in args)
         return self._builder.add(replace(expr, args=own, shape=tuple(shape), origin=origin))
 
@@ -109,30 +130,41 @@ class RowTaking:
     def in_order(self, source: int, rows: Rows) -> int:
         """The rows of `source` by their numbers."""
         chain = self._chain(source)
-        norms = (n for n, each in enumerate(chain, 1) if self._builder[each].op in ROW_NORMS)
-        columns = [self._builder.shape(at)[-1] for at in (source, *map(self._before, chain))]
-        steps = next(norms, columns.index(min(columns)))
-        return self._done(source, rows, steps)
+        normed = None
+        for step in chain:
+            # A norm that is spelled out takes a mean away, and then squares what is left.
+            if step.is_norm and (normed is None or step.is_spelled):
+                normed = step.before
+            elif normed is not None:
+                break
+        sources = (source, *(step.before for step in chain))
+        shortest = min(sources, key=lambda at: self._builder.shape(at)[-1])
+        return self._done(source, rows, shortest if normed is None else normed)
 
     def is_before_norm(self, source: int) -> bool:
         """Whether a norm's kernel takes the rows of `source`."""
-        return any(self._builder[each].op in ROW_NORMS for each in self._chain(source))
+        return any(step.is_norm for step in self._chain(source))
 
-    def _done(self, source: int, rows: Rows, steps: int) -> int:
-        """The rows of `source`, taken before so many operators of those that make it as `steps`."""
+    def _done(self, source: int, rows: Rows, end: int) -> int:
+        """The rows of `source`, made of those of `end`, which are taken."""
         key = source, rows.tobytes()
         if key in self.written:
             return self.written[key]
-        if steps == 0:
+        if source == end:
             made = self._taken(source, rows)
         else:
-            expr, before = self._builder[source], self._before(source)
-            inner = self._done(before, rows, steps - 1)
-            *leading, columns = self._builder.shape(inner)
+            expr = self._builder[source]
+            given = row_operands(self._builder.exprs, expr)
+            inner = {arg: self._done(self.root(arg), rows, end) for arg in given}
+            leading = self._builder.shape(next(iter(inner.values())))[:-1]
             if expr.op == MATMUL:
-                leading = [rows.size]
-            inner = self.reshaped(inner, (*leading, columns))
-            args = [inner if self.root(arg) == before else arg for arg in expr.args]
+                leading = (rows.size,)
+            args = [
+                self.reshaped(inner[arg], (*leading, self._builder.shape(inner[arg])[-1]))
+                if arg in inner
+                else arg
+                for arg in expr.args
+            ]
             made = self.applied(expr, args, (*leading, expr.static_shape[-1]))
             self._redone.add(source)
         self.written[key] = made
@@ -154,19 +186,27 @@ class RowTaking:
         # In the author's shape: results of a model that are reshaped are copied.
         return self.reshaped(taken, (*rows.shape, columns))
 
-    def _chain(self, source: int) -> list[int]:
-        """The operators up to `source`, last first, that treat alone each row of one tensor."""
-        chain: list[int] = []
-        while source in self.authored and self.authored[source] not in self._kept:
-            before = self._before(source)
-            if before < 0:
-                break
-            chain.append(source)
-            source = before
+    def _chain(self, source: int) -> list[_Step]:
+        """How `source` is made, the last step first, as far as each is of one tensor's rows."""
+        chain: list[_Step] = []
+        while (step := self._step(source)) is not None:
+            chain.append(step)
+            source = step.before
         return chain
 
-    def _before(self, at: int) -> int:
-        """The one tensor of whose rows an operator makes its own; -1 if there is no such one."""
-        operands = row_operands(self._builder.exprs, self._builder[at])
-        roots = {self.root(arg) for arg in operands}
-        return roots.pop() if len(roots) == 1 else -1
+    def _step(self, source: int) -> _Step | None:
+        """The last operator, or all of those that spell a norm; None if they read two tensors."""
+        ends, is_norm, is_spelled = {source}, self._builder[source].op in _NORMS, False
+        for count in range(_MOST_SPELLED):
+            last = max(ends)
+            expr = self._builder[last]
+            operands = row_operands(self._builder.exprs, expr)
+            is_kept = self.authored.get(last, -1) in {-1, *self._kept}
+            if is_kept or not operands or (count and expr.op in {MATMUL, *_NORMS}):
+                return None
+            is_spelled = is_spelled or expr.op in _REDUCTIONS
+            ends = ends - {last} | {self.root(arg) for arg in operands}
+            if len(ends) == 1:
+                is_norm = is_norm or is_spelled
+                return _Step(before=ends.pop(), is_norm=is_norm, is_spelled=is_spelled)
+        return None
