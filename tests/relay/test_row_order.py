@@ -67,7 +67,8 @@ def test_norms_take_the_rows_of_windows(norm: Callable[[relay.Expr], relay.Expr]
     module = tvm.IRModule.from_expr(relay.Function([x], made))
     partitioned = steps.annotate(module)
     problems = [region.workload.first.problem for region in partitioned.regions]
-    assert sum(gathered(each) is not None for each in problems) >= 1
+    # The input stays FP32 for the residual, so its rows are taken by TVM.
+    assert sum(gathered(each) is not None for each in problems) == 1
     assert all(expr.op != "permute_dims" for expr in partitioned.graphs["main"].exprs)
     (actual,) = Model(partitioned).run(X)
     wanted = _exact()
