@@ -55,8 +55,12 @@ def _exact() -> np.ndarray:
     return np.maximum(norm(x) @ WEIGHTS[2], 0)
 
 
-@pytest.mark.parametrize("norm", [_layer_norm, _spelled])
-def test_norms_take_the_rows_of_windows(norm: Callable[[relay.Expr], relay.Expr]) -> None:
+# The input is FP32, and so is the residual. A norm that is spelled out reads it so, too; TVM takes
+# the rows for an operator, which is FP16.
+@pytest.mark.parametrize(("norm", "taking"), [(_layer_norm, 1), (_spelled, 2)])
+def test_norms_take_the_rows_of_windows(
+    norm: Callable[[relay.Expr], relay.Expr], taking: int
+) -> None:
     x, shape = relay.var("x", shape=X.shape), (-1, WINDOW**2, C)
     windows = relay.transpose(relay.reshape(norm(x), SPLIT), AXES)
     # A softmax over the tokens of a window stands for attention.
@@ -67,8 +71,7 @@ def test_norms_take_the_rows_of_windows(norm: Callable[[relay.Expr], relay.Expr]
     module = tvm.IRModule.from_expr(relay.Function([x], made))
     partitioned = steps.annotate(module)
     problems = [region.workload.first.problem for region in partitioned.regions]
-    # The input stays FP32 for the residual, so its rows are taken by TVM.
-    assert sum(gathered(each) is not None for each in problems) == 1
+    assert sum(gathered(each) is not None for each in problems) == taking
     assert all(expr.op != "permute_dims" for expr in partitioned.graphs["main"].exprs)
     (actual,) = Model(partitioned).run(X)
     wanted = _exact()
