@@ -116,6 +116,9 @@ def _narrowed_before(
     if expr.op != _CAST or not is_for_norm or not expr.is_static:
         return None
     (at,) = expr.args
+    # A norm's kernel widens what it takes itself.
+    if expr.dtype == DType.F32.value or graph[at].dtype != DType.F32.value:
+        return None
     while graph[at].op == _VIEW and _keeps_rows(graph.exprs, at) and _is_inner(graph, at):
         (at,) = graph[at].args
     if not _is_inner(graph, at) or at not in names:

@@ -141,3 +141,12 @@ def test_a_norm_is_of_rows_of_what_is_narrow_already(rows: int, others: bool) ->
     graph = gathered_last(net.builder.graph((normed, taken) if others else normed))
     moved = ["take", "reshape", "astype"] if others else ["astype", "take", "reshape"]
     assert _names(graph) == [*moved, "nn.layer_norm"]
+
+
+def test_a_norm_widens_the_rows_that_it_takes() -> None:
+    net = Net()
+    taken = net.builder.astype(net.taken(net.x, net.input((TOKENS,), "int32")), "float32")
+    args = (taken, net.input((K,), "float32"), net.input((K,), "float32"))
+    normed = net.builder.operator("nn.layer_norm", args, (TOKENS, K), "float32", axes=(-1,))
+    graph = gathered_last(net.builder.graph(normed))
+    assert _names(graph) == ["take", "astype", "nn.layer_norm"]
