@@ -130,7 +130,7 @@ class _Walk:
             if passes_one_row(x, order):
                 return None
             return self._step(expr, x, tuple(x.dims[axis] for axis in order))
-        if expr.op in {_BROADCAST, _PAD}:
+        if expr.op == _BROADCAST or (expr.op == _PAD and not _pads(expr)):
             return x if self._graph[expr.args[0]].shape == expr.shape else None
         if expr.op == _TAKE:
             return self._taken(expr, x)
@@ -317,6 +317,12 @@ class _Walk:
         """Whether a value is transposed at its source only, and lies otherwise there."""
         moved = self._known.get(index)
         return moved is not None and moved.plain is None and not moved.is_view
+
+
+def _pads(expr: Expr) -> bool:
+    """Whether a pad adds or takes away anything."""
+    widths = cast("tuple[tuple[int, int], ...] | None", expr.attrs.get("widths"))
+    return widths is None or any(width != 0 for pair in widths for width in pair)
 
 
 def _authored(moved: Moved) -> int | None:

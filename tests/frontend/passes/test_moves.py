@@ -276,9 +276,9 @@ def test_a_weight_that_is_repeated_in_another_shape_is_one_weight() -> None:
     assert "broadcast_to" not in _ops(_same(builder, made))
 
 
-@pytest.mark.parametrize("width", [0, 1])
-def test_a_pad_by_nothing_is_no_operator(width: int) -> None:
+@pytest.mark.parametrize("widths", [(0, 0), (1, 0), (1, -1)])
+def test_a_pad_by_nothing_is_no_operator(widths: tuple[int, int]) -> None:
     builder = GraphBuilder()
-    padded = builder.pad(_input(builder, (2, 3)), [(0, 0), (width, 0)], 0.0, "constant")
+    padded = builder.pad(_input(builder, (2, 3)), [(0, 0), widths], 0.0, "constant")
     made = with_fewer_moves(builder.graph(builder.elementwise("nn.relu", padded)))
-    assert _ops(made) == (["nn.pad", "nn.relu"] if width else ["nn.relu"])
+    assert _ops(made) == (["nn.pad", "nn.relu"] if any(widths) else ["nn.relu"])
