@@ -43,4 +43,5 @@ def shared_writers(op: Any) -> Mapping[str, Writer]:
         **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), plainly()),
         **dict.fromkeys(("nn.softmax", "nn.log_softmax"), plainly()),
         "image.resize2d": plainly("out_dtype"),
+        "take": plainly(),
     }

@@ -27,7 +27,9 @@ from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.pairs import join_pairs
 from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.passes.repeated import with_single_reshapes, without_repeated
+from boltgen.frontend.passes.row_order import with_rows_in_place
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
+from boltgen.frontend.passes.window_masks import masks_of_all_windows
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
@@ -123,7 +125,7 @@ def partition_graphs(
         large = frozenset(packed.names[each] for each in large)
         normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
         # Casts and bounds of corners are corners again.
-        corners = with_corners(masks_as_bounds(normal.graph))
+        corners = with_corners(masks_as_bounds(masks_of_all_windows(normal.graph)))
         joined = _joined(products_of_open_rows(corners), passes)
         notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
         costs, summed = passes.padding, passes.accumulate
@@ -185,8 +187,8 @@ def _of_operators(graph: Graph) -> Graph:
 
 def _respelled(graph: Graph) -> Graph:
     """What authors and importers write in many ways, in the one that the other passes know."""
-    graph = empty_rows_behind_products(with_fewer_moves(with_corners(graph)))
-    return norms_of_joint_rows(factors_behind_products(graph))
+    graph = with_rows_in_place(with_fewer_moves(with_corners(graph)))
+    return norms_of_joint_rows(factors_behind_products(empty_rows_behind_products(graph)))
 
 
 def _normalised(

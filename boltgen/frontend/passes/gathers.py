@@ -7,7 +7,7 @@ rows that are taken of rows that are taken come from the tensor at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.graph import GROUPED, Expr, Graph, GraphBuilder, mapped, renamed
@@ -18,6 +18,7 @@ _TAKE, _CAST, _VIEW = "take", "astype", "reshape"
 # Where an integer that is no row takes the nearest one, as kernels do, and where TVM says nothing
 # of it. Source: tvm, topi/transform.h, take.
 _MODES = frozenset({"clip", "fast"})
+_NORMS = frozenset({"nn.layer_norm", "nn.rms_norm"})
 _INDICES = frozenset(each.value for each in IndexType)
 _FLOATS = frozenset(each.value for each in DType)
 
@@ -83,12 +84,18 @@ def _is_same_rows(exprs: Sequence[Expr], index: int, mode: object) -> bool:
 
 
 def gathered_last(graph: Graph) -> Graph:
-    """`graph`, in which products in groups multiply what is taken of a tensor in the end."""
+    """`graph`, in which products in groups multiply what is taken of a tensor in the end, and
+    norms are of what is taken of a tensor that is narrow already.
+    """
     builder = GraphBuilder()
     names: dict[int, int] = {}
     made: dict[int, int] = {}
     for index, expr in enumerate(graph.exprs):
         written = renamed(expr, names)
+        narrow = _narrowed_before(graph, index, builder, names)
+        if narrow is not None:
+            names[index] = narrow
+            continue
         if expr.op == GROUPED:
             a, *rest = written.args
             if a not in made:
@@ -96,6 +103,37 @@ def gathered_last(graph: Graph) -> Graph:
             written = replace(written, args=(made[a], *rest))
         names[index] = builder.add(written)
     return builder.graph(mapped(graph.results, names))
+
+
+def _narrowed_before(
+    graph: Graph, index: int, builder: GraphBuilder, names: Mapping[int, int]
+) -> int | None:
+    """The cast of rows that are taken for a norm alone as rows of a cast tensor; None where it is
+    no such one.
+    """
+    expr = graph[index]
+    is_for_norm = any(graph[each].op in _NORMS for each in graph.consumers[index])
+    if expr.op != _CAST or not is_for_norm or not expr.is_static:
+        return None
+    (at,) = expr.args
+    # A norm's kernel widens what it takes itself.
+    if expr.dtype == DType.F32.value or graph[at].dtype != DType.F32.value:
+        return None
+    while graph[at].op == _VIEW and _keeps_rows(graph.exprs, at) and _is_inner(graph, at):
+        (at,) = graph[at].args
+    if not _is_inner(graph, at) or at not in names:
+        return None
+    taken = _taken_at_once(builder, names[at])
+    if taken is None or not _is_no_longer(builder, *taken):
+        return None
+    narrow = builder.astype(taken[0], expr.dtype)
+    rows = replace(builder[names[at]], args=(narrow, taken[1]), dtype=expr.dtype)
+    return builder.reshape(builder.add(rows), expr.static_shape)
+
+
+def _is_inner(graph: Graph, index: int) -> bool:
+    """Whether one operator reads a value, and nothing else."""
+    return len(graph.consumers[index]) == 1 and index not in graph.escaping
 
 
 def _last(builder: GraphBuilder, a: int) -> int:

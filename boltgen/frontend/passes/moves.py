@@ -33,7 +33,7 @@ from boltgen.frontend.passes.factored import (
 from boltgen.ir.extent import Dim
 
 _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
-_SLICE, _SPLIT = "strided_slice", "split"
+_SLICE, _SPLIT, _PAD = "strided_slice", "split", "nn.pad"
 _VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
 # A reshape, a transpose and a reshape.
 _MOST_MOVES = 3
@@ -130,7 +130,7 @@ class _Walk:
             if passes_one_row(x, order):
                 return None
             return self._step(expr, x, tuple(x.dims[axis] for axis in order))
-        if expr.op == _BROADCAST:
+        if expr.op == _BROADCAST or (expr.op == _PAD and not _pads(expr)):
             return x if self._graph[expr.args[0]].shape == expr.shape else None
         if expr.op == _TAKE:
             return self._taken(expr, x)
@@ -255,15 +255,9 @@ class _Walk:
         A weight that is repeated for each product of a batch is one weight.
         """
         a, b = expr.args
-        weight = self._graph[b]
-        is_repeated = weight.op == _BROADCAST and weight.is_static
-        if is_repeated and self._graph[weight.args[0]].is_static:
-            (inner,) = weight.args
-            shape = self._graph[inner].static_shape
-            rows = self._graph[a]
-            is_one = len(shape) == 2 and shape == weight.static_shape[-2:]
-            if is_one and rows.is_static and rows.static_shape[:-1] == expr.static_shape[:-1]:
-                b = inner
+        rows = self._graph[a]
+        if rows.is_static and rows.static_shape[:-1] == expr.static_shape[:-1]:
+            b = self._repeated(b)
         right = self._graph[b]
         moved = self._known.get(a)
         if moved is None or not right.is_static or len(right.static_shape) != 2:
@@ -286,6 +280,19 @@ class _Walk:
         dims = [sum((lies[each] for each in dim), start=()) for dim in moved.dims[:-1]]
         dims.append(apart.dims[-1])
         return replace(apart, dims=tuple(dims), plain=None, product=index, second=second)
+
+    def _repeated(self, b: int) -> int:
+        """The matrix that is repeated for each product of a batch; `b` itself if none is."""
+        at = b
+        while self._graph[at].op in {_BROADCAST, *_VIEWS}:
+            (inner,) = self._graph[at].args
+            if not (self._graph[at].is_static and self._graph[inner].is_static):
+                break
+            before, after = self._graph[inner].static_shape, self._graph[at].static_shape
+            if len(before) < 2 or before[-2:] != after[-2:]:
+                break
+            at = inner
+        return at if len(self._graph[at].shape or ()) == 2 else b
 
     def _behind(self, expr: Expr) -> Moved | None:
         """An elementwise operator on rows that lie in another order, before they are moved."""
@@ -310,6 +317,12 @@ class _Walk:
         """Whether a value is transposed at its source only, and lies otherwise there."""
         moved = self._known.get(index)
         return moved is not None and moved.plain is None and not moved.is_view
+
+
+def _pads(expr: Expr) -> bool:
+    """Whether a pad adds or takes away anything."""
+    widths = cast("tuple[tuple[int, int], ...] | None", expr.attrs.get("widths"))
+    return widths is None or any(width != 0 for pair in widths for width in pair)
 
 
 def _authored(moved: Moved) -> int | None:

@@ -79,8 +79,9 @@ def _affine(call: ir.Call) -> Attributes:
 
 
 def _slice(call: ir.Call) -> Attributes:
-    """Neighbours along one axis by their first and last; of what begins where its tensor does, and
-    ends within it, that it is a corner; nothing of any other slice.
+    """Neighbours along one axis by their first and last; what is not side by side by `every`, the
+    axis, the first and the step; of what begins where its tensor does, and ends within it, that it
+    is a corner; nothing of any other slice.
     """
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
     if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
@@ -94,14 +95,27 @@ def _slice(call: ir.Call) -> Attributes:
         is_corner = set(begins) == {0} and set(*steps) <= {1}
         return {"corner": True} if is_corner else {}
     numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
-    if axes[0] is None or None in numbers or numbers[2:] not in ([], [1]):
+    if axes[0] is None or None in numbers:
         return {}
     axis = int(axes[0]) % len(shape)
     extent = shape[axis]
     if not isinstance(extent, int) or isinstance(extent, Dim):
         return {}
-    begin, end, _ = slice(*numbers[:2]).indices(extent)
+    begin, end, step = slice(*numbers).indices(extent)
+    if step < 1:
+        return {}
+    if step > 1:
+        return {"every": (axis, begin, step)} if end == extent else {}
     return {"axis": axis, "begin": begin, "end": max(begin, end)}
+
+
+def _scatter(call: ir.Call) -> Attributes:
+    """Where an axis of the first operand has the second one, if that is known."""
+    numbers = [each.value if isinstance(each, tirx.IntImm) else None for each in call.args[2:]]
+    if None in numbers:
+        return {}
+    begin, end, step = numbers
+    return {"axis": int(call.attrs.axis), "begin": begin, "end": end, "step": step}
 
 
 # Attributes that only Relax has, or has in its own way.
@@ -109,6 +123,7 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "permute_dims": _permutation,
     "nn.pad": _pad,
     "strided_slice": _slice,
+    "slice_scatter": _scatter,
     "repeat": lambda call: {"repeats": int(call.attrs.repeats), "axis": call.attrs.axis},
     "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
     "nn.batch_norm": lambda call: {"training": call.attrs.training},

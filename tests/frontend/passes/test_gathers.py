@@ -127,3 +127,26 @@ def test_integers_that_are_clipped_are_not_widened() -> None:
     anchor = _anchor(net.graph(net.taken(net.x, narrow, mode="clip")))
     assert anchor.taken is not None
     assert anchor.taken.rows == narrow
+
+
+@pytest.mark.parametrize("rows", [TOKENS, TOKENS + 1])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_norm_is_of_rows_of_what_is_narrow_already(rows: int, others: bool) -> None:
+    net = Net(dtype="float32")
+    taken = net.taken(net.x, net.input((rows,), "int32"))
+    narrow = net.builder.astype(net.builder.reshape(taken, (1, rows, K)), "float16")
+    scale = (net.input((K,), "float16"), net.input((K,), "float16"))
+    args, shape = (narrow, *scale), (1, rows, K)
+    normed = net.builder.operator("nn.layer_norm", args, shape, "float16", axes=(-1,))
+    graph = gathered_last(net.builder.graph((normed, taken) if others else normed))
+    moved = ["take", "reshape", "astype"] if others else ["astype", "take", "reshape"]
+    assert _names(graph) == [*moved, "nn.layer_norm"]
+
+
+def test_a_norm_widens_the_rows_that_it_takes() -> None:
+    net = Net()
+    taken = net.builder.astype(net.taken(net.x, net.input((TOKENS,), "int32")), "float32")
+    args = (taken, net.input((K,), "float32"), net.input((K,), "float32"))
+    normed = net.builder.operator("nn.layer_norm", args, (TOKENS, K), "float32", axes=(-1,))
+    graph = gathered_last(net.builder.graph(normed))
+    assert _names(graph) == ["take", "astype", "nn.layer_norm"]

@@ -265,3 +265,20 @@ def test_what_has_no_known_shape_is_left() -> None:
     )
     graph = builder.graph(back)
     assert with_fewer_moves(graph).exprs == graph.exprs
+
+
+def test_a_weight_that_is_repeated_in_another_shape_is_one_weight() -> None:
+    builder = GraphBuilder()
+    x, weight = _input(builder, (2, 3, 5, 4)), _input(builder, (4, 6))
+    repeated = builder.operator("broadcast_to", [weight], (2, 3, 4, 6), "float32")
+    rows, copies = builder.reshape(x, (6, 5, 4)), builder.reshape(repeated, (6, 4, 6))
+    made = builder.reshape(builder.matmul(rows, copies, "float32"), (2, 3, 5, 6))
+    assert "broadcast_to" not in _ops(_same(builder, made))
+
+
+@pytest.mark.parametrize("widths", [(0, 0), (1, 0), (1, -1)])
+def test_a_pad_by_nothing_is_no_operator(widths: tuple[int, int]) -> None:
+    builder = GraphBuilder()
+    padded = builder.pad(_input(builder, (2, 3)), [(0, 0), widths], 0.0, "constant")
+    made = with_fewer_moves(builder.graph(builder.elementwise("nn.relu", padded)))
+    assert _ops(made) == (["nn.pad", "nn.relu"] if any(widths) else ["nn.relu"])

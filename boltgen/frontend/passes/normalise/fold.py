@@ -47,6 +47,14 @@ def _sliced(call: Applied, x: Array) -> Array:
     return np.asarray(x[(slice(None),) * axis + (slice(begin, end),)])
 
 
+def _scattered(call: Applied, x: Array, part: Array) -> Array:
+    """`x` with `part` in the place of a slice of it."""
+    axis, *span = (cast("int", call.attrs[key]) for key in ("axis", "begin", "end", "step"))
+    made: Array = x.copy()
+    made[(slice(None),) * (axis % x.ndim) + (slice(*span),)] = part
+    return made
+
+
 def _of_numpy(call: Applied, *arrays: Array) -> Array:
     return np.asarray(getattr(np, call.name)(*arrays))
 
@@ -57,6 +65,14 @@ def _dequantised(call: Applied, x: Array, scale: Array, zero: Array) -> Array:
     along[cast("int", call.attrs["axis"]) % x.ndim] = -1
     scale, zero = (each.reshape(along if each.size > 1 else ()) for each in (scale, zero))
     return ((x.astype(np.float32) - zero.astype(np.float32)) * scale).astype(call.dtype)
+
+
+def _remainder(call: Applied, x: Array, y: Array) -> Array:
+    """That of numbers none of which is negative: of others IRs have two."""
+    del call
+    if x.dtype.kind not in "iu" or x.min(initial=0) < 0 or y.min(initial=1) < 1:
+        raise ValueError("only TVM can tell the sign")
+    return np.asarray(x % y)
 
 
 # Those that numpy has under the same name, with the same operands.
@@ -74,6 +90,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
         np.divide(x, y, dtype=x.dtype) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
     ),
     "dequantize": _dequantised,
+    "mod": _remainder,
     "rsqrt": lambda call, x: (1 / np.sqrt(x)).astype(x.dtype),
     "sigmoid": lambda call, x: (1 / (1 + np.exp(-x))).astype(x.dtype),
     "erf": lambda call, x: np.vectorize(erf, otypes=[x.dtype])(x),
@@ -90,6 +107,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "tril": lambda call, x: np.tril(x, cast("int", call.attrs["k"])),
     "permute_dims": lambda call, x: x.transpose(call.attrs["axes"]),
     "strided_slice": _sliced,
+    "slice_scatter": _scattered,
     "take": lambda call, x, indices: np.take(x, indices, axis=_axis(call)),
 }
 
