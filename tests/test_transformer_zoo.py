@@ -93,7 +93,7 @@ def test_the_encoder_of_whisper(checking: Vgpu) -> None:
         return {"mel": torch.randn(batch, 16, 60)}
 
     # The input becomes FP16 and channels last; positions, which all of a batch share, are added.
-    _program(WhisperEncoder(), mel, [(2,)], checking, layers=15, kept=2, attentions=2)
+    _program(WhisperEncoder(), mel, [(2,)], checking, layers=15, kept=1, attentions=2)
 
 
 def test_a_batch_of_any_size_for_the_encoder_of_whisper(checking: Vgpu) -> None:
@@ -103,7 +103,7 @@ def test_a_batch_of_any_size_for_the_encoder_of_whisper(checking: Vgpu) -> None:
         return {"mel": torch.randn(batch, 16, 60)}
 
     dynamic = {"mel": {0: _open("batch", 4)}}
-    counts = {"layers": 15, "kept": 2, "attentions": 2}
+    counts = {"layers": 15, "kept": 1, "attentions": 2}
     _program(WhisperEncoder(), mel, [(1,), (3,), (2,)], checking, dynamic, **counts)
 
 
@@ -170,7 +170,7 @@ def test_an_encoder_that_cuts_its_positions_out_of_a_table(checking: Vgpu) -> No
     torch.manual_seed(0)
     axes = {0: _open("batch", 4), 1: _open("length", 40, 2)}
     # A cast of the tokens, their rows, the sum with those of places, and the mask.
-    counts = {"layers": 10, "kept": 4, "attentions": 2}
+    counts = {"layers": 10, "kept": 2, "attentions": 2}
     dynamic = {"ids": axes, "attention_mask": axes}
     _program(Bert(), _padded_tokens, [(1, 5), (3, 40), (2, 19)], checking, dynamic, **counts)
 
