@@ -87,9 +87,7 @@ def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
 
 def _goes_through_channels(problem: Problem) -> TypeGuard[Conv2d]:
     """Whether a step of K is of one filter position, and not of a product's K."""
-    return (
-        isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS
-    )
+    return isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS
 
 
 def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
