@@ -8,9 +8,9 @@ own refuse what a GPU cannot run, and a mutator draws one decision anew. All els
 the evolution that Ansor became, with its own settings but for the size of a batch, which is the
 arena's. Its model is XGBoost as MetaSchedule trains it, on the knobs and the logarithm of the
 analytical time, from the first batch on or, as is its default, from 100 trials on; or the
-analytical model itself. With `--kept` its courses are those of an earlier run, of the seeds and
-models that they are there for: a search takes it half a minute. The tables are
-`benchmarks.search_arena`'s, of a device that nobody has.
+analytical model itself. With `--kept` its courses are those of an earlier run, of the seeds that
+they are there for, because a search takes it half a minute; a table that has none is searched. The
+tables are `benchmarks.search_arena`'s, of a device that nobody has.
 """
 
 from __future__ import annotations
@@ -261,6 +261,7 @@ def _searched(table: Table, seed: int, kept: _Kept) -> dict[str, Course]:
         name: {"best_us": [round(us, 4) for us in each.best_us], "seconds": round(each.seconds, 2)}
         for name, each in found.items()
     }
+    COURSES.write_text(json.dumps(kept) + "\n")
     return found
 
 
@@ -279,19 +280,17 @@ def main() -> None:
     parser.add_argument("--kept", action="store_true")
     asked = parser.parse_args()
     kept: _Kept = json.loads(COURSES.read_text()) if asked.kept else defaultdict(dict)
-    courses_of = _recalled if asked.kept else _searched
     runs: dict[str, list[tuple[Course, float]]] = defaultdict(list)
     for seed in sorted(map(int, kept)) if asked.kept else range(asked.seeds):
         for table in other_device(seed):
             courses = {
                 name: course(make, table, seed, Experience()) for name, make in STRATEGIES.items()
             }
-            courses |= courses_of(table, seed, kept)
+            is_kept = table.name in kept[str(seed)]
+            courses |= (_recalled if is_kept else _searched)(table, seed, kept)
             best_us = min(table.best_us, *(each.best_us[-1] for each in courses.values()))
             for name, each in courses.items():
                 runs[name].append((each, best_us))
-    if not asked.kept:
-        COURSES.write_text(json.dumps(kept) + "\n")
     write(
         "metaschedule_arena",
         {
