@@ -149,17 +149,17 @@ def compared(
     for courses, table in zip(by_table, tables, strict=True):
         best_us = min(table.best_us, *(each.best_us[-1] for each in courses.values()))
         if table.in_order is not None:
-            courses["omniscient"] = course(_omniscient(table), table, seed, Experience())
+            bound = _omniscient(table.in_order())
+            courses["omniscient"] = course(bound, table, seed, Experience())
         for name, each in courses.items():
             runs[name].append((each, best_us))
     return runs
 
 
-def _omniscient(table: Table) -> StrategyFactory:
+def _omniscient(in_order: Sequence[Config]) -> StrategyFactory:
     def made(problem: SearchProblem, rng: random.Random) -> InOrder:
         del problem, rng
-        assert table.in_order is not None
-        return InOrder(table.in_order())
+        return InOrder(in_order)
 
     return made
 
