@@ -10,6 +10,7 @@ repeated measurements of them differ by.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -20,6 +21,7 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.model_against_data import DATA, RTX_2080_TI, learned_examples, times
 from boltgen.arch import Arch, arch_named
@@ -29,7 +31,7 @@ from boltgen.families.constants import ModelConstants, described, model_constant
 from boltgen.families.cutlass2.candidates import legal_kernels
 from boltgen.families.cutlass2.legality import kernel_violations, violations
 from boltgen.families.family import Config
-from boltgen.families.registry import FAMILIES, order, predict, spaces
+from boltgen.families.registry import FAMILIES, order, predict, predicted_us, spaces
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -58,14 +60,15 @@ _WAVES = 512
 VIRTUAL_GPU, _LAUNCHES = "gemm_vgpu_sm80.jsonl.gz", 32
 
 Answer = Callable[[Config], Outcome]
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A problem, and what a device answers about each of its configurations.
 
-    `first` are measured before a strategy is asked. `noiseless_us` is what the device would take
-    but for noise, None where nobody knows.
+    `first` are measured before a strategy is asked. `in_order` gives all that a search can reach
+    and that does not fail but by chance, fastest first but for noise; None where nobody knows.
     """
 
     name: str
@@ -73,7 +76,7 @@ class Table:
     answer: Answer
     best_us: float
     first: tuple[Config, ...] = ()
-    noiseless_us: Callable[[Config], float] | None = None
+    in_order: Callable[[], Sequence[Config]] | None = None
 
     def searched(self, experience: Experience) -> SearchProblem:
         """The problem for one strategy: of all that others asked only the candidates' times are
@@ -92,7 +95,12 @@ class Table:
         for config in self.problem.candidates:
             by_family[config.family].append(config)
         spaces = tuple(each.only(by_family[each.family]) for each in self.problem.spaces)
-        return replace(self, problem=replace(self.problem, spaces=spaces))
+        known, in_order = frozenset(self.problem.candidates), self.in_order
+        return replace(
+            self,
+            problem=replace(self.problem, spaces=spaces),
+            in_order=in_order and (lambda: [each for each in in_order() if each in known]),
+        )
 
 
 class _Predictions:
@@ -249,7 +257,8 @@ def other_device(seed: int) -> tuple[Table, ...]:
         arch = arch_named(name)
         noiseless_us = partial(_noiseless_us, workload, arch, constants)
         answer = partial(_computed, noiseless_us, workload, seed)
-        found.append(_invented(name, workload, noiseless_us, answer))
+        in_order = cache(partial(_in_order, workload, arch, constants))
+        found.append(_invented(name, workload, answer, in_order))
     return tuple(found)
 
 
@@ -269,7 +278,8 @@ def alike_device(seed: int) -> tuple[Table, ...]:
         ) -> float:
             """A smooth random function of the knobs; equal arguments have the same one."""
             place = encodings[config.family](config)
-            return _waves(str(of), seed, config.family, len(place))(place)
+            waves = _waves(str(of), seed, config.family, len(place))
+            return float(waves(np.array(place)))
 
         def noiseless_us(
             config: Config,
@@ -292,12 +302,13 @@ def alike_device(seed: int) -> tuple[Table, ...]:
             noise = random.Random(digest(workload, config, seed)).gauss(0.0, _ALIKE_NOISE)
             return Timing.exact(noiseless_us(config) * math.exp(noise))
 
-        found.append(_invented(name, workload, noiseless_us, answer))
+        in_order = cache(partial(_alike_in_order, workload, arch, constants, seed))
+        found.append(_invented(name, workload, answer, in_order))
     return tuple(found)
 
 
 @cache
-def _waves(name: str, seed: int, family: str, knobs: int) -> Callable[[Sequence[float]], float]:
+def _waves(name: str, seed: int, family: str, knobs: int) -> Callable[[Array], Array]:
     """A random function of unit variance that is smooth over a width of knobs.
 
     Source: Rahimi and Recht, Random features for large-scale kernel machines, NIPS 2007.
@@ -306,7 +317,53 @@ def _waves(name: str, seed: int, family: str, knobs: int) -> Callable[[Sequence[
     frequencies = rng.normal(size=(knobs, _WAVES)) / _ALIKE_WIDTH
     phases = rng.uniform(0.0, 2 * math.pi, _WAVES)
     weights = rng.normal(size=_WAVES) * math.sqrt(2 / _WAVES)
-    return lambda place: float(np.cos(np.array(place) @ frequencies + phases) @ weights)
+    return lambda places: np.asarray(np.cos(places @ frequencies + phases) @ weights)
+
+
+@cache
+def _reachable(workload: Workload, arch: Arch) -> tuple[tuple[Config, Array], ...]:
+    """All legal kernels with all their legal launches, each with its place among the knobs."""
+    found = []
+    for space in spaces(workload, arch):
+        knobs = [knob for knob in space.knobs if knob.name in space.launched]
+        names, launches = [each.name for each in knobs], [each.values for each in knobs]
+        for kernel in space.legal_kernels():
+            point = space.point_of(kernel)
+            for values in itertools.product(*launches):
+                config = space.config_at(point | dict(zip(names, values, strict=True)))
+                if config is not None and not space.broken(config):
+                    found.append((config, np.array(space.encode(config))))
+    return tuple(found)
+
+
+def _in_order(workload: Workload, arch: Arch, constants: ModelConstants) -> list[Config]:
+    """What a search can reach on a device with these constants, fastest first."""
+    configs = [config for config, _ in _reachable(workload, arch)]
+    times_us = predicted_us(workload, configs, arch, constants)
+    return [configs[number] for number in np.argsort(times_us, kind="stable")]
+
+
+def _alike_in_order(
+    workload: Workload, arch: Arch, constants: ModelConstants, seed: int
+) -> list[Config]:
+    """The same where errors are alike in all problems, without what fails."""
+    by_family: dict[str, list[tuple[Config, Array]]] = defaultdict(list)
+    for config, place in _reachable(workload, arch):
+        by_family[config.family].append((config, place))
+    configs, expected = [], []
+    for family, reached in by_family.items():
+        places = np.array([place for _, place in reached])
+
+        def smooth(*of: object, family: str = family, places: Array = places) -> Array:
+            return _waves(str(of), seed, family, places.shape[1])(places)
+
+        own = [config for config, _ in reached]
+        logs = np.log(predicted_us(workload, own, arch, constants))
+        logs += _ALIKE * smooth("all") + _ALIKE_IN_ONE * smooth(workload.short)
+        right = np.flatnonzero(smooth("fails") <= _TENTH)
+        configs += [own[number] for number in right]
+        expected.append(logs[right])
+    return [configs[number] for number in np.argsort(np.concatenate(expected), kind="stable")]
 
 
 def _other_constants(seed: int) -> ModelConstants:
@@ -321,7 +378,7 @@ def _other_constants(seed: int) -> ModelConstants:
 
 
 def _invented(
-    name: str, workload: Workload, noiseless_us: Callable[[Config], float], answer: Answer
+    name: str, workload: Workload, answer: Answer, in_order: Callable[[], Sequence[Config]]
 ) -> Table:
     """A table of a device that nobody has, which computes each answer once."""
     arch = arch_named(name)
@@ -334,7 +391,7 @@ def _invented(
         problem=_problem(workload, configs, open_spaces, arch),
         answer=remembered,
         best_us=min(each.median_us for each in answers if isinstance(each, Timing)),
-        noiseless_us=noiseless_us,
+        in_order=in_order,
     )
 
 

@@ -9,8 +9,8 @@ the evolution that Ansor became, with its own settings but for the size of a bat
 arena's. Its model is XGBoost as MetaSchedule trains it, on the knobs and the logarithm of the
 analytical time, from the first batch on or, as is its default, from 100 trials on; or the
 analytical model itself. With `--kept` its courses are those of an earlier run, of the seeds and
-models that they are there for: a search takes it half a minute. The tables are
-`benchmarks.search_arena`'s, of a device that nobody has.
+models that they are there for, because a search takes it half a minute; a table that has none is
+searched by those models. The tables are `benchmarks.search_arena`'s, of a device that nobody has.
 """
 
 from __future__ import annotations
@@ -254,21 +254,29 @@ def _tuner(settings: _Settings, model: Any, memory: Any, rng: random.Random) -> 
 _Kept = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
-def _searched(table: Table, seed: int, kept: _Kept) -> dict[str, Course]:
+def _kept_models(kept: _Kept) -> list[str]:
+    """The models that every table has a course of, where there is one."""
+    tables = [courses for by_table in kept.values() for courses in by_table.values()]
+    return [name for name in MODELS if all(name in courses for courses in tables)]
+
+
+def _searched(table: Table, seed: int, kept: _Kept, models: Sequence[str]) -> dict[str, Course]:
     """MetaSchedule's courses, which are then `kept`: by seed, table and model."""
-    found = {name: metaschedule_course(name, table, seed) for name in MODELS}
+    found = {name: metaschedule_course(name, table, seed) for name in models}
     kept[str(seed)][table.name] = {
         name: {"best_us": [round(us, 4) for us in each.best_us], "seconds": round(each.seconds, 2)}
         for name, each in found.items()
     }
+    COURSES.write_text(json.dumps(kept) + "\n")
     return found
 
 
-def _recalled(table: Table, seed: int, kept: _Kept) -> dict[str, Course]:
+def _recalled(table: Table, seed: int, kept: _Kept, models: Sequence[str]) -> dict[str, Course]:
     """MetaSchedule's courses, as they were kept."""
+    found = kept[str(seed)][table.name]
     return {
-        name: Course(best_us=tuple(each["best_us"]), seconds=each["seconds"])
-        for name, each in kept[str(seed)][table.name].items()
+        name: Course(best_us=tuple(found[name]["best_us"]), seconds=found[name]["seconds"])
+        for name in models
     }
 
 
@@ -279,19 +287,18 @@ def main() -> None:
     parser.add_argument("--kept", action="store_true")
     asked = parser.parse_args()
     kept: _Kept = json.loads(COURSES.read_text()) if asked.kept else defaultdict(dict)
-    courses_of = _recalled if asked.kept else _searched
+    models = _kept_models(kept)
     runs: dict[str, list[tuple[Course, float]]] = defaultdict(list)
     for seed in sorted(map(int, kept)) if asked.kept else range(asked.seeds):
         for table in other_device(seed):
             courses = {
                 name: course(make, table, seed, Experience()) for name, make in STRATEGIES.items()
             }
-            courses |= courses_of(table, seed, kept)
+            is_kept = table.name in kept[str(seed)]
+            courses |= (_recalled if is_kept else _searched)(table, seed, kept, models)
             best_us = min(table.best_us, *(each.best_us[-1] for each in courses.values()))
             for name, each in courses.items():
                 runs[name].append((each, best_us))
-    if not asked.kept:
-        COURSES.write_text(json.dumps(kept) + "\n")
     write(
         "metaschedule_arena",
         {

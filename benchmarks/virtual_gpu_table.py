@@ -13,10 +13,6 @@ its fastest kernel is among the first ten or not. `stacked` is what `boltgen db 
 that correct the analytical model. `trees alone` learn times without it. `trees that rank` learn
 which of two kernels is faster. The problems are divided into folds in one way, but for the means
 over several ways.
-
-The virtual GPU times a launch by four of its threadblocks, and the last of the grid is one of
-them. A swizzle rounds the grid up, so that this one may have no tile. The modelled time is then too
-short, and trees learn that from the share of threadblocks that are idle. Real GPUs do not do this.
 """
 
 from __future__ import annotations

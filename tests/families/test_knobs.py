@@ -16,8 +16,8 @@ from boltgen.families.cutlass2.legality import violations
 from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.registry import compiled, spaces
 from boltgen.families.space import Knob
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
 PROBLEMS = (
@@ -74,8 +74,19 @@ def test_every_default_is_in_the_space() -> None:
             assert space.default() in space
 
 
-def test_legal_kernels_are_the_legal_settings_of_the_knobs() -> None:
-    arch, problem = arch_named("sm_80"), Gemm(m=2048, n=2048, k=2048)
+@pytest.mark.parametrize(
+    ("arch_name", "problem"),
+    [
+        ("sm_80", Gemm(m=2048, n=2048, k=2048)),
+        ("sm_80", Gemm(m=2048, n=2047, k=2047, acc_dtype=DType.F16)),
+        ("sm_75", Gemm(m=2048, n=2044, k=2044, b_layout=Layout.COLUMN)),
+        ("sm_86", Conv2d(n=32, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))),
+    ],
+)
+def test_legal_kernels_are_the_legal_settings_of_the_knobs(
+    arch_name: str, problem: Problem
+) -> None:
+    arch = arch_named(arch_name)
     space = space_of(Layer(problem=problem), arch).pinned(swizzle=1, split_k=1)
     names = [knob.name for knob in space.knobs]
     settings = itertools.product(*(knob.values for knob in space.knobs))

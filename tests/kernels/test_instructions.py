@@ -24,6 +24,7 @@ from tests.kernels.launch_chain import ChainLaunch, random_chain_inputs
 CASES = {case.name: case for case in all_cases()}
 # Ragged everywhere, in seven columns of tiles of 64 or more: a group of eight has one too few.
 GEMM = Gemm(m=150, n=408, k=264)
+CONV = CASES["split-conv2"].problem
 CHAINS = all_chain_cases()[:4]
 
 
@@ -41,6 +42,10 @@ def _case(name: str, *, swizzle: int = 1, split_k: int = 1) -> KernelCase:
         _case("split-gemm_sliced"),
         _case("split-gemm_sm75", swizzle=2),
         replace(CASES["split-conv2"], split_k=1),
+        *(
+            replace(CASES["split-conv2"], split_k=slices, problem=replace(CONV, c=channels))
+            for slices, channels in [(2, 96), (3, 96), (2, 40), (4, 160)]
+        ),
     ],
     ids=lambda case: f"{case.name}-{case.swizzle}-{case.split_k}",
 )

@@ -10,7 +10,7 @@ import pytest
 
 from boltgen.errors import VgpuError
 from tests.vgpu.driver import Driver, entry
-from tests.vgpu.test_times import CHAIN
+from tests.vgpu.test_times import CHAIN, SWIZZLED
 
 REGISTERS = """
 .reg .pred %p; .reg .b32 %r<12>; .reg .f32 %f<4>; .reg .b64 %d<6>;
@@ -212,6 +212,24 @@ def test_sampled_blocks_stand_for_the_grid(counting: Driver, blocks: int) -> Non
     assert counting.vgpu.launches()[-1].warp_instructions == sum(wanted["instructions"].values())
     run = [number - 1 for number in numbers if number]
     assert run == [k * (blocks - 1) // (min(blocks, 4) - 1) for k in range(min(blocks, 4))]
+
+
+@pytest.mark.parametrize("shape", [(20, 5, 8), (300, 3, 4)])
+def test_empty_blocks_stand_for_no_others(counting: Driver, shape: tuple[int, int, int]) -> None:
+    m, n, swizzle = shape
+    data = [counting.buffer(np.zeros(m * n * 4096, np.uint8)) for _ in range(2)]
+    grid = (m * swizzle, -(-n // swizzle), 1)
+    counted = []
+    for counters in ("on", "sampled"):
+        counting.vgpu.set_option("counters", counters)
+        counting.run(SWIZZLED, [*data, n, swizzle], grid=grid, block=(256, 1, 1))
+        counted.append(counting.vgpu.counters()[-1])
+    every, sampled = counted
+    assert every["global_load"]["bytes"] == every["global_store"]["bytes"] == m * n * 4096
+    assert sampled["modelled"] == every["modelled"]
+    for traffic in ("global_load", "global_store"):
+        assert sampled[traffic] == pytest.approx(every[traffic], rel=0.02)
+    assert sampled["instructions"] == pytest.approx(every["instructions"], rel=0.02)
 
 
 def test_blocks_that_sampled_ones_wait_for_are_run(counting: Driver) -> None:

@@ -54,6 +54,34 @@ REREAD = entry(
     st.global.v4.u32 [%d4], {%r4,%r5,%r6,%r7}; ret;
     """,
 )
+# As COPY, in CUTLASS's swizzled order: tiles p3 to a row of the grid, of which there are p2 along
+# its columns. What lies beyond is rounded up, and returns.
+SWIZZLED = entry(
+    ["u64", "u64", "u32", "u32"],
+    ".reg .pred %p; .reg .b32 %r<12>; .reg .b64 %d<8>;",
+    """
+    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; ld.param.u32 %r8, [p2]; ld.param.u32 %r9, [p3];
+    mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ctaid.y; rem.u32 %r2, %r0, %r9; div.u32 %r0, %r0, %r9;
+    mad.lo.u32 %r1, %r1, %r9, %r2; setp.ge.u32 %p, %r1, %r8; @%p ret;
+    mad.lo.u32 %r1, %r0, %r8, %r1; mov.u32 %r2, %ntid.x; mov.u32 %r0, %tid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %d2, %r3, 16;
+    add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+    ld.global.v4.u32 {%r4,%r5,%r6,%r7}, [%d3]; st.global.v4.u32 [%d4], {%r4,%r5,%r6,%r7}; ret;
+    """,
+)
+# As COPY by the blocks whose number is below what p2 points to: the host does not know how many.
+BOUNDED = entry(
+    ["u64", "u64", "u64"],
+    ".reg .pred %p; .reg .b32 %r<8>; .reg .b64 %d<8>;",
+    """
+    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; ld.param.u64 %d5, [p2];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+    ld.global.u32 %r3, [%d5]; setp.ge.u32 %p, %r1, %r3; @%p ret;
+    mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %d2, %r3, 16;
+    add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+    ld.global.v4.u32 {%r4,%r5,%r6,%r7}, [%d3]; st.global.v4.u32 [%d4], {%r4,%r5,%r6,%r7}; ret;
+    """,
+)
 # Every block waits until the one before it has added one: how often it looks is chance.
 CHAIN = entry(
     ["u64"],
@@ -80,9 +108,17 @@ class Stream:
         self._driver.call("cuEventRecord", event, self.handle)
         return event
 
-    def launch(self, function: Any, arguments: list[Any], blocks: int, threads: int = 256) -> None:
+    def launch(
+        self,
+        function: Any,
+        arguments: list[Any],
+        blocks: int,
+        threads: int = 256,
+        *,
+        rows: int = 1,
+    ) -> None:
         pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        shape = (blocks, 1, 1, threads, 1, 1, 0)
+        shape = (blocks, rows, 1, threads, 1, 1, 0)
         self._driver.call("cuLaunchKernel", function, *shape, self.handle, pointers, None)
 
 
@@ -182,6 +218,48 @@ def test_what_a_block_reads_again_it_does_not_read_from_l2(timed: Driver) -> Non
         stream.launch(function, arguments, blocks)
         times.append(elapsed_us(timed, begin, stream.record()))
     assert times[1] == pytest.approx(times[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(("m", "n"), [(20, 5), (100, 9), (700, 3)])
+@pytest.mark.parametrize("swizzle", [2, 4, 8])
+def test_a_grid_that_is_rounded_up_takes_the_time_of_the_exact_one(
+    timed: Driver, m: int, n: int, swizzle: int
+) -> None:
+    stream, function = Stream(timed), timed.function(timed.load(SWIZZLED), "k")
+    pointers = copy_arguments(timed, m * n)
+
+    def kernel_us(swizzle: int) -> float:
+        begin = stream.record()
+        arguments = [*pointers, ctypes.c_uint32(n), ctypes.c_uint32(swizzle)]
+        stream.launch(function, arguments, m * swizzle, rows=-(-n // swizzle))
+        return elapsed_us(timed, begin, stream.record()) - LAUNCH_US
+
+    assert kernel_us(swizzle) == pytest.approx(kernel_us(1), rel=0.02)
+
+
+@pytest.mark.parametrize("used", [1, 200, 3000])
+def test_blocks_that_find_nothing_to_do_take_no_time(timed: Driver, used: int) -> None:
+    stream, function = Stream(timed), timed.function(timed.load(BOUNDED), "k")
+    pointers = copy_arguments(timed, 4000)
+
+    def kernel_us(blocks: int) -> float:
+        count = timed.buffer(np.array([used], np.uint32)).address
+        begin = stream.record()
+        stream.launch(function, [*pointers, ctypes.c_uint64(count)], blocks)
+        return elapsed_us(timed, begin, stream.record()) - LAUNCH_US
+
+    assert kernel_us(4000) == pytest.approx(kernel_us(used), rel=0.02)
+
+
+def test_a_grid_of_nothing_but_empty_blocks_takes_time(timed: Driver) -> None:
+    stream, function = Stream(timed), timed.function(timed.load(BOUNDED), "k")
+    arguments = [
+        *copy_arguments(timed, 1),
+        ctypes.c_uint64(timed.buffer(np.zeros(1, np.uint32)).address),
+    ]
+    begin = stream.record()
+    stream.launch(function, arguments, 300)
+    assert elapsed_us(timed, begin, stream.record()) > LAUNCH_US
 
 
 def test_twice_the_full_waves_take_twice_the_time(timed: Driver) -> None:

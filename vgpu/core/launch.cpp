@@ -222,7 +222,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   ModelledTime time;
   if (modelled && !result.fault) {
     LaunchWork work;
-    work.blocks = static_cast<u64>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
+    work.blocks = result.live_blocks;
     work.warps = (shape.block[0] * shape.block[1] * shape.block[2] + kWarpSize - 1) / kWarpSize;
     work.resident = static_cast<int>(resident / static_cast<u64>(o.device.multiprocessors));
     work.samples = std::move(result.samples);

@@ -16,10 +16,10 @@ namespace vgpu {
 
 // What the model knows of a launch.
 struct LaunchWork {
-  u64 blocks = 0;
+  u64 blocks = 0;                    // that are not empty
   u32 warps = 0;                     // of a block
   int resident = 1;                  // blocks that a multiprocessor holds at once
-  std::vector<BlockSample> samples;  // of blocks spread over the grid
+  std::vector<BlockSample> samples;  // of such blocks spread over the grid
   std::vector<u64> pointers;         // addresses among the parameters: where tensors start
 };
 

@@ -200,6 +200,10 @@ CountInfo count_info(const std::string& name) {
       info.address = static_cast<u8>(name[0] == 'l' ? elements : 0);
     }
   }
+  const bool wide = info.touches == Touches::kGlobal || info.touches == Touches::kGeneric;
+  info.acts = info.mma_operations || (wide && info.access != Category::kLoad);
+  for (const char* acting : {"wgmma", "cp.", "bulk.", "tensormap.", "vprintf", "malloc", "free"})
+    info.acts |= starts_with(name, acting);
   return info;
 }
 
@@ -277,6 +281,10 @@ void count(Warp& w, const Ins& i, u32 mask) {
 }
 
 Status run_counted(Warp& w, const Ins& i, u32 mask) {
+  if (w.acted && info_of(w, i).acts) {
+    *w.acted = true;
+    return Status::kYield;
+  }
   for (const Ins* each = &i; each != &i + i.run; ++each) count(w, *each, mask);
   const u64 begin = __builtin_ia32_rdtsc();
   const Status status = i.fn(w, i, mask);

@@ -53,6 +53,7 @@ struct CountInfo {
   int form = -1;       // of wgmma: in Program::forms
   bool polls = false;  // follows a load that another block may be waited for with
   bool waits = false;  // in a loop that does nothing but wait: how often it runs means nothing
+  bool acts = false;   // a product, or what others than the block could see: exec/empty.h
 };
 // Sixteenths of the time of FP16 operations that those of other types take on tensor cores.
 u32 sixteenths(const std::string& mma);

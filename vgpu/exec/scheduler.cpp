@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "exec/cpu_clock.h"
+#include "exec/empty.h"
 #include "exec/resident.h"
 #include "exec/thread_pool.h"
 
@@ -49,11 +50,8 @@ class Grid {
     stride_ = launch.seed ? (*random_)() % total_ : 1;
     while (std::gcd(stride_, total_) != 1) ++stride_;
     offset_ = launch.seed ? (*random_)() % total_ : 0;
-    // The samples are spread over the grid, the first and the last block among them.
-    const u64 samples = std::min<u64>(launch.samples, total_);
-    for (u64 k = 0; k < samples; ++k)
-      sampled_.push_back(k * (total_ - 1) / std::max<u64>(samples - 1, 1));
-    limit_ = launch.only_samples ? samples : total_;
+    live_ = live_blocks(launch, isa, multiprocessors, grid_id, total_);
+    limit_ = launch.only_samples ? live_.sampled.size() : total_;
   }
 
   // What one host thread does until no CTA is left.
@@ -76,10 +74,13 @@ class Grid {
     std::sort(samples_.begin(), samples_.end(),
               [](const BlockSample& a, const BlockSample& b) { return a.block < b.block; });
     r.samples = std::move(samples_);
+    r.live_blocks = live_.count * cluster_;
     if (stop_) r.fault = report_;
     if (limit_ < total_) {
-      r.instructions = static_cast<u64>(static_cast<u128>(r.instructions) * total_ / limit_);
-      r.counters.scale(total_, limit_);
+      r.instructions = static_cast<u64>(static_cast<u128>(r.instructions) * live_.count / limit_) +
+                       live_.instructions;
+      r.counters.scale(live_.count, limit_);
+      r.counters.add(live_.empty);
     }
     return r;
   }
@@ -147,7 +148,8 @@ class Grid {
   // One for each CTA of a cluster that is looked at.
   std::vector<std::unique_ptr<BlockSample>> new_samples(u64 number, const Cluster& cluster) const {
     std::vector<std::unique_ptr<BlockSample>> samples;
-    if (!std::binary_search(sampled_.begin(), sampled_.end(), number)) return samples;
+    const std::vector<u64>& sampled = live_.sampled;
+    if (!std::binary_search(sampled.begin(), sampled.end(), number)) return samples;
     for (u32 k = 0; k < cluster.size; ++k) {
       const u32* id = cluster.ctas[k].id;
       samples.push_back(std::make_unique<BlockSample>());
@@ -176,9 +178,9 @@ class Grid {
 
   u64 block_at(u64 k) const {
     if (launch_.only_samples) {
-      if (k < sampled_.size()) return sampled_[k];
-      k -= sampled_.size();
-      for (const u64 sampled : sampled_) k += k >= sampled;
+      if (k < live_.sampled.size()) return live_.sampled[k];
+      k -= live_.sampled.size();
+      for (const u64 sampled : live_.sampled) k += k >= sampled;
       return k;
     }
     return static_cast<u64>((static_cast<u128>(k) * stride_ + offset_) % total_);
@@ -316,7 +318,7 @@ class Grid {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   Counters counters_;
-  std::vector<u64> sampled_;  // blocks that are looked at for the model of time, in order
+  LiveBlocks live_;  // with those that are looked at for the model of time
   std::vector<BlockSample> samples_;
   FaultReport report_ = {};
   std::unique_ptr<std::mt19937_64> random_;  // of a seed: there is one host thread then

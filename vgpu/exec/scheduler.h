@@ -24,7 +24,8 @@ struct GridResult {
   u64 instructions = 0;              // of warps
   double cpu_seconds = 0;            // of all host threads
   Counters counters;                 // where they are on
-  std::vector<BlockSample> samples;  // as many as were asked for, in the order of the grid
+  u64 live_blocks = 0;               // that are not empty, where samples were asked for
+  std::vector<BlockSample> samples;  // as many of those, in the order of the grid
 };
 
 GridResult run_grid(const LaunchState& launch, const Isa& isa, int threads, u32 multiprocessors,

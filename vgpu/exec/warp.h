@@ -137,6 +137,7 @@ struct Warp {
   u32 register_limit;   // of a thread, as setmaxnreg left it
   Counters* counters;   // null when they are off
   BlockSample* sample;  // of the block, where its time is taken from it; or null
+  bool* acted;          // where a block is tried: set in place of what others could see; or null
   WarpCheck* check;     // null when nothing is watched
   Fault fault;
   DivergenceEntry* stack;
@@ -174,7 +175,7 @@ struct LaunchState {
   const AllocationIndex* allocations;
   bool late_copies;  // perform cp.async as late as the program allows
   bool counting;
-  u32 samples;        // blocks to count for the model of time, spread over the grid
+  u32 samples;        // blocks to count for the model of time, spread over the grid; or 0
   bool only_samples;  // and no others are run, unless one of them waits for them
   u32 resident;       // blocks that the device would run at once
   u64 workspace;      // of the grid's barrier; 0 unless the launch is cooperative

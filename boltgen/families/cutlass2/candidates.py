@@ -15,14 +15,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config, Shape, column
+from boltgen.families.cutlass2.depths import legal_stages
 from boltgen.families.cutlass2.legality import (
     WARPS,
     extent_violations,
     kernel_violations,
     layer_violations,
-    legal_stages,
     result_violations,
+    tile_violations,
 )
 from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
 from boltgen.families.space import Knob, Space
@@ -93,15 +94,28 @@ def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...
     and split-K.
     """
     counts = stage_counts(traits, arch)
+    splits, of_all = _every_split(arch)
+    legal = zip(splits, legal_stages(traits, splits, of_all, counts, arch), strict=True)
+    found: list[Cutlass2Config] = []
+    for _, alike in itertools.groupby(legal, lambda each: (each[0].threadblock, each[0].warps)):
+        group = [(split, depths) for split, depths in alike if depths]
+        for stages in counts:
+            found += [replace(split, stages=stages) for split, depths in group if stages in depths]
+    return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def _every_split(arch: Arch) -> tuple[tuple[Cutlass2Config, ...], Cutlass2Config]:
+    """Every tile of the knobs' values divided among warps, by tile, warps and warp; their column.
+
+    Tiles that do not divide each other are left out. The depth of the pipeline is of no meaning.
+    """
     found: list[Cutlass2Config] = []
     for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        legal = [
-            config
-            for split in _splits(Shape(m, n, k), counts[0], arch)
-            for config in legal_stages(traits, split, counts, arch)
-        ]
-        found += sorted(legal, key=lambda each: (each.warps, each.stages, each.warp))
-    return tuple(found)
+        splits = _splits(Shape(m, n, k), arch.min_stages, arch)
+        whole = [each for each in splits if not any(tile_violations(each, arch))]
+        found += sorted(whole, key=lambda each: (each.warps, each.warp))
+    return tuple(found), column(found)
 
 
 def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:

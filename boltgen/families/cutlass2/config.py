@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,3 +64,31 @@ class Cutlass2Config:
         swizzle = f"_z{self.swizzle}" if self.swizzle > 1 else ""
         split = f"_split{self.split_k}" if self.split_k > 1 else ""
         return f"{self.threadblock}_{self.warp.m}x{self.warp.n}_s{self.stages}{swizzle}{split}"
+
+
+def column(configs: Sequence[Cutlass2Config]) -> Cutlass2Config:
+    """One configuration whose numbers are columns of those of many.
+
+    They are floats: products of a large problem's extents are beyond 64 bits.
+    """
+    numbers = np.array(
+        [
+            (
+                *(each.threadblock.m, each.threadblock.n, each.threadblock.k),
+                *(each.warp.m, each.warp.n, each.warp.k),
+                *(each.instruction.m, each.instruction.n, each.instruction.k),
+                *(each.stages, each.swizzle, each.split_k),
+            )
+            for each in configs
+        ],
+        dtype=np.float64,
+    )
+    of: Any = numbers.T  # the formulas take numbers and columns alike: `families.columns`
+    return Cutlass2Config(
+        threadblock=Shape(*of[:3]),
+        warp=Shape(*of[3:6]),
+        instruction=Shape(*of[6:9]),
+        stages=of[9],
+        swizzle=of[10],
+        split_k=of[11],
+    )

@@ -7,11 +7,11 @@ Rules of the compiled kernel come first, then those of one problem's extents.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import lru_cache
 
 from boltgen.arch import Arch
+from boltgen.families.columns import least
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.resources import (
     least_registers_per_thread,
@@ -106,33 +106,11 @@ def kernel_violations(
         *accumulator_violations(traits, arch),
         *pipeline_violations(traits, config, arch),
         *_capacity_violations(traits, config, arch),
-        *_map_violations(traits, config),
+        *map_violations(traits, config),
     )
 
 
-def legal_stages(
-    traits: KernelTraits, config: Cutlass2Config, counts: Sequence[int], arch: Arch
-) -> Iterator[Cutlass2Config]:
-    """The kernel with each of these ascending depths of its pipeline that breaks no rule.
-
-    It says the same as `kernel_violations`, and sooner: most rules do not concern the depth.
-    """
-    if any(tile_violations(config, arch)) or any(accumulator_violations(traits, arch)):
-        return
-    of_any_depth: bool | None = None
-    for stages in counts:
-        deep = config if config.stages == stages else replace(config, stages=stages)
-        if any(pipeline_violations(traits, deep, arch)):
-            continue
-        if any(_capacity_violations(traits, deep, arch)):
-            return  # a deeper one takes as many registers, and more shared memory
-        if of_any_depth is None:
-            of_any_depth = not any(_map_violations(traits, config))
-        if of_any_depth:
-            yield deep
-
-
-def _map_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def map_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
     """Those of how threads are mapped to what they copy and store."""
     yield from main_loop_violations(traits, config)
     yield from epilogue_violations(traits, config)
@@ -221,6 +199,12 @@ def pipeline_violations(
         )
 
 
+def most_registers(config: Cutlass2Config, arch: Arch) -> int:
+    """Of a thread: a threadblock must also fit an SM's register file as a whole."""
+    most: int = least(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    return most
+
+
 def _capacity_violations(
     traits: KernelTraits, config: Cutlass2Config, arch: Arch
 ) -> Iterator[Violation]:
@@ -234,8 +218,7 @@ def _capacity_violations(
             slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
         )
     registers = least_registers_per_thread(config, traits.acc_dtype)
-    # A threadblock must also fit an SM's register file as a whole.
-    most = min(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
+    most = most_registers(config, arch)
     if registers > most:
         yield Violation(
             name="registers",

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from boltgen.arch import Arch
 from boltgen.errors import InvalidProblemError
 from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config, column
 from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.cutlass2.traffic import (
     F16_BYTES,
@@ -146,39 +146,11 @@ def times_us(
     kept_bytes: float = 0.0,
 ) -> Array:
     """The times of `predict`, of many configurations at once."""
-    config = _column(configs)
+    config = column(configs)
     c = constants or model_constants()
     resident = _fitting(config, problem.acc_dtype, arch)
     found = _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
     return np.asarray(found.time_us, dtype=np.float64)
-
-
-def _column(configs: Sequence[Cutlass2Config]) -> Cutlass2Config:
-    """One configuration whose numbers are columns of those of many.
-
-    They are floats: products of a large problem's extents are beyond 64 bits.
-    """
-    numbers = np.array(
-        [
-            (
-                *(each.threadblock.m, each.threadblock.n, each.threadblock.k),
-                *(each.warp.m, each.warp.n, each.warp.k),
-                *(each.instruction.m, each.instruction.n, each.instruction.k),
-                *(each.stages, each.swizzle, each.split_k),
-            )
-            for each in configs
-        ],
-        dtype=np.float64,
-    )
-    of: Any = numbers.T  # the formulas take numbers and columns alike: `families.columns`
-    return Cutlass2Config(
-        threadblock=Shape(*of[:3]),
-        warp=Shape(*of[3:6]),
-        instruction=Shape(*of[6:9]),
-        stages=of[9],
-        swizzle=of[10],
-        split_k=of[11],
-    )
 
 
 class _Launched(NamedTuple):

@@ -7,7 +7,7 @@ DRAM. Source: Yang, Kurth, Williams, Hierarchical Roofline Analysis for GPUs, 20
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from boltgen.arch import Arch
 from boltgen.families.columns import ceil_div, least, most, where
@@ -29,7 +29,8 @@ class Tiling(NamedTuple):
     """How threadblock tiles cover a problem: `blocks` of them, at most `steps` of K deep each.
 
     `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` products, or of both
-    of a pair. All threadblocks together do `all_steps`.
+    of a pair. All threadblocks together do `all_steps`, and read operands in `read_steps`: a
+    convolution's slices may go beyond its channels, where they multiply zeros.
     """
 
     gemm: Gemm
@@ -38,6 +39,7 @@ class Tiling(NamedTuple):
     columns: int
     steps: int
     all_steps: int
+    read_steps: int
     blocks: int
 
 
@@ -64,32 +66,39 @@ def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
     gemm, batch = problem.gemm.unpaired, problem.batch
     tile = config.threadblock
     rows, columns = ceil_div(gemm.m, tile.m), ceil_div(gemm.n, tile.n)
-    steps = _steps_of_k(problem, gemm, tile.k)
+    tiles, blocks = rows * columns * batch, rows * columns * batch * config.split_k
+    if _goes_through_channels(problem):
+        whole = channel_steps(problem, tile.k)
+        steps = channel_steps(problem, tile.k, slices=config.split_k)
+        all_steps = blocks * steps
+    else:
+        whole = ceil_div(gemm.k, tile.k)
+        steps = ceil_div(whole, config.split_k)
+        all_steps = tiles * whole
     return Tiling(
         gemm=gemm,
         batch=batch,
         rows=rows,
         columns=columns,
-        steps=ceil_div(steps, config.split_k),
-        all_steps=rows * columns * batch * steps,
-        blocks=rows * columns * batch * config.split_k,
+        steps=steps,
+        all_steps=all_steps,
+        read_steps=tiles * whole,
+        blocks=blocks,
     )
 
 
-def _steps_of_k(problem: Problem, gemm: Gemm, depth: int) -> int:
-    """Steps of K that are `depth` deep: a convolution's are whole within one filter position.
+def _goes_through_channels(problem: Problem) -> TypeGuard[Conv2d]:
+    """Whether a step of K is of one filter position, and not of a product's K."""
+    return isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS
 
+
+def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
+    """Steps of K where each goes through `depth` channels of one filter position.
+
+    Each of several slices of K has its part of the channels, in all filter positions.
     Source: cutlass/conv/conv2d_problem_size.h, implicit_gemm_k_iterations.
     """
-    if isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS:
-        return channel_steps(problem, depth)
-    steps: int = ceil_div(gemm.k, depth)
-    return steps
-
-
-def channel_steps(problem: Conv2d, depth: int) -> int:
-    """Steps of K where each goes through `depth` channels of one filter position."""
-    steps: int = problem.r * problem.s * ceil_div(problem.c, depth)
+    steps: int = problem.r * problem.s * ceil_div(ceil_div(problem.c, slices), depth)
     return steps
 
 
@@ -146,7 +155,7 @@ def traffic(
     return Traffic(
         flops=problem.flops,
         shared_bytes=tiles.all_steps * shared_bytes_per_step(config) + tiles.blocks * staged,
-        l2_bytes=tiles.all_steps * operand_bytes_per_step(config) + out_bytes + partial_bytes,
+        l2_bytes=tiles.read_steps * operand_bytes_per_step(config) + out_bytes + partial_bytes,
         dram_bytes=out_bytes
         + _operand_dram_bytes(problem, config, arch, constants, tiles=tiles, resident=resident),
     )
@@ -184,7 +193,7 @@ def _operand_dram_bytes(
     visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
     lost = _drifted_apart(config, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits)
     tile = config.threadblock
-    alone = tiles.all_steps * (tile.m / visits + tile.n) * tile.k * F16_BYTES
+    alone = tiles.read_steps * (tile.m / visits + tile.n) * tile.k * F16_BYTES
     read: float = shared + lost * most(0.0, alone * _line_factor(config) - shared)
     return read
 

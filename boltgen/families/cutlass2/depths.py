@@ -1,0 +1,66 @@
+"""Which depths of the pipeline are legal for many kernels at once; the rules are `legality`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from boltgen.arch import Arch
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.legality import (
+    accumulator_violations,
+    map_violations,
+    most_registers,
+    pipeline_violations,
+)
+from boltgen.families.cutlass2.resources import (
+    least_registers_per_thread,
+    shared_memory_bytes,
+)
+from boltgen.families.cutlass2.traits import KernelTraits
+
+
+def legal_stages(
+    traits: KernelTraits,
+    configs: Sequence[Cutlass2Config],
+    of_all: Cutlass2Config,
+    counts: Sequence[int],
+    arch: Arch,
+) -> list[tuple[int, ...]]:
+    """Of each kernel those depths of its pipeline with which it breaks no rule.
+
+    `of_all` is the `column` of `configs`, whose tiles divide each other. It says the same as
+    `kernel_violations`, and sooner: of the pipeline's rules only warps and depth matter, and most
+    of the others do not concern the depth.
+    """
+    if any(accumulator_violations(traits, arch)):
+        return [()] * len(configs)
+    representative = {each.warps: each for each in configs}
+    allowed = {
+        (warps, stages)
+        for warps, each in representative.items()
+        for stages in counts
+        if not any(pipeline_violations(traits, replace(each, stages=stages), arch))
+    }
+    fits = [_has_capacity(traits, replace(of_all, stages=stages), arch) for stages in counts]
+    found = []
+    for config, *fitting in zip(configs, *fits, strict=True):
+        warps = config.warps
+        deep = tuple(
+            stages
+            for stages, fit in zip(counts, fitting, strict=True)
+            if fit and (warps, stages) in allowed
+        )
+        found.append(deep if deep and not any(map_violations(traits, config)) else ())
+    return found
+
+
+def _has_capacity(traits: KernelTraits, of_all: Cutlass2Config, arch: Arch) -> list[bool]:
+    """Whether shared memory and registers suffice, of each in a column of configurations."""
+    shared: Any = shared_memory_bytes(of_all, traits.acc_dtype)
+    registers: Any = least_registers_per_thread(of_all, traits.acc_dtype)
+    most: Any = most_registers(of_all, arch)
+    fits = (shared <= arch.shared_memory_per_cta_bytes) & (registers <= most)
+    found: list[bool] = fits.tolist()
+    return found
