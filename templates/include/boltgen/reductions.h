@@ -22,6 +22,7 @@ template <typename Element_, int kColumns_>
 struct Columns {
   using Element = Element_;
 
+  static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int) { return 1; }
   static constexpr int columns(int n) { return n / kColumns_; }
 };
