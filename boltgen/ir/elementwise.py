@@ -164,13 +164,7 @@ Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
 # vectors keep the widest vectorised epilogue below the 255 registers a thread may have; rows of
 # slices and of positions change from row to row, and take as many registers as tensors. Two columns
 # are the moments of rows.
-MAX_LOADS = {
-    LoadKind.TENSOR: 2,
-    LoadKind.ROW: 4,
-    LoadKind.SLICE_ROW: 2,
-    LoadKind.POSITION_ROW: 2,
-    LoadKind.COLUMN: 2,
-}
+MAX_LOADS = dict.fromkeys(LoadKind, 2) | {LoadKind.ROW: 4}
 
 # Addresses that a launch passes besides D's: BOLTGEN_MAX_OPERANDS in abi.h.
 MAX_OPERANDS = 7
@@ -241,8 +235,7 @@ class ElementwiseGraph:
             )
         if store.kind.is_of_slices:
             raise InvalidProblemError(
-                f"Epilogue: store {index} is a {store.kind.value}, which is only loaded; a row of "
-                "each image is a ROW"
+                f"Epilogue: store {index} is a {store.kind.value}, which is only loaded"
             )
         is_whole = store.kind is LoadKind.TENSOR
         if is_whole != (store.reduction is None):
@@ -447,9 +440,8 @@ def _describe_store(store: Store, x: str) -> str:
     return f"{store.kind.value}{dtype}: {value}"
 
 
-# The softmax of rows as they are, whole or up to the diagonal.
+# The softmax of whole rows.
 SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0)))
-CAUSAL_SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0, causal=True)))
 
 
 def local_softmax(window: int) -> ElementwiseGraph:

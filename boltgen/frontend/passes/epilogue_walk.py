@@ -292,9 +292,7 @@ def _readers(graph: Graph, index: int) -> tuple[int, ...]:
 
 
 def _ends_well(graph: Graph, output: int) -> bool:
-    """Whether a region may end here: not on a cast that only makes it write more, nor on a view but
-    one that is returned, of which TVM would make a copy.
-    """
+    """Whether a region may end here: on no wider cast, and on no view but one that TVM would copy."""
     expr = graph[output]
     if expr.op == VIEW:
         return output in graph.escaping
