@@ -292,7 +292,7 @@ def _readers(graph: Graph, index: int) -> tuple[int, ...]:
 
 
 def _ends_well(graph: Graph, output: int) -> bool:
-    """Whether a region may end here: on no wider cast, and on no view but one that TVM would copy."""
+    """Whether a region may end here: on no wider cast, and on no view but one that TVM copies."""
     expr = graph[output]
     if expr.op == VIEW:
         return output in graph.escaping
