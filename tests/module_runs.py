@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+import boltgen
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 from tests.test_end_to_end import fp16_tolerance
@@ -31,3 +34,25 @@ def judged(
     error = float(np.sqrt(np.mean(np.square(output - expected))))
     assert error <= fp16_tolerance(expected, layers)
     return kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model, its inputs of a batch, and how many kernels are boltgen's and TVM's."""
+
+    module: Callable[[], nn.Module]
+    given: Callable[[int], tuple[Tensor, ...]]
+    own: int
+    kept: int
+    layers: int = 8
+
+
+def judged_case(case: Case, batch: int, checking: Vgpu) -> Artifact:
+    """The model of a case for sm_80, which is right, and launches as many kernels as it says."""
+    torch.manual_seed(0)
+    module = case.module().eval()
+    artifact = boltgen.compile(module, case.given(batch), arch="sm_80")
+    kernels = judged(artifact, module, case.given(batch), case.layers, checking)
+    kept = [kernel for kernel in kernels if "boltgen" not in kernel]
+    assert (len(kernels) - len(kept), len(kept)) == (case.own, case.kept), kernels
+    return artifact

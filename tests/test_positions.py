@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +11,7 @@ import boltgen
 from boltgen.ir.elementwise import LoadKind
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
-from tests.module_runs import judged
+from tests.module_runs import Case, judged, judged_case
 
 LENGTH, WIDTH, TOKENS = 40, 64, 50
 
@@ -80,16 +77,6 @@ class Projected(nn.Module):
         return self.last(x * gates[:, None])
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model, its inputs of a batch, and how many kernels are boltgen's and TVM's."""
-
-    module: Callable[[], nn.Module]
-    given: Callable[[int], tuple[Tensor, ...]]
-    own: int
-    kept: int
-
-
 def _frames(batch: int, length: int = LENGTH) -> tuple[Tensor, ...]:
     return torch.randn(batch, length, 24), torch.randn(batch, WIDTH)
 
@@ -100,12 +87,12 @@ def _words(batch: int) -> Tensor:
 
 CASES = {
     # The images become NHWC in a move.
-    "patches": Case(Patches, lambda batch: (torch.randn(batch, 3, 24, 20),), 4, 0),
-    "tokens": Case(Tokens, lambda batch: (_words(batch),), 3, 0),
+    "patches": Case(Patches, lambda batch: (torch.randn(batch, 3, 24, 20),), 4, 0, 4),
+    "tokens": Case(Tokens, lambda batch: (_words(batch),), 3, 0, 4),
     # TVM casts the types, and takes their rows.
-    "typed": Case(Typed, lambda batch: (_words(batch), torch.randint(2, (batch, LENGTH))), 2, 2),
+    "typed": Case(Typed, lambda batch: (_words(batch), torch.randint(2, (batch, LENGTH))), 2, 2, 4),
     # TVM casts the frames.
-    "projected": Case(Projected, _frames, 1, 1),
+    "projected": Case(Projected, _frames, 1, 1, 4),
 }
 
 
@@ -118,13 +105,7 @@ def _kinds(artifact: Artifact) -> set[LoadKind]:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_positions_cost_no_launch(name: str, batch: int, checking: Vgpu) -> None:
-    case = CASES[name]
-    torch.manual_seed(0)
-    module = case.module().eval()
-    artifact = boltgen.compile(module, case.given(batch), arch="sm_80")
-    kernels = judged(artifact, module, case.given(batch), 4, checking)
-    kept = [kernel for kernel in kernels if "boltgen" not in kernel]
-    assert (len(kernels) - len(kept), len(kept)) == (case.own, case.kept), kernels
+    artifact = judged_case(CASES[name], batch, checking)
     assert (LoadKind.POSITION_ROW in _kinds(artifact)) == (batch > 1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from torch.nn import functional
 
 import boltgen
 from boltgen.runtime.vgpu import Vgpu
-from tests.module_runs import judged
+from tests.module_runs import Case, judged, judged_case
 
 LENGTH, WIDTH, HEADS = 40, 64, 4
 
@@ -95,17 +93,6 @@ def _images(batch: int, channels: int = 32) -> tuple[Tensor, ...]:
     return torch.randn(batch, channels, 12, 10), torch.randn(batch, 24)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model, its inputs of a batch, and how many kernels are boltgen's and TVM's."""
-
-    module: Callable[[], nn.Module]
-    given: Callable[[int], tuple[Tensor, ...]]
-    own: int
-    kept: int
-    layers: int = 8
-
-
 CASES = {
     # Eight kernels of a transformer's block with the product that makes the numbers; TVM casts the
     # tokens, and computes what is of the condition alone.
@@ -124,13 +111,7 @@ CASES = {
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_of_each_image_cost_no_launch(name: str, batch: int, checking: Vgpu) -> None:
-    case = CASES[name]
-    torch.manual_seed(0)
-    module = case.module().eval()
-    artifact = boltgen.compile(module, case.given(batch), arch="sm_80")
-    kernels = judged(artifact, module, case.given(batch), case.layers, checking)
-    kept = [kernel for kernel in kernels if "boltgen" not in kernel]
-    assert (len(kernels) - len(kept), len(kept)) == (case.own, case.kept), kernels
+    judged_case(CASES[name], batch, checking)
 
 
 def test_one_library_of_several_batches_and_lengths(checking: Vgpu) -> None:

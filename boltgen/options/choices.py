@@ -16,8 +16,8 @@ class CheckLevel(Enum):
 class BorderTypes(Enum):
     """Which types a model's inputs and outputs have."""
 
-    MODEL = "model"  # those that its author gave them
-    HALF = "half"  # what is FP32 is of the type that products multiply
+    MODEL = "model"  # as in the model
+    HALF = "half"  # FP32 becomes the type that products multiply
 
 
 class RestTuning(Enum):

@@ -102,7 +102,7 @@ def chosen(kind: type[Kind], options: Kind | None, overrides: Mapping[str, Any])
     """`options`, or the defaults of `kind`, with the `overrides` in their fields.
 
     Raises:
-        TypeError: the options are of another kind, or there is no option of such a name.
+        TypeError: the options are of another kind, or no option has the name of an override.
         BoltgenError: a value is none of its option's.
     """
     if not isinstance(options, (kind, type(None))):

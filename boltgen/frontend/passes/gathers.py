@@ -18,7 +18,8 @@ _TAKE, _CAST, _VIEW = "take", "astype", "reshape"
 # Where an integer that is no row takes the nearest one, as kernels do, and where TVM says nothing
 # of it. Source: tvm, topi/transform.h, take.
 _MODES = frozenset({"clip", "fast"})
-_NORMS = frozenset({"nn.layer_norm", "nn.rms_norm"})
+# Norms whose kernels take the rows of their operand.
+ROW_NORMS = frozenset({"nn.layer_norm", "nn.rms_norm"})
 _INDICES = frozenset(each.value for each in IndexType)
 _FLOATS = frozenset(each.value for each in DType)
 
@@ -108,11 +109,11 @@ def gathered_last(graph: Graph) -> Graph:
 def _narrowed_before(
     graph: Graph, index: int, builder: GraphBuilder, names: Mapping[int, int]
 ) -> int | None:
-    """The cast of rows that are taken for a norm alone as rows of a cast tensor; None where it is
-    no such one.
+    """A cast of rows that are taken for a norm alone, done before they are taken; None if the
+    operator at `index` is no such cast.
     """
     expr = graph[index]
-    is_for_norm = any(graph[each].op in _NORMS for each in graph.consumers[index])
+    is_for_norm = any(graph[each].op in ROW_NORMS for each in graph.consumers[index])
     if expr.op != _CAST or not is_for_norm or not expr.is_static:
         return None
     (at,) = expr.args

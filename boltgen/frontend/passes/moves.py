@@ -30,14 +30,14 @@ from boltgen.frontend.passes.factored import (
     swapped,
     whole,
 )
+from boltgen.frontend.passes.row_moves import VIEWS
 from boltgen.ir.extent import Dim
 
 _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
 _SLICE, _SPLIT, _PAD = "strided_slice", "split", "nn.pad"
-_VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
 # A reshape, a transpose and a reshape.
 _MOST_MOVES = 3
-_POINTWISE = frozenset(ELEMENTWISE) - _VIEWS | {"astype"}
+_POINTWISE = frozenset(ELEMENTWISE) - VIEWS | {"astype"}
 
 
 def with_fewer_moves(graph: Graph) -> Graph:
@@ -121,7 +121,7 @@ class _Walk:
             return self._product(index, expr)
         if x is None or not self._graph[expr.args[0]].is_static:
             return None
-        if expr.op in _VIEWS:
+        if expr.op in VIEWS:
             dims = in_shape(x.factors, expr.static_shape, extent_of, split_factor)
             return self._step(expr, x, dims)
         if expr.op == _TRANSPOSE:
@@ -284,7 +284,7 @@ class _Walk:
     def _repeated(self, b: int) -> int:
         """The matrix that is repeated for each product of a batch; `b` itself if none is."""
         at = b
-        while self._graph[at].op in {_BROADCAST, *_VIEWS}:
+        while self._graph[at].op in {_BROADCAST, *VIEWS}:
             (inner,) = self._graph[at].args
             if not (self._graph[at].is_static and self._graph[inner].is_static):
                 break

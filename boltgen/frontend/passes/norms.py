@@ -233,8 +233,9 @@ def _reading(anchor: Anchor, a: int, dtype: str) -> Anchor:
 def _summed(
     graph: Graph, norm: Product, casts: list[int], total: int, claimed: Collection[int]
 ) -> Product | None:
-    """`norm` of the tensors whose sum `total` its A is, one of which is taken of a matrix where one
-    is; None where a kernel does not add them.
+    """`norm`, whose kernel makes its A, the sum `total`, of the terms; None where it cannot.
+
+    If a term has rows that are taken of a matrix, the kernel takes them.
     """
     found = _sum(graph, total, claimed)
     if found is None:
@@ -291,7 +292,7 @@ class _Sum:
 
 
 def _sum(graph: Graph, total: int, claimed: Collection[int]) -> _Sum | None:
-    """The sum `total`; None where it is none, or a term of it is broadcast otherwise.
+    """The terms of the sum `total`; None if it is no sum, or no kernel broadcasts a term so.
 
     Embeddings are sums of three: words and types are taken of tables, and positions are alike in
     all sequences.

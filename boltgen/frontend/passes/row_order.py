@@ -62,7 +62,7 @@ def _kernels(graph: Graph) -> int:
 
 
 def _is_of_norm(graph: Graph, index: int) -> bool:
-    """Whether a norm is among those that read rows, maybe counted in other dimensions."""
+    """Whether a norm reads these rows, directly or through a reshape that keeps them."""
     columns = (graph[index].shape or ())[-1:]
     return any(
         (graph[each].op in NORMING and graph[each].args[0] == index)
@@ -223,7 +223,7 @@ class _Walk:
     def _is_order_of(self, order: _Moved, given: Mapping[int, _Moved]) -> bool:
         """Whether all of `given` are written in the order that the source of one has.
 
-        No rows are moved for that which are not moved for another reader.
+        It moves no rows for this that another reader does not need in that order.
         """
         count = self._rows.count(order.source)
         if order.is_in_order(count) or not order.is_whole(count):

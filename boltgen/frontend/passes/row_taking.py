@@ -16,14 +16,13 @@ import numpy as np
 from boltgen.frontend.graph import Expr, GraphBuilder
 from boltgen.frontend.passes.anchor import MATMUL
 from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
-from boltgen.frontend.passes.norms import LAYER_NORM, RMS_NORM
+from boltgen.frontend.passes.gathers import ROW_NORMS
 from boltgen.frontend.passes.row_moves import TAKE, VIEWS, Rows, is_known
 
-_NORMS = frozenset({LAYER_NORM, RMS_NORM})
 _POINTWISE = ELEMENTWISE - VIEWS - {"nn.prelu"}
 _REDUCTIONS = frozenset({"mean", "sum", "variance"})
 # What begins a norm, spelled out or not.
-NORMING = _NORMS | _REDUCTIONS
+NORMING = ROW_NORMS | _REDUCTIONS
 # No norm is spelled by more operators.
 _MOST_SPELLED = 16
 
@@ -45,7 +44,7 @@ def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
     if expr.op == MATMUL:
         is_of_rows = first in with_rows and len(exprs[others[0]].shape or ()) == 2
         return (first,) if is_of_rows and first not in others else ()
-    if expr.op in _NORMS:
+    if expr.op in ROW_NORMS:
         is_of_rows = first in with_rows and expr.attrs["axes"] == (-1,)
         return (first,) if is_of_rows and first not in others else ()
     if expr.op in _REDUCTIONS:
@@ -78,9 +77,9 @@ class _Step:
 class RowTaking:
     """Writes rows in other orders to a graph under way.
 
-    `authored` says of which expression of the author's one of the new graph does the work. No rows
-    are taken before those that are `kept`. `written` has rows in other orders that are there: of a
-    source, by the bytes of their numbers.
+    `authored` maps an expression of the new graph to the author's expression that it stands for. No
+    rows are taken before an author's expression that is `kept`. `written` maps a source and the
+    bytes of its rows' numbers to the expression that has the source's rows in that order.
     """
 
     def __init__(self, builder: GraphBuilder, kept: frozenset[int]) -> None:
@@ -195,14 +194,16 @@ class RowTaking:
         return chain
 
     def _step(self, source: int) -> _Step | None:
-        """The last operator, or all of those that spell a norm; None if they read two tensors."""
-        ends, is_norm, is_spelled = {source}, self._builder[source].op in _NORMS, False
+        """The operator that makes `source`, or all that spell the norm which does; None if they
+        read the rows of two tensors.
+        """
+        ends, is_norm, is_spelled = {source}, self._builder[source].op in ROW_NORMS, False
         for count in range(_MOST_SPELLED):
             last = max(ends)
             expr = self._builder[last]
             operands = row_operands(self._builder.exprs, expr)
             is_kept = self.authored.get(last, -1) in {-1, *self._kept}
-            if is_kept or not operands or (count and expr.op in {MATMUL, *_NORMS}):
+            if is_kept or not operands or (count and expr.op in {MATMUL, *ROW_NORMS}):
                 return None
             is_spelled = is_spelled or expr.op in _REDUCTIONS
             ends = ends - {last} | {self.root(arg) for arg in operands}

@@ -190,7 +190,7 @@ def _checked(net: Net, *results: int) -> Graph:
 
 
 def _moves(graph: Graph) -> list[str]:
-    """The moves of a graph, in order; those that a norm takes by its name."""
+    """The moves of a graph, in order; a `take` whose rows a norm's kernel takes is "taken"."""
     moves = []
     for index, expr in enumerate(graph.exprs):
         if expr.op in {"permute_dims", "take", "concat"}:

@@ -68,7 +68,7 @@ def _dequantised(call: Applied, x: Array, scale: Array, zero: Array) -> Array:
 
 
 def _remainder(call: Applied, x: Array, y: Array) -> Array:
-    """That of numbers none of which is negative: of others IRs have two."""
+    """The remainder of integers that are not negative: for others there are two conventions."""
     del call
     if x.dtype.kind not in "iu" or x.min(initial=0) < 0 or y.min(initial=1) < 1:
         raise ValueError("only TVM can tell the sign")
