@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from tvm import tirx
 from tvm.target import Target
 
@@ -96,6 +98,7 @@ class RestSearch:
         self._target = target
         self._model = model
         self._seed = seed
+        self._numbers = np.random.RandomState(seed % 2**32).get_state()
         self._warn = warn
         self._built_in = built_in(task.function, target)
         self._known: dict[str, Outcome] = {}
@@ -170,7 +173,8 @@ class RestSearch:
             self._over = True  # what cannot be compared is not searched
             return
         try:
-            candidates = self._tuner.generate_measure_candidates()
+            with self._seeded():
+                candidates = self._tuner.generate_measure_candidates()
         except Exception as error:  # of what it has no rules for, TVM raises what it likes
             self._warn(f"TVM's tuner has no schedules of {self._task.name}: {last_line(error)}")
             candidates = None
@@ -180,6 +184,20 @@ class RestSearch:
         self._batch = {trace_text(each.sch.trace): each for each in candidates}
         self._waiting = [config for config in self._batch if config not in self._known]
         self._answer()
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Lend NumPy's global generator this search's state.
+
+        MetaSchedule's cost model guesses with it until it has a hundred results.
+        """
+        others = np.random.get_state()
+        np.random.set_state(self._numbers)
+        try:
+            yield
+        finally:
+            self._numbers = np.random.get_state()
+            np.random.set_state(others)
 
     def _answer(self) -> None:
         """Give MetaSchedule a batch's results, when all are known."""
