@@ -153,3 +153,15 @@ def test_what_another_region_computes_is_its_own() -> None:
     assert product.summed is not None
     gate = product.summed.members[0]
     assert _found(_gated, claimed=[gate])[1].summed is None
+
+
+def test_a_gate_that_another_region_writes_stays_whole() -> None:
+    def build(net: Net) -> int:
+        gate = net.done("divide", net.input(B, 1, K), net.known(6.0), shape=(B, 1, K))
+        return net.product(net.done("multiply", net.input(), gate))
+
+    _, product = _found(build)
+    assert product.summed is not None
+    (gate,) = product.tail.inlined
+    # Its region writes the quotient: what the quotient is made of is only in that kernel.
+    assert _found(build, claimed=[gate])[1].summed is None
