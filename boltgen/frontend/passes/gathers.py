@@ -109,8 +109,9 @@ def gathered_last(graph: Graph) -> Graph:
 def _narrowed_before(
     graph: Graph, index: int, builder: GraphBuilder, names: Mapping[int, int]
 ) -> int | None:
-    """A cast of rows that are taken for a norm alone, done before they are taken; None if the
-    operator at `index` is no such cast.
+    """Write the cast at `index` before the `take` whose rows it casts.
+
+    Returns None if `index` is no cast, or casts no rows that only a norm reads.
     """
     expr = graph[index]
     is_for_norm = any(graph[each].op in ROW_NORMS for each in graph.consumers[index])

@@ -66,8 +66,6 @@ def _longer(graph: Graph, product: Product, claimed: Collection[int]) -> Product
     made = made_before(graph, anchor, sources[0], members)
     if made is None or made.epilogue.is_identity:
         return None
-    if not set(made.inlined).isdisjoint(claimed):
-        return None  # what another region writes is made of values that only its kernel has
     rows = {each.slice_rows for each in (made, tail) if each.slice_rows}
     if len(rows) > 1:
         return None

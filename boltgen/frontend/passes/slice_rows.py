@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import cast
 
-from boltgen.frontend.graph import Expr, Graph
+from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.frontend.passes.epilogue_rules import VIEW
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
@@ -53,7 +53,9 @@ def slice_rows(graph: Graph, index: int) -> SliceRows:
             found = SliceRows(at, view, tuple(members))
         if view is not None:
             break
-    return found
+    # What computes the source computes its readers as well: another kernel's epilogue has them.
+    is_read = found.view is not None or graph[found.source].op in {INPUT, CONSTANT}
+    return found if is_read else SliceRows(index)
 
 
 def _is_simple(graph: Graph, expr: Expr) -> bool:

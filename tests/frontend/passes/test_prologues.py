@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, GraphBuilder
+from boltgen.frontend.passes.carving import Symbols, carve
 from boltgen.frontend.passes.products import Product, find_products
 from boltgen.frontend.passes.prologues import with_prologue
 from boltgen.ir.elementwise import LoadKind
@@ -155,13 +156,21 @@ def test_what_another_region_computes_is_its_own() -> None:
     assert _found(_gated, claimed=[gate])[1].summed is None
 
 
-def test_a_gate_that_another_region_writes_stays_whole() -> None:
-    def build(net: Net) -> int:
-        gate = net.done("divide", net.input(B, 1, K), net.known(6.0), shape=(B, 1, K))
-        return net.product(net.done("multiply", net.input(), gate))
-
-    _, product = _found(build)
-    assert product.summed is not None
-    (gate,) = product.tail.inlined
-    # Its region writes the quotient: what the quotient is made of is only in that kernel.
-    assert _found(build, claimed=[gate])[1].summed is None
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_gate_that_another_region_writes_is_read_as_it_is(is_before: bool) -> None:
+    net = Net()
+    x, made = (
+        net.input(),
+        net.operator("matmul", (net.input(B, K), net.input(K, K)), (B, K), "float16"),
+    )
+    gate = net.reshape(net.done("divide", made, net.known(6.0), shape=(B, K)), (B, 1, K))
+    if is_before:
+        result = net.product(net.done("multiply", x, gate))
+    else:
+        flat = net.operator(
+            "matmul", (net.reshape(x, (B * S, K)), net.input(K, K)), (B * S, K), "float16"
+        )
+        result = net.done("multiply", net.reshape(flat, (B, S, K)), gate)
+    _, (first, second) = carve(net.graph(result), Symbols(()), reductions=Costs())
+    assert [node.op for node in first.body.exprs if node.op == "divide"] == ["divide"]
+    assert not any(node.op == "divide" for node in second.body.exprs)
