@@ -359,3 +359,36 @@ def test_operators_that_tvms_importer_lacks() -> None:
         # At most five values on the way, each with one rounding to FP16.
         scale = float(wanted.abs().max())
         np.testing.assert_allclose(actual, wanted.numpy(), rtol=0, atol=5 * 2**-11 * scale)
+
+
+class Places(torch.nn.Module):
+    """Rows and columns by their places, where several axes are indexed and others are whole."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> tuple[Any, ...]:
+        square = i[:, None] + j[None, :]
+        return (
+            x[i, j],
+            x[:, i, j],
+            x[:, :, i, j],
+            x[i, :, j],
+            x[:, i, :, j],
+            x[:, square % 3, square % 2],
+            x[:, i[:, None], :, j[None, :]],
+            (x > 0).cumsum(-1),
+            (10 * x).to(torch.int32).cumsum(1),
+            x.cumsum(0),
+        )
+
+
+def test_places_in_several_axes_and_running_sums() -> None:
+    x = torch.arange(81.0).reshape(3, 3, 3, 3) - 40
+    i, j = torch.tensor([2, 0, 1]), torch.tensor([1, 1, 0])
+    program = torch.export.export(Places(), (x, i, j))
+    model = Model(import_model(program).module, normalise=True)
+    results = model.run(x.numpy(), i.numpy(), j.numpy())
+    for actual, wanted in zip(results, Places()(x, i, j), strict=True):
+        assert (actual.shape, str(actual.dtype)) == (
+            tuple(wanted.shape),
+            str(wanted.dtype).removeprefix("torch."),
+        )
+        np.testing.assert_array_equal(actual, wanted.numpy())
