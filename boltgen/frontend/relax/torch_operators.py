@@ -28,6 +28,23 @@ def _reduced(reduce: Callable[..., relax.Expr]) -> _Converter:
     return convert
 
 
+def _accumulated(accumulate: Callable[..., relax.Expr]) -> _Converter:
+    """`cumsum` and its kin, (x, axis), in the type of their result: of truth values that is int64,
+    where TVM's own stays with truth values, and counts no further than one.
+    """
+
+    def convert(node: Any, importer: Any) -> relax.Var:
+        x, *rest = importer.retrieve_args(node)
+        axis = rest[0] if rest else node.kwargs.get("dim")
+        more = {"keepdims": rest[1] if len(rest) > 1 else node.kwargs.get("keepdim", False)}
+        dtype = importer._convert_data_type(str(node.meta["val"].dtype), importer.env)
+        wide = x if str(x.ty.dtype) == dtype else relax.op.astype(x, dtype)
+        given = more if accumulate is relax.op.prod else {}
+        return importer.block_builder.emit(accumulate(wide, axis, **given))
+
+    return convert
+
+
 def _reflected(node: Any, importer: Any) -> relax.Var:
     """`reflection_padNd`: widths before and after each dimension, the last one's first."""
     x, widths = importer.retrieve_args(node)
@@ -142,13 +159,6 @@ def _cut(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(cut)
 
 
-def _summed_up(node: Any, importer: Any) -> relax.Expr:
-    """`cumsum` in the program's type: TVM's own sums truths up to truths, PyTorch to int64."""
-    x, axis = importer.retrieve_args(node)[:2]
-    dtype = str(node.meta["val"].dtype).removeprefix("torch.")
-    return importer.block_builder.emit(relax.op.cumsum(x, axis, dtype))
-
-
 def _indexed(node: Any, importer: Any) -> relax.Expr:
     """`index.Tensor`: (x, indices), None where an axis is whole.
 
@@ -178,9 +188,10 @@ def _indexed(node: Any, importer: Any) -> relax.Expr:
 CONVERTERS: Mapping[str, _Converter] = {
     "amax.default": _reduced(relax.op.max),
     "amin.default": _reduced(relax.op.min),
-    "prod.dim_int": _reduced(relax.op.prod),
+    "cumsum.default": _accumulated(relax.op.cumsum),
+    "cumprod.default": _accumulated(relax.op.cumprod),
+    **dict.fromkeys(("prod.default", "prod.dim_int"), _accumulated(relax.op.prod)),
     "div.Tensor_mode": _divided,
-    "cumsum.default": _summed_up,
     "elu.default": _exponential,
     "index.Tensor": _indexed,
     "native_group_norm.default": _grouped,

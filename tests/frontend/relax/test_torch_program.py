@@ -392,3 +392,25 @@ def test_places_in_several_axes_and_running_sums() -> None:
             str(wanted.dtype).removeprefix("torch."),
         )
         np.testing.assert_array_equal(actual, wanted.numpy())
+
+
+class Running(torch.nn.Module):
+    """Sums and products along an axis, which PyTorch widens where it has truth values."""
+
+    def forward(self, ends: torch.Tensor, small: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            ends.cumprod(0),
+            ends.prod(1),
+            ends.prod(0, keepdim=True),
+            small.prod(),
+            small.cumsum(1, dtype=torch.float32),
+        )
+
+
+def test_running_products_of_truth_values_are_numbers() -> None:
+    ends = torch.rand((3, 9), generator=torch.Generator().manual_seed(3)) < 0.6
+    small = torch.arange(1, 7, dtype=torch.int32).reshape(2, 3)
+    wanted = Running()(ends, small)
+    model = Model(import_model(torch.export.export(Running(), (ends, small))).module)
+    for actual, exact in zip(model.run(ends.numpy(), small.numpy()), wanted, strict=True):
+        np.testing.assert_array_equal(actual, exact.numpy(), strict=True)
