@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from boltgen.codegen.adapter import SliceSource, symbol_sources
-from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
 from boltgen.ir.move import Form, Move, nhwc, reference_move
 from boltgen.ir.oracle import LayerInputs, enclose_results
@@ -18,8 +18,9 @@ from boltgen.ir.region import HeadView, Operand, Region, Sharing, Stored
 
 
 def _operand(
-    problem: Problem, kind: LoadKind, columns: int, operand: Operand, array: np.ndarray
+    problem: Problem, load: Load, columns: int, operand: Operand, array: np.ndarray
 ) -> np.ndarray:
+    kind = load.kind
     if operand.view is not None:
         end = operand.view.offset + columns
         array = array.reshape(-1, operand.view.columns)[:, operand.view.offset : end]
@@ -33,9 +34,9 @@ def _operand(
             return np.repeat(slices, operand.shared.heads, axis=0)
         return np.tile(slices, (problem.batch // operand.shared.heads, *(1 for _ in own)))
     if operand.batched and kind is not LoadKind.TENSOR:
-        return array.reshape(problem.batch, -1)
+        return array.reshape(problem.batch, -1, *load.parts_shape)
     if kind is not LoadKind.TENSOR:
-        return array.reshape(-1)
+        return array.reshape(-1, *load.parts_shape)
     is_shared = problem.batch > 1 and not operand.batched
     return array.reshape(*problem.d_shape[is_shared:-1], columns)
 
@@ -73,7 +74,7 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     layers = []
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         operands = tuple(
-            _operand(layer.problem, load.kind, columns, operand, arrays[operand.parameter])
+            _operand(layer.problem, load, columns, operand, arrays[operand.parameter])
             for load, columns, operand in zip(
                 layer.loads, layer.columns_of_loads, roles.operands, strict=True
             )
