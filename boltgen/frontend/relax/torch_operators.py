@@ -159,32 +159,6 @@ def _cut(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(cut)
 
 
-def _indexed(node: Any, importer: Any) -> relax.Expr:
-    """`index.Tensor`: (x, indices), None where an axis is whole.
-
-    Indices of several axes go together, as PyTorch's and numpy's do. Of axes side by side the
-    result has theirs in that place, and of others first. Where an axis is whole, TVM's own takes
-    one axis after another.
-    """
-    x, indices = importer.retrieve_args(node)
-    axes = [axis for axis, each in enumerate(indices) if each is not None]
-    if len(axes) < 2 or any(str(indices[axis].ty.dtype) == "bool" for axis in axes):
-        return importer._index_tensor(node)
-    emit, rank = importer.block_builder.emit, len(x.ty.shape.values)
-    whole = [axis for axis in range(rank) if axis not in axes]
-    if axes != list(range(len(axes))):
-        x = emit(relax.op.permute_dims(x, [*axes, *whole]))
-    taken = emit(relax.op.index_tensor(x, [indices[axis] for axis in axes]))
-    is_joint = axes == list(range(axes[0], axes[-1] + 1))
-    if not is_joint or axes[0] == 0:
-        return taken
-    # What was before the indexed axes is behind the indices' own dimensions.
-    made = len(taken.ty.shape.values) - len(whole)
-    before = range(made, made + axes[0])
-    order = [*before, *range(made), *range(made + axes[0], made + len(whole))]
-    return emit(relax.op.permute_dims(taken, order))
-
-
 CONVERTERS: Mapping[str, _Converter] = {
     "amax.default": _reduced(relax.op.max),
     "amin.default": _reduced(relax.op.min),
@@ -193,7 +167,6 @@ CONVERTERS: Mapping[str, _Converter] = {
     **dict.fromkeys(("prod.default", "prod.dim_int"), _accumulated(relax.op.prod)),
     "div.Tensor_mode": _divided,
     "elu.default": _exponential,
-    "index.Tensor": _indexed,
     "native_group_norm.default": _grouped,
     "_grouped_mm.default": _in_groups,
     "slice.Tensor": _cut,

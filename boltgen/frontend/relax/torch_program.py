@@ -24,6 +24,7 @@ from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
 from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.frontend.relax.torch_attention import decompositions
+from boltgen.frontend.relax.torch_indices import converters
 from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
@@ -116,7 +117,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
                 own,
                 unwrap_unit_return_tuple=True,
                 run_ep_decomposition=False,
-                custom_convert_map=dict(CONVERTERS),
+                custom_convert_map={**CONVERTERS, **converters(own)},
             )
     except Exception as error:
         raise _failure(error) from error
