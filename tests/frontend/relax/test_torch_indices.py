@@ -16,7 +16,7 @@ from boltgen.frontend.relax.torch_program import import_program
 from tests.frontend.oracle_kernels import Model
 
 X = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)
-I, J = torch.tensor([0, 2, -1]), torch.tensor([3, -2, 1])
+ROWS, COLUMNS = torch.tensor([0, 2, -1]), torch.tensor([3, -2, 1])
 
 CASES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "the last": lambda x, i, j: x[:, -1],
@@ -49,20 +49,22 @@ class Taken(nn.Module):
 @pytest.mark.parametrize("name", CASES)
 def test_an_index_counts_from_the_end_where_it_is_negative(name: str) -> None:
     module = Taken(CASES[name])
-    model = Model(import_model(torch.export.export(module, (X, I, J))).module)
-    (actual,) = model.run(X.numpy(), I.numpy(), J.numpy())
-    np.testing.assert_array_equal(actual, module(X, I, J).numpy(), strict=True)
+    model = Model(import_model(torch.export.export(module, (X, ROWS, COLUMNS))).module)
+    (actual,) = model.run(X.numpy(), ROWS.numpy(), COLUMNS.numpy())
+    np.testing.assert_array_equal(actual, module(X, ROWS, COLUMNS).numpy(), strict=True)
 
 
 def test_the_last_of_an_open_extent() -> None:
     module = Taken(lambda x, i, j: x[:, -1] + x[:, -3] + x[:, i][:, 2])
     axes = ({1: Dim("time", min=3, max=64)}, None, None)
-    program = torch.export.export(module, (X[..., 0], I, J), dynamic_shapes=axes)
+    program = torch.export.export(module, (X[..., 0], ROWS, COLUMNS), dynamic_shapes=axes)
     model = Model(import_program(program).module)
     for time in (3, 8):
         x = torch.arange(2 * time * 4.0).reshape(2, time, 4)
-        wanted = module(x, I, J).numpy()
-        np.testing.assert_array_equal(model.run(x.numpy(), I.numpy(), J.numpy())[0], wanted)
+        wanted = module(x, ROWS, COLUMNS).numpy()
+        np.testing.assert_array_equal(
+            model.run(x.numpy(), ROWS.numpy(), COLUMNS.numpy())[0], wanted
+        )
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,6 @@ def test_what_counts_from_the_beginning_is_left_as_it_is(name: str, expected: li
         **CASES,
         "places that are counted": lambda x, i, j: x[:, (torch.arange(3)[None] + 0).reshape(-1)],
     }
-    program = torch.export.export(Taken(cases[name]), (X, I, J))
+    program = torch.export.export(Taken(cases[name]), (X, ROWS, COLUMNS))
     text = import_program(program).module.script()
     assert [each for each in ("less", "take") if f"R.{each}(" in text] == expected
