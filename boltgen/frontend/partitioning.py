@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from boltgen.frontend.graph import AUTHORED, INPUT, Graph
+from boltgen.frontend.passes.broadcasts import with_late_broadcasts
 from boltgen.frontend.passes.carving import CarvedRegion, Symbols, carve, computes_all
+from boltgen.frontend.passes.constant_sums import with_sums_of_constants
 from boltgen.frontend.passes.corners import corners_where_read, with_corners
 from boltgen.frontend.passes.empty_rows import empty_rows_behind_products
 from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.gathers import gathered_last
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.image_norms import image_norms_in_place, without_image_norms
+from boltgen.frontend.passes.joint_masks import with_masks_apart
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
 from boltgen.frontend.passes.moves import with_fewer_moves
@@ -25,10 +28,12 @@ from boltgen.frontend.passes.packed_weights import with_floats, with_packed_weig
 from boltgen.frontend.passes.padding import plan_padding
 from boltgen.frontend.passes.padding_edits import padded
 from boltgen.frontend.passes.pairs import join_pairs
+from boltgen.frontend.passes.places import indexed_by_all_places
 from boltgen.frontend.passes.products import Rejects
 from boltgen.frontend.passes.repeated import with_single_reshapes, without_repeated
 from boltgen.frontend.passes.row_order import with_rows_in_place
 from boltgen.frontend.passes.siblings import JoinedSiblings, join_siblings
+from boltgen.frontend.passes.truths import with_known_truths
 from boltgen.frontend.passes.window_masks import masks_of_all_windows
 from boltgen.frontend.placement import placements
 from boltgen.ir.dtypes import DType
@@ -187,8 +192,10 @@ def _of_operators(graph: Graph) -> Graph:
 
 def _respelled(graph: Graph) -> Graph:
     """What authors and importers write in many ways, in the one that the other passes know."""
-    graph = with_rows_in_place(with_fewer_moves(with_corners(graph)))
-    return norms_of_joint_rows(factors_behind_products(empty_rows_behind_products(graph)))
+    graph = with_corners(with_sums_of_constants(indexed_by_all_places(graph)))
+    graph = with_rows_in_place(with_fewer_moves(graph))
+    graph = with_masks_apart(empty_rows_behind_products(graph))
+    return norms_of_joint_rows(factors_behind_products(graph))
 
 
 def _normalised(
@@ -204,6 +211,7 @@ def _normalised(
         grouped_nhwc=grouped_nhwc,
         large=large,
     )
-    graph = without_repeated(gathered_last(normal.graph))
+    graph = with_late_broadcasts(with_known_truths(normal.graph))
+    graph = without_repeated(gathered_last(graph))
     placed = image_norms_in_place(graph, passes.rejects)
     return Normalised(placed.graph, (*normal.notes, *placed.notes))

@@ -58,7 +58,7 @@ def find_attentions(
         # Nothing rounds the scores: the kernel has them in FP32.
         pair = replace(scores, stored=DType.F32), replace(product, prologue=between)
         scores, values = causal(graph, with_views(graph, pair, hidden))
-        pair = hiding(_of_constants(graph, scores)), _of_constants(graph, values)
+        pair = hiding(graph, _of_constants(graph, scores)), _of_constants(graph, values)
         try:
             workload = Workload(layers=tuple(each.layer(graph) for each in alike(pair)))
             reason = _split(pair, workload) or rejects(workload)

@@ -20,6 +20,7 @@ from math import prod
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, CORNER, Array, Expr, Graph
+from boltgen.frontend.passes.places import counts
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.elementwise import (
     Binary,
@@ -275,21 +276,8 @@ _COMPARISONS = {
 def _place(graph: Graph, index: int) -> str:
     """What a tensor has: the places of rows, in a column, or those of keys, in a row; else ""."""
     shape = graph[index].static_shape
-    if not _counts(graph, index):
+    if not counts(graph, index):
         return ""
     if len(shape) > 1 and shape[-1] == 1 and all(extent == 1 for extent in shape[:-2]):
         return "rows"
     return "keys" if all(extent == 1 for extent in shape[:-1]) else ""
-
-
-def _counts(graph: Graph, index: int) -> bool:
-    """Whether a tensor has the numbers 0, 1, 2 and so on, in whatever shape."""
-    expr = graph[index]
-    if expr.op in {"reshape", "astype"}:
-        return _counts(graph, expr.args[0])
-    if expr.op == CONSTANT and expr.array is not None:
-        return bool((expr.array.reshape(-1) == np.arange(expr.array.size)).all())
-    if expr.op != "arange":
-        return False
-    begin, step = expr.attrs.get("begin"), expr.attrs.get("step")
-    return begin == 0 and step == 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import cast
 
@@ -27,6 +28,7 @@ from boltgen.frontend.graph import (
     mapped,
     renamed,
 )
+from boltgen.frontend.passes.broadcasts import POINTWISE
 from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 from boltgen.frontend.passes.normalise.fold import Applied, applied
 from boltgen.ir.extent import Dim
@@ -37,16 +39,6 @@ _MOST_BYTES = 32 << 20
 
 _SLICE, _BROADCAST = "strided_slice", "broadcast_to"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten"})
-# What computes each element from those in the same place.
-_ELEMENTWISE = frozenset(
-    {
-        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negative"),
-        *("abs", "sqrt", "rsqrt", "square", "exp", "log", "sin", "cos", "tanh", "sigmoid"),
-        *("floor", "ceil", "where", "equal", "not_equal", "greater", "greater_equal", "less"),
-        *("less_equal", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
-        *("bitwise_not", "astype", "clip"),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +46,8 @@ class _Sized:
     """A tensor that is made of sizes: what it is where all of them have their greatest values.
 
     `array` has a dimension for each of `extents`; of the tensor's own dimensions each is so many
-    neighbouring ones as `counts` says, none where its extent is 1. It takes `steps` operators that
-    compute.
+    neighbouring ones as `counts` says, none where its extent is 1. Where it is broadcast it is a
+    view, which repeats its elements by a stride of 0. It takes `steps` operators that compute.
     """
 
     array: Array
@@ -73,6 +65,12 @@ class _Sized:
         """The tensor itself, of the greatest sizes, where it is plain."""
         sizes = iter(self.array.shape)
         return self.array.reshape([next(sizes) if count else 1 for count in self.counts])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's own extents, where it is plain."""
+        extents = iter(self.extents)
+        return tuple(next(extents) if count else 1 for count in self.counts)
 
 
 def with_corners(graph: Graph) -> Graph:
@@ -126,6 +124,12 @@ def _corners(graph: Graph, expr: Expr) -> list[int]:
 
 def _narrowest(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
     """An array, of the greatest sizes of `shape`, without open dimensions of equal elements."""
+    once = _once(array)
+    shape = tuple(
+        extent if kept == whole else 1
+        for extent, kept, whole in zip(shape, once.shape, array.shape, strict=True)
+    )
+    array = once
     for axis, extent in enumerate(shape):
         first = array.take([0], axis)
         if isinstance(extent, Dim) and (array == first).all():
@@ -148,7 +152,7 @@ def _sized(graph: Graph) -> dict[int, _Sized]:
         if not expr.is_static or expr.pinned:
             continue
         made = _made(graph, expr, found)
-        if made is not None and made.array.nbytes <= _MOST_BYTES:
+        if made is not None and _once(made.array).nbytes <= _MOST_BYTES:
             found[index] = made
     return found
 
@@ -163,9 +167,7 @@ def _made(graph: Graph, expr: Expr, found: Mapping[int, _Sized]) -> _Sized | Non
     args = [found[arg] for arg in expr.args]
     if expr.op == CORNER:
         return _of_array(args[0].full, expr.static_shape, steps=1)
-    if _bytes(expr) > _MOST_BYTES:
-        return None
-    rule = _RULES.get(expr.op, _elementwise if expr.op in _ELEMENTWISE else None)
+    rule = _RULES.get(expr.op, _elementwise if expr.op in POINTWISE else None)
     return None if rule is None else rule(expr, args)
 
 
@@ -185,16 +187,21 @@ def _most(extent: int) -> int:
     return extent.bounds[1] if isinstance(extent, Dim) else extent
 
 
-def _bytes(expr: Expr) -> int:
-    """The bytes of a tensor of the greatest sizes, in the widest type."""
-    return prod(map(_most, expr.static_shape)) * np.dtype(expr.dtype).itemsize
+def _once(array: Array, *kept: int) -> Array:
+    """An array's elements, once along the dimensions, but for those `kept`, that repeat them."""
+    return array[
+        tuple(
+            slice(1 if stride == 0 and axis not in kept else None)
+            for axis, stride in enumerate(array.strides)
+        )
+    ]
 
 
 def _counted(expr: Expr) -> _Sized | None:
     begin, step = expr.attrs.get("begin"), expr.attrs.get("step")
-    if begin is None or step is None or _bytes(expr) > _MOST_BYTES:
-        return None
     (extent,) = expr.static_shape
+    if begin is None or step is None or _most(extent) > _MOST_BYTES:
+        return None
     numbers = cast("int", begin) + cast("int", step) * np.arange(_most(extent))
     return _of_array(numbers.astype(expr.dtype), expr.static_shape)
 
@@ -203,32 +210,60 @@ def _steps(args: Sequence[_Sized]) -> int:
     return sum(arg.steps for arg in args)
 
 
-def _applied(expr: Expr, args: Sequence[_Sized], arrays: Sequence[Array]) -> Array | None:
-    del args
-    shape = tuple(map(_most, expr.static_shape))
-    operator = Applied(name=expr.op, attrs=expr.attrs, shape=shape, dtype=expr.dtype)
+def _applied(expr: Expr, arrays: Sequence[Array], shape: Sequence[int]) -> Array | None:
+    """The result of `shape` on `arrays`, in as many places as `expr` has at most."""
+    if prod(shape) * np.dtype(expr.dtype).itemsize > _MOST_BYTES:
+        return None
+    operator = Applied(name=expr.op, attrs=expr.attrs, shape=tuple(shape), dtype=expr.dtype)
     return applied(operator, arrays)
 
 
+def _result(expr: Expr, args: Sequence[_Sized], made: Array | None) -> _Sized | None:
+    """A plain value: `made`, which is broadcast to the result's greatest sizes."""
+    if made is None:
+        return None
+    whole = np.broadcast_to(made, tuple(map(_most, expr.static_shape)))
+    return _of_array(whole, expr.static_shape, _steps(args) + 1)
+
+
 def _whole(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """An operator on plain values, each dimension of whose result is as the operands have it."""
+    """An operator on plain values."""
     if not all(arg.is_plain for arg in args):
         return None
-    made = _applied(expr, args, [arg.full for arg in args])
-    return None if made is None else _of_array(made, expr.static_shape, _steps(args) + 1)
+    shape = tuple(map(_most, expr.static_shape))
+    return _result(expr, args, _applied(expr, [arg.full for arg in args], shape))
+
+
+def _along(expr: Expr, args: Sequence[_Sized], axis: int) -> _Sized | None:
+    """An operator on plain values along one of their dimensions."""
+    if not all(arg.is_plain for arg in args):
+        return None
+    wholes = [arg.full for arg in args]
+    axis %= wholes[0].ndim
+    kept = [
+        at
+        for at in range(wholes[0].ndim)
+        if at == axis or any(whole.strides[at] for whole in wholes)
+    ]
+    once = [_once(whole, *kept) for whole in wholes]
+    shape = [_most(extent) if at in kept else 1 for at, extent in enumerate(expr.static_shape)]
+    return _result(expr, args, _applied(expr, once, shape))
 
 
 def _elementwise(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     if all(arg.is_plain for arg in args):
-        return _whole(expr, args)
+        once = [_once(arg.full) for arg in args]
+        shape = np.broadcast_shapes(*(array.shape for array in once))
+        return _result(expr, args, _applied(expr, once, shape))
     first, *others = args
     if any(other.extents for other in others):
         return None
     # A value of joined dimensions, and numbers.
-    operator = Applied(name=expr.op, attrs=expr.attrs, shape=first.array.shape, dtype=expr.dtype)
-    made = applied(operator, [first.array, *(other.array for other in others)])
+    array = _once(first.array)
+    made = _applied(expr, [array, *(other.array for other in others)], array.shape)
     if made is None:
         return None
+    made = np.broadcast_to(made, first.array.shape)
     return _Sized(made, first.extents, first.counts, _steps(args) + 1)
 
 
@@ -266,32 +301,59 @@ def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """A slice that begins where its tensor does, and ends within it."""
+    """A slice that begins at known places, and ends within its tensor."""
     (x,) = args
-    shape = tuple(map(_most, expr.static_shape))
-    if not expr.attrs.get("corner") or not x.is_plain:
+    within = cast("Sequence[tuple[int, int]]", expr.attrs.get("within", ()))
+    if not within or not x.is_plain:
         return None
-    if any(most > extent for most, extent in zip(shape, x.full.shape, strict=True)):
+    ends = [*map(_most, expr.static_shape)]
+    begins = [0] * len(ends)
+    for axis, begin in within:
+        begins[axis] = begin
+        ends[axis] += begin
+    if any(end > extent for end, extent in zip(ends, x.full.shape, strict=True)):
         return None
-    return _of_array(x.full[tuple(map(slice, shape))], expr.static_shape, x.steps + 1)
+    return _of_array(x.full[tuple(map(slice, begins, ends))], expr.static_shape, x.steps + 1)
 
 
 def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Rows of a table of known size, by places in it."""
     table, places = args
-    is_known = table.is_plain and not any(isinstance(extent, Dim) for extent in table.extents)
-    if not is_known or expr.attrs.get("axis") != 0 or places.array.dtype.kind not in "iu":
+    if not _is_known(table) or expr.attrs.get("axis") != 0:
         return None
-    rows, *columns = table.full.shape
-    if places.array.size and not 0 <= places.array.min() <= places.array.max() < rows:
+    once, columns = _once(places.array), table.full.shape[1:]
+    if not _are_within(once, table.full.shape[0]):
         return None
-    made = _of_array(table.full[0], tuple(columns))
+    if once.size * prod(columns) * table.array.itemsize > _MOST_BYTES:
+        return None
+    found = table.full[once].reshape(*once.shape, *(extent for extent in columns if extent != 1))
+    made = _of_array(table.full[0], columns)
     return _Sized(
-        array=table.full[places.array].reshape(*places.array.shape, *made.array.shape),
+        array=np.broadcast_to(found, (*places.array.shape, *made.array.shape)),
         extents=(*places.extents, *made.extents),
         counts=(*places.counts, *made.counts),
         steps=_steps(args) + 1,
     )
+
+
+def _gathered(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
+    """Elements of a table of known size, by places along one of its dimensions."""
+    table, places = args
+    axis = expr.attrs["axis"]
+    if not _is_known(table) or not isinstance(axis, int) or not places.is_plain:
+        return None
+    is_within = _are_within(places.array, table.full.shape[axis])
+    return _along(expr, args, axis) if is_within else None
+
+
+def _is_known(table: _Sized) -> bool:
+    return table.is_plain and not any(isinstance(extent, Dim) for extent in table.extents)
+
+
+def _are_within(places: Array, extent: int) -> bool:
+    if places.dtype.kind not in "iu":
+        return False
+    return places.size == 0 or bool(0 <= places.min() <= places.max() < extent)
 
 
 def _triangular(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
@@ -299,11 +361,44 @@ def _triangular(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Tensors side by side along a dimension of known size."""
+    """Tensors side by side, of which the last one alone may be open along that dimension."""
     axis = expr.attrs["axis"]
-    if not isinstance(axis, int) or isinstance(expr.static_shape[axis], Dim):
+    if not isinstance(axis, int) or not all(arg.is_plain for arg in args):
         return None
-    return _whole(expr, args)
+    is_open = any(isinstance(arg.shape[axis], Dim) for arg in args[:-1])
+    return None if is_open else _along(expr, args, axis)
+
+
+def _summed_up(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
+    """Sums of each element and those before it, along one dimension."""
+    axis = expr.attrs["axis"]
+    return _along(expr, args, axis) if isinstance(axis, int) else None
+
+
+def _chosen(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
+    """The greatest or the least along one dimension, which no further place changes.
+
+    Those up to the least size are always there, and up to a row's own where rows are as many.
+    """
+    (x,) = args
+    axes = cast("tuple[int, ...] | None", expr.attrs["axis"])
+    if not x.is_plain or axes is None or len(axes) != 1:
+        return None
+    axis = axes[0] % len(x.shape)
+    extent = x.shape[axis]
+    if isinstance(extent, Dim):
+        alike = [at for at, other in enumerate(x.shape) if other == extent]
+        once = _once(x.full, *alike)
+        places = np.indices(once.shape, sparse=True)
+        own = [places[at] for at in alike if at != axis]
+        there = reduce(np.maximum, own, np.asarray(extent.bounds[0] - 1))
+        so_far = _ACCUMULATED[expr.op].accumulate(once, axis)
+        if not ((so_far == so_far.take([-1], axis)) | (places[axis] < there)).all():
+            return None
+    return _along(expr, args, axis)
+
+
+_ACCUMULATED = {"max": np.maximum, "min": np.minimum}
 
 
 def _multiplied(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
@@ -324,5 +419,8 @@ _RULES: Mapping[str, _Rule] = {
     "take": _taken,
     **dict.fromkeys(("triu", "tril"), _triangular),
     "concat": _joined,
+    "cumsum": _summed_up,
+    **dict.fromkeys(_ACCUMULATED, _chosen),
+    "gather_elements": _gathered,
     "matmul": _multiplied,
 }

@@ -11,29 +11,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from boltgen.frontend.graph import Expr, Graph
 from boltgen.frontend.passes.causal import joins
 from boltgen.frontend.passes.products import Product
 from boltgen.ir.elementwise import Load, LoadKind
 
+# What is added to scores in any case and is no larger than this, either way, hides nothing, and
+# shows nothing that is hidden: biases of places.
+_MOST_BIAS = 1024.0
 
-def hiding(scores: Product) -> Product:
+
+def hiding(graph: Graph, scores: Product) -> Product:
     """Mark the mask of keys of `scores` as one that hides keys.
 
-    A mask of rows and keys beside it might hide the keys that it shows. Then `scores` stay as they
-    are.
+    A mask of rows and keys beside it might hide the keys that it shows, unless its numbers are
+    known. Then `scores` stay as they are.
     """
     epilogue = scores.tail.epilogue
-    masks = {
-        index: node
-        for index, node in enumerate(epilogue.nodes)
-        if isinstance(node, Load) and node.kind is not LoadKind.COLUMN
-    }
+    loads = [index for index, node in enumerate(epilogue.nodes) if isinstance(node, Load)]
+    masks = [
+        index
+        for index, load, operand in zip(loads, epilogue.loads, scores.tail.operands, strict=True)
+        if load.kind is not LoadKind.COLUMN and not _is_bias(graph[operand.expr])
+    ]
     if len(masks) != 1 or epilogue.stores:
         return scores
-    ((index, mask),) = masks.items()
+    (index,) = masks
+    mask = epilogue.nodes[index]
+    assert isinstance(mask, Load)
     if mask.kind is not LoadKind.ROW or joins(epilogue, index) is None:
         return scores
     nodes = list(epilogue.nodes)
     nodes[index] = replace(mask, hides=True)
     hidden = replace(epilogue, nodes=tuple(nodes))
     return replace(scores, tail=replace(scores.tail, epilogue=hidden))
+
+
+def _is_bias(expr: Expr) -> bool:
+    return expr.array is not None and bool((np.abs(expr.array) <= _MOST_BIAS).all())

@@ -1,30 +1,40 @@
-"""Casts, reshapes and transposes of one tensor that occur several times become one. For both IRs.
+"""Moves, casts and masks of equal values that occur several times become one. For both IRs.
 
-PyTorch's programs reshape and cast a tensor anew for each layer that reads it. Once there is one
-reader, the kernel that makes the tensor can store it as it is read. A reshape of a reshape is one
-too: TVM would make a kernel of two.
+PyTorch's programs reshape and cast a tensor, and make a mask, anew for each layer that reads it.
+Once a tensor has one reader, the kernel that makes it can store it as it is read. A reshape of a
+reshape is one too: TVM would make a kernel of two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
 
-_MOVES = frozenset({"astype", "permute_dims", "reshape"})
+# What masks are made by. Arithmetic stays apart: kernels compute it again rather than load it.
+_MASKS = frozenset(
+    {
+        *("where", "equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
+        *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
+        *("clip", "max", "min"),
+    }
+)
+_KNOWN = _MASKS | {"astype", "permute_dims", "reshape", "broadcast_to"}
 
 
 def without_repeated(graph: Graph) -> Graph:
-    """`graph`, in which equal moves of equal values are one expression."""
+    """`graph`, in which equal moves and masks of equal values are one expression."""
     builder = GraphBuilder()
     names: dict[int, int] = {}
-    known: dict[tuple[str, int], list[int]] = {}
+    known: dict[Hashable, list[int]] = {}
     for index, expr in enumerate(graph.exprs):
         made = renamed(expr, names)
-        if made.op not in _MOVES or made.pinned:
+        number = made.array.tobytes() if made.array is not None and made.array.size == 1 else None
+        if made.pinned or (made.op not in _KNOWN and number is None):
             names[index] = builder.add(made)
             continue
-        alike = known.setdefault((made.op, made.args[0]), [])
+        alike = known.setdefault((made.op, made.args, made.dtype, number), [])
         found = next((each for each in alike if _is_equal(builder[each], made)), None)
         if found is None:
             found = builder.add(made)
@@ -56,7 +66,7 @@ def _is_reshape(expr: Expr) -> bool:
 
 
 def _is_equal(left: Expr, right: Expr) -> bool:
-    """Whether both move alike. Its result's shape tells what a reshape does, if it is known."""
-    if (left.args, left.shape, left.dtype) != (right.args, right.shape, right.dtype):
+    """Whether both do alike. Its result's shape tells what a reshape does, if it is known."""
+    if left.shape is None or left.shape != right.shape:
         return False
-    return left.shape is not None and (left.op != "permute_dims" or left.attrs == right.attrs)
+    return left.op in {"reshape", "broadcast_to"} or left.attrs == right.attrs

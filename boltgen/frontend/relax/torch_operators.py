@@ -141,7 +141,7 @@ def _in_groups(node: Any, importer: Any) -> relax.Expr:
 
 
 def _cut(node: Any, importer: Any) -> relax.Expr:
-    """`slice.Tensor`: (x, axis, begin, end, step) up to an open extent.
+    """`slice.Tensor`: (x, axis, begin, end, step) up to an open extent, or of one.
 
     Where the program says that the end is within x, so does the result's shape. TVM's own shape is
     the lesser of both, which none of its operators can compute with.
@@ -149,11 +149,22 @@ def _cut(node: Any, importer: Any) -> relax.Expr:
     args, defaults = list[Any](node.args), [None, 0, None, None, 1]
     x, axis, begin, end, step = args + defaults[len(args) :]
     begin = 0 if begin is None else begin
-    if not hasattr(end, "meta") or not isinstance(begin, int) or begin < 0 or step != 1:
+    if not isinstance(begin, int) or begin < 0 or step != 1:
         return importer._slice(node)
-    tensor, given = importer.env[x], importer.env[end]
-    is_within = str(node.meta["val"].shape[axis]) == str(end.meta["val"] - begin)
-    if not is_within or tvm_ffi.structural_equal(given, importer.shape_of(tensor)[axis]):
+    axis %= len(node.meta["val"].shape)
+    tensor, extent = importer.env[x], node.meta["val"].shape[axis]
+    if isinstance(end, int):
+        given = end
+        is_open = not isinstance(x.meta["val"].shape[axis], int)
+        is_within = is_open and isinstance(extent, int) and extent == end - begin
+    elif hasattr(end, "meta"):
+        given = importer.env[end]
+        whole = importer.shape_of(tensor)[axis]
+        is_tensor = begin == 0 and tvm_ffi.structural_equal(given, whole)
+        is_within = not is_tensor and str(extent) == str(end.meta["val"] - begin)
+    else:
+        is_within = False
+    if not is_within:
         return importer._slice(node)
     cut = relax.op.strided_slice(tensor, [axis], [begin], [given], assume_inbound=True)
     return importer.block_builder.emit(cut)

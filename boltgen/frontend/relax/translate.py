@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 from tvm import ir, relax, tirx
@@ -80,26 +81,30 @@ def _affine(call: ir.Call) -> Attributes:
 
 def _slice(call: ir.Call) -> Attributes:
     """Neighbours along one axis by their first and last; what is not side by side by `every`, the
-    axis, the first and the step; of what begins where its tensor does, and ends within it, that it
-    is a corner; nothing of any other slice.
+    axis, the first and the step; neighbours of open extents by `within`, the axes and the first;
+    nothing of any other slice.
     """
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
     if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
         return {}
-    axes, *bounds = [
+    axes: list[Any]
+    bounds: list[list[Any]]
+    axes, *bounds = (
         [each.value if isinstance(each, tirx.IntImm) else None for each in part.fields]
         for part in parts
-    ]
+    )
     begins, ends, *steps = bounds
-    if call.attrs.assume_inbound and None in ends:
-        is_corner = set(begins) == {0} and set(*steps) <= {1}
-        return {"corner": True} if is_corner else {}
+    if None not in axes and call.attrs.assume_inbound:
+        places = [axis % len(shape) for axis in axes]
+        is_open = None in ends or any(isinstance(shape[place], str) for place in places)
+        if is_open and None not in begins and min(begins) >= 0 and set(*steps) <= {1}:
+            return {"within": tuple(zip(places, begins, strict=True))}
     numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
     if axes[0] is None or None in numbers:
         return {}
     axis = int(axes[0]) % len(shape)
     extent = shape[axis]
-    if not isinstance(extent, int) or isinstance(extent, Dim):
+    if not isinstance(extent, int):
         return {}
     begin, end, step = slice(*numbers).indices(extent)
     if step < 1:

@@ -134,7 +134,7 @@ def test_what_is_the_same_along_an_open_dimension_is_broadcast() -> None:
 @pytest.mark.parametrize("begins", [True, False], ids=["first places", "other places"])
 def test_places_that_are_cut_out_of_a_buffer(begins: bool) -> None:
     def build(b: Builder) -> int:
-        attrs = {"corner": True} if begins else {}
+        attrs = {"within": ((1, 0),)} if begins else {}
         buffer = b.constant(np.arange(64).reshape(1, 64))
         places = b.operator("strided_slice", (buffer,), (1, ROWS), "int64", **attrs)
         table = b.constant(np.arange(128, dtype=np.float16).reshape(64, 2))
@@ -151,9 +151,107 @@ def test_places_that_are_cut_out_of_a_buffer(begins: bool) -> None:
 def test_a_buffer_that_is_too_short_is_cut_at_run_time() -> None:
     def build(b: Builder) -> int:
         buffer = b.constant(np.arange(MOST - 1))
-        return b.operator("strided_slice", (buffer,), (ROWS,), "int64", corner=True)
+        return b.operator("strided_slice", (buffer,), (ROWS,), "int64", within=((0, 0),))
 
     assert _operators(_made(build)) == ["strided_slice"]
+
+
+def test_places_from_another_one_on() -> None:
+    """What transformers finds the bounds of packed sequences by, where there is one sequence."""
+
+    def build(b: Builder) -> int:
+        places = b.reshape(b.places(ROWS), (1, ROWS))
+        first = b.constant(np.array([[-1]]))
+        longer = b.operator("concat", (first, places), (1, ROWS + 1), "int64", axis=-1)
+        cut = (1, ROWS), "int64"
+        before = b.operator("strided_slice", (longer,), *cut, within=((1, 0),))
+        after = b.operator("strided_slice", (longer,), *cut, within=((1, 1),))
+        far = b.elementwise("subtract", after, before)
+        steps = b.astype(b.truths("equal", far, b.number(1)), "int64")
+        return b.operator("cumsum", (steps,), *cut, axis=1, exclusive=False)
+
+    np.testing.assert_array_equal(_corner(_made(build)), 1 + np.arange(MOST)[None])
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_tensors_side_by_side_along_an_open_dimension(is_last: bool) -> None:
+    """What lies behind an open one is elsewhere at each size."""
+
+    def build(b: Builder) -> int:
+        parts = b.number(5), b.elementwise("add", b.places(ROWS), b.number(1))
+        parts = (b.reshape(parts[0], (1,)), parts[1])
+        args = parts if is_last else parts[::-1]
+        return b.operator("concat", args, (ROWS + 1,), "int64", axis=0)
+
+    graph = _made(build)
+    if is_last:
+        np.testing.assert_array_equal(_corner(graph), [5, *range(1, MOST + 1)])
+    else:
+        assert _operators(graph)[-1] == "concat"
+
+
+def _greatest(b: Builder, shape: tuple[int, int], x: int, op: str = "max") -> int:
+    kept = (shape[0], 1)
+    return b.operator(op, (x,), kept, b.dtype(x), axis=(-1,), keepdims=True)
+
+
+@pytest.mark.parametrize("keys", [ROWS, KEYS], ids=["as many keys", "any number of keys"])
+@pytest.mark.parametrize("window", [0, 5], ids=["causal", "window"])
+def test_whether_each_row_sees_a_key(keys: int, window: int) -> None:
+    """A row has its own key where there are as many; of others it is not known to be there."""
+
+    def build(b: Builder) -> int:
+        far = b.distances(ROWS, keys)
+        seen = b.truths("less_equal", far, b.number(0))
+        if window:
+            near = b.truths("greater", far, b.number(-window))
+            seen = b.truths("bitwise_and", seen, near)
+        return _greatest(b, (ROWS, keys), b.astype(seen, "int8"))
+
+    graph = _made(build)
+    if keys == ROWS or not window:
+        assert isinstance(graph.results, int)
+        assert graph[graph.results].op == "broadcast_to"
+        assert graph[graph[graph.results].args[0]].scalar == 1
+    else:
+        assert _operators(graph) == [CORNER, "max"]
+
+
+def test_a_greatest_number_of_more_places_is_another() -> None:
+    graph = _made(lambda b: _greatest(b, (ROWS, KEYS), b.distances(ROWS, KEYS)))
+    assert "max" in _operators(graph)
+    least = _made(lambda b: _greatest(b, (ROWS, KEYS), b.distances(ROWS, KEYS), "min"))
+    np.testing.assert_array_equal(_corner(least), -np.arange(MOST)[:, None])
+
+
+def test_kinds_of_places() -> None:
+    """BERT's, where all tokens are of the first kind: one row of a table."""
+
+    def build(b: Builder) -> int:
+        table, places = b.constant(np.arange(64)[None] // 2), b.reshape(b.places(ROWS), (1, ROWS))
+        return b.operator("gather_elements", (table, places), (1, ROWS), "int64", axis=1)
+
+    np.testing.assert_array_equal(_corner(_made(build)), np.arange(MOST)[None] // 2)
+
+
+def test_a_mask_of_many_sequences_is_made_of_one() -> None:
+    """Broadcast over them it would not fit a library."""
+    many, most = symbolic(Symbol("many", 1, 256)), 512
+    rows = symbolic(Symbol("long", 2, most))
+
+    def build(b: Builder) -> int:
+        wide = (many, rows)
+        places = b.operator("broadcast_to", (b.reshape(b.places(rows), (1, rows)),), wide, "int64")
+        row, key = b.reshape(places, (many, rows, 1)), b.reshape(places, (many, 1, rows))
+        return b.operator("less_equal", (key, row), (many, rows, rows), "bool")
+
+    graph = _made(build)
+    assert [(e.op, e.shape) for e in graph.exprs] == [
+        ("constant", (1, most, most)),
+        (CORNER, (1, rows, rows)),
+        ("broadcast_to", (many, rows, rows)),
+    ]
+    np.testing.assert_array_equal(graph[0].array, np.tri(most, dtype=bool)[None])
 
 
 def test_elementwise_operators_read_corners_of_their_own() -> None:

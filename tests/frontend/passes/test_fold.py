@@ -30,3 +30,18 @@ def test_remainders_of_numbers_that_are_not_negative() -> None:
     np.testing.assert_array_equal(_applied("mod", np.arange(4) + 6, np.array([8])), [6, 7, 0, 1])
     assert _applied("mod", np.array([-1, 1]), np.array([8])) is None
     assert _applied("mod", np.array([1.5]), np.array([8.0])) is None
+
+
+def test_sums_of_what_lies_before() -> None:
+    x = np.array([[1, 0, 1], [1, 1, 0]])
+    made = _applied("cumsum", x, axis=-1, exclusive=False)
+    np.testing.assert_array_equal(made, [[1, 1, 2], [1, 2, 2]])
+    assert _applied("cumsum", x, axis=-1, exclusive=True) is None
+
+
+def test_elements_at_places_along_an_axis() -> None:
+    x, places = np.arange(6).reshape(2, 3), np.array([[2, 0, 2], [1, 1, 0]])
+    made = _applied("gather_elements", x, places, axis=1)
+    np.testing.assert_array_equal(made, [[2, 0, 2], [4, 4, 3]])
+    assert _applied("gather_elements", x, places - 1, axis=1) is None
+    assert _applied("gather_elements", x, places + 1, axis=1) is None

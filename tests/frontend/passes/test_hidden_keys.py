@@ -37,6 +37,18 @@ def _beside_all(b: Builder) -> int:
     return b.elementwise("add", _added(b), b.input(1, ROWS, ROWS))
 
 
+def _beside_a_bias(b: Builder) -> int:
+    bias = np.full((1, ROWS, ROWS), -1024, np.float16)
+    return b.elementwise("add", _added(b), b.constant(bias))
+
+
+def _beside_a_large_bias(b: Builder) -> int:
+    """It is large enough to hide what the mask shows."""
+    bias = np.zeros((1, ROWS, ROWS), np.float16)
+    bias[0, 0, 0] = -16384
+    return b.elementwise("add", _added(b), b.constant(bias))
+
+
 def _two(b: Builder) -> int:
     return b.elementwise("add", _added(b), b.input(1, 1, ROWS))
 
@@ -60,6 +72,8 @@ CASES: dict[str, tuple[Callable[[Builder], int], bool]] = {
     "bounded": (_bounded, True),
     "chosen": (_chosen, True),
     "beside a mask of rows and keys": (_beside_all, False),
+    "beside a bias": (_beside_a_bias, True),
+    "beside a large bias": (_beside_a_large_bias, False),
     "two": (_two, False),
     "scaled": (_scaled, False),
     "raised": (_raised, False),

@@ -1,10 +1,12 @@
-"""Which moves of one tensor become one, and which stay apart."""
+"""Which moves and masks become one, and which stay apart."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from boltgen.frontend.graph import INPUT, Expr, Graph, GraphBuilder
+import numpy as np
+
+from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
 from boltgen.frontend.passes.repeated import with_single_reshapes, without_repeated
 
 
@@ -45,6 +47,34 @@ def test_other_types_shapes_and_values_are_others() -> None:
         *(b.reshape(x, shape) for shape in ((3, 4), (4, 3))),
     )
     assert len(_moves(without_repeated(b.graph(made)))) == len(made)
+
+
+def _mask(b: GraphBuilder, seen: int, lowest: float) -> int:
+    zero, low = (b.constant(np.array(each, np.float16)) for each in (0, lowest))
+    return b.operator("where", (seen, zero, low), (2, 6), "float16")
+
+
+def test_a_mask_of_each_layer_is_one() -> None:
+    b = GraphBuilder()
+    seen = b.add(Expr(op=INPUT, shape=(2, 6), dtype="bool"))
+    graph = without_repeated(b.graph(tuple(_mask(b, seen, each) for each in (-8, -9, -8))))
+    first, second, third = graph.results
+    assert first == third != second
+    assert [expr.scalar for expr in graph.exprs if expr.op == CONSTANT] == [0, -8, -9]
+
+
+def test_numbers_that_floats_do_not_tell_apart_are_others() -> None:
+    b = GraphBuilder()
+    most = 1 << 53
+    made = tuple(b.constant(np.array(each)) for each in (most, most + 1, 0.0, -0.0))
+    assert len(set(without_repeated(b.graph(made)).results)) == 4
+
+
+def test_arithmetic_is_computed_again() -> None:
+    b = GraphBuilder()
+    x = _input(b, 2, 6)
+    made = tuple(b.elementwise("multiply", x, x) for _ in range(2))
+    assert len(_moves(without_repeated(b.graph(made)))) == 2
 
 
 def test_moves_of_open_sizes_are_one_where_their_shape_is_known() -> None:

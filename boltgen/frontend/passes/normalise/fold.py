@@ -42,9 +42,27 @@ def _reduced(call: Applied, x: Array) -> Array:
     return np.asarray(getattr(np, call.name)(x, **options), x.dtype)
 
 
+def _summed_up(call: Applied, x: Array) -> Array:
+    """The sums of each element and all before it along an axis."""
+    if call.attrs["exclusive"]:
+        raise ValueError("only TVM sums up what is before each element alone")
+    return np.cumsum(x, _axis(call), call.dtype)
+
+
 def _sliced(call: Applied, x: Array) -> Array:
     axis, begin, end = (cast("int", call.attrs[key]) for key in ("axis", "begin", "end"))
     return np.asarray(x[(slice(None),) * axis + (slice(begin, end),)])
+
+
+def _gathered(call: Applied, x: Array, places: Array) -> Array:
+    """The elements of `x` at places along an axis, elsewhere at a result's own place."""
+    if places.min(initial=0) < 0:
+        raise ValueError("only TVM can tell what is before the first")
+    axis = cast("int", call.attrs["axis"]) % x.ndim
+    own = tuple(
+        slice(None) if at == axis else slice(extent) for at, extent in enumerate(places.shape)
+    )
+    return np.take_along_axis(x[own], places, axis)
 
 
 def _scattered(call: Applied, x: Array, part: Array) -> Array:
@@ -86,6 +104,7 @@ _PLAIN = (
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     **dict.fromkeys(_PLAIN, _of_numpy),
     **dict.fromkeys(("sum", "mean", "max", "min"), _reduced),
+    "cumsum": _summed_up,
     "divide": lambda call, x, y: (
         np.divide(x, y, dtype=x.dtype) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
     ),
@@ -108,6 +127,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "permute_dims": lambda call, x: x.transpose(call.attrs["axes"]),
     "strided_slice": _sliced,
     "slice_scatter": _scattered,
+    "gather_elements": _gathered,
     "take": lambda call, x, indices: np.take(x, indices, axis=_axis(call)),
 }
 

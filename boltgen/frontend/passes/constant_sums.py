@@ -1,0 +1,71 @@
+"""Sums of a tensor and several constants, as of the tensor and one constant. For both IRs.
+
+    (words + kinds) + places    ->    words + (kinds + places)
+
+So BERT's embeddings are written where all tokens are of one kind. The constants may be corners of
+open sizes, and what is made of sizes alone: `passes.corners` and `passes.normalise` compute it. A
+single number is left where it is: it may be part of a function, as the 3 of relu6(x + 3) / 6 is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boltgen.frontend.graph import INPUT, OPAQUE, REGION, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.extent import broadcast
+
+
+def with_sums_of_constants(graph: Graph) -> Graph:
+    """`graph`, in which what is added to a sum with a constant is added to that constant."""
+    known = without_inputs(graph)
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        split = _split(graph, index, known)
+        if split is None:
+            names[index] = builder.add(renamed(expr, names))
+            continue
+        x, *constants = (names[each] for each in split)
+        total = builder.elementwise("add", *constants)
+        names[index] = builder.add(replace(expr, args=(x, total), origin=None))
+    return builder.graph(mapped(graph.results, names))
+
+
+def without_inputs(graph: Graph) -> set[int]:
+    """The values that no input has a part in."""
+    found: set[int] = set()
+    for index, expr in enumerate(graph.exprs):
+        is_computed = expr.op not in {INPUT, OPAQUE, REGION} and not expr.pinned
+        if is_computed and all(arg in found for arg in expr.args):
+            found.add(index)
+    return found
+
+
+def _split(graph: Graph, index: int, known: set[int]) -> tuple[int, int, int] | None:
+    """x, c and d of a sum (x + c) + d, whose constants are no larger together."""
+    outer = _sum(graph, index, known)
+    if outer is None or graph.consumers[outer[0]] != (index,) or outer[0] in graph.escaping:
+        return None
+    inner = _sum(graph, outer[0], known)
+    if inner is None:
+        return None
+    shapes = [graph[each].static_shape for each in (inner[1], outer[1])]
+    return (*inner, outer[1]) if broadcast(*shapes) in shapes else None
+
+
+def _sum(graph: Graph, index: int, known: set[int]) -> tuple[int, int] | None:
+    """A tensor and the constant that is added to it."""
+    expr = graph[index]
+    if expr.op != "add" or index in known or expr.pinned or not _is_float(expr):
+        return None
+    tensors = [arg for arg in expr.args if arg not in known]
+    constants = [arg for arg in expr.args if arg in known]
+    if len(tensors) != 1 or not all(graph[each].is_static for each in (index, *expr.args)):
+        return None
+    if graph[constants[0]].elements == 1:
+        return None
+    return tensors[0], constants[0]
+
+
+def _is_float(expr: Expr) -> bool:
+    return expr.dtype.startswith(("float", "bfloat"))
