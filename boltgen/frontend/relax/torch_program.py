@@ -26,6 +26,7 @@ from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.frontend.relax.torch_attention import decompositions
 from boltgen.frontend.relax.torch_indices import converters
 from boltgen.frontend.relax.torch_operators import CONVERTERS
+from boltgen.frontend.relax.torch_types import cast, dtype_of, promote
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
 
@@ -110,6 +111,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     _drop_constants(own)
     _widen_bfloat16(own)
     for graph_module in _graph_modules(own):
+        promote(graph_module.graph)
         _mend_products(graph_module.graph)
     try:
         with quietly():
@@ -234,20 +236,6 @@ def _drop_constants(program: Any) -> None:
     signature.output_specs[:] = [spec for _, spec in kept]
 
 
-def _dtype(node: Any) -> Any:
-    """The dtype that PyTorch gives a node's value; None where it is no tensor."""
-    return getattr(node.meta.get("val"), "dtype", None)
-
-
-def _cast(graph: Any, value: Any, dtype: Any) -> Any:
-    import torch  # noqa: PLC0415
-
-    made = graph.call_function(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
-    if "val" in value.meta:
-        made.meta["val"] = value.meta["val"].to(dtype)
-    return made
-
-
 def _widen_bfloat16(program: Any) -> None:
     """Compute in FP32 what the program computes in BF16; its inputs and outputs keep their types.
 
@@ -264,7 +252,7 @@ def _widen_bfloat16(program: Any) -> None:
                 named[name] = own.float() if is_narrow else own
     graphs = [module.graph for module in _graph_modules(program)]
     nodes = [node for graph in graphs for node in graph.nodes]
-    if not any(_dtype(node) is torch.bfloat16 for node in nodes):
+    if not any(dtype_of(node) is torch.bfloat16 for node in nodes):
         return
     _log.warning(
         "the torch.export program computes in BF16: it is widened to FP32, whose products are "
@@ -275,7 +263,7 @@ def _widen_bfloat16(program: Any) -> None:
         return torch.float32 if argument is torch.bfloat16 else argument
 
     graph = program.graph
-    narrow = {node for node in nodes if _dtype(node) is torch.bfloat16}
+    narrow = {node for node in nodes if dtype_of(node) is torch.bfloat16}
     user_inputs = set(program.graph_signature.user_inputs)
     inputs = [node for node in graph.nodes if node in narrow and node.name in user_inputs]
     for node in nodes:
@@ -287,14 +275,14 @@ def _widen_bfloat16(program: Any) -> None:
     with graph.inserting_before(output):
         output.args = (
             tuple(
-                _cast(graph, value, torch.bfloat16) if value in narrow else value
+                cast(graph, value, torch.bfloat16) if value in narrow else value
                 for value in output.args[0]
             ),
         )
     first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in inputs:
         with graph.inserting_before(first):
-            wide = _cast(graph, node, torch.float32)
+            wide = cast(graph, node, torch.float32)
         node.replace_all_uses_with(wide, delete_user_cb=lambda user, w=wide: user is not w)
 
 
@@ -304,9 +292,9 @@ def _mend_products(graph: Any) -> None:
 
     for node in list(graph.nodes):
         name = getattr(node.target, "__name__", "")
-        if node.op != "call_function" or name not in _ADDENDS or _dtype(node) is torch.float32:
+        if node.op != "call_function" or name not in _ADDENDS or dtype_of(node) is torch.float32:
             continue
-        dtype = _dtype(node)
+        dtype = dtype_of(node)
         if dtype is None or not dtype.is_floating_point:
             raise ModelImportError(
                 f"the product {node.name!r} ({name}) of the torch.export program is {dtype}; "
@@ -315,10 +303,10 @@ def _mend_products(graph: Any) -> None:
         addend = _ADDENDS[name]
         if addend is not None and addend < len(node.args) and node.args[addend] is not None:
             with graph.inserting_before(node):
-                wide = _cast(graph, node.args[addend], torch.float32)
+                wide = cast(graph, node.args[addend], torch.float32)
             node.update_arg(addend, wide)
         with graph.inserting_after(node):
-            result = _cast(graph, node, dtype)
+            result = cast(graph, node, dtype)
         node.replace_all_uses_with(result, delete_user_cb=lambda user, r=result: user is not r)
 
 

@@ -1,0 +1,125 @@
+"""Types of torch.export programs: what PyTorch widens without a word, widened by casts.
+
+Where integers, truth values or other floats meet floats, PyTorch computes in a common type. TVM
+0.27's importer makes a number the type of the tensor beside it, so that arange(8) * 0.5 is 0, and
+divides integers as integers. Source: PyTorch, Tensor Attributes, type promotion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# Elementwise operators that compute in the type of their result. Their tensors are the positional
+# arguments, and those in lists.
+_COMPUTED = frozenset(
+    f"{name}.{overload}"
+    for names, overloads in (
+        ("add sub mul div rsub remainder fmod", "Tensor Scalar"),
+        ("div floor_divide", "Tensor_mode default"),
+        ("pow", "Tensor_Tensor Tensor_Scalar Scalar"),
+        ("maximum minimum atan2 cat stack lerp hypot", "default"),
+        ("clamp clamp_min clamp_max", "default Tensor"),
+        (
+            "acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log10 log1p "
+            "log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh",
+            "default",
+        ),
+    )
+    for name in names.split()
+    for overload in overloads.split()
+)
+_COMPARED = frozenset(
+    f"{name}.{overload}"
+    for name in ["eq", "ge", "gt", "le", "lt", "ne"]
+    for overload in ("Tensor", "Scalar")
+)
+_SCALED = frozenset(("add.Tensor", "sub.Tensor", "rsub.Scalar", "rsub.Tensor"))
+
+
+def dtype_of(node: Any) -> Any:
+    """The dtype that PyTorch gives a node's value; None where it is no tensor."""
+    return getattr(node.meta.get("val"), "dtype", None)
+
+
+def cast(graph: Any, value: Any, dtype: Any) -> Any:
+    """A node that casts the value of another; it is put where `graph` inserts."""
+    import torch  # noqa: PLC0415
+
+    made = graph.call_function(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
+    if "val" in value.meta:
+        made.meta["val"] = value.meta["val"].to(dtype)
+    return made
+
+
+def promote(graph: Any) -> None:
+    """Make elementwise operators of `graph` compute in the type that PyTorch computes in.
+
+    What they are scaled by, `alpha`, is a product of its own, and sums and products of truth values
+    are their disjunction and conjunction.
+    """
+    import torch  # noqa: PLC0415
+
+    aten = torch.ops.aten
+    logical = {"add.Tensor": aten.logical_or.default, "mul.Tensor": aten.logical_and.default}
+    for node in list(graph.nodes):
+        name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+        if name in _SCALED:
+            _scale(graph, node)
+        if name in logical and dtype_of(node) is torch.bool:
+            node.target = logical[name]
+        elif name in _COMPUTED:
+            _cast_to(graph, node, dtype_of(node))
+        elif name in _COMPARED:
+            _cast_to(graph, node, torch.result_type(*map(_value, node.args)))
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta["val"] if hasattr(argument, "meta") else argument
+
+
+def _cast_to(graph: Any, node: Any, dtype: Any) -> None:
+    """Make tensors that a node computes with tensors of `dtype`."""
+    import torch  # noqa: PLC0415
+
+    def casted(argument: Any) -> Any:
+        own = dtype_of(argument)
+        if own is None or own is dtype:
+            return argument
+        with graph.inserting_before(node):
+            return cast(graph, argument, dtype)
+
+    if dtype is not None:
+        once: dict[Any, Any] = {}
+        node.args = torch.fx.node.map_arg(node.args, _remembered(once, casted))
+
+
+def _remembered(known: dict[Any, Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def found(argument: Any) -> Any:
+        if argument not in known:
+            known[argument] = function(argument)
+        return known[argument]
+
+    return found
+
+
+def _scale(graph: Any, node: Any) -> None:
+    """Multiply what is added or subtracted by the `alpha` of a node, which TVM would drop."""
+    import torch  # noqa: PLC0415
+
+    # (x, y, alpha), of which rsub scales x: y - alpha * x.
+    alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+    place = 0 if "rsub" in node.target.__name__ else 1
+    scaled = node.args[place]
+    node.args, node.kwargs = node.args[:2], {}
+    if alpha == 1:
+        return
+    if not hasattr(scaled, "meta"):
+        node.update_arg(place, scaled * alpha)
+        return
+    dtype = dtype_of(node)
+    with graph.inserting_before(node):
+        wide = scaled if dtype_of(scaled) is dtype else cast(graph, scaled, dtype)
+        made = graph.call_function(torch.ops.aten.mul.Tensor, (wide, alpha))
+        made.meta["val"] = wide.meta["val"] * alpha
+    node.update_arg(place, made)
