@@ -16,6 +16,7 @@ from boltgen.frontend.passes.factors import factors_behind_products
 from boltgen.frontend.passes.gathers import gathered_last
 from boltgen.frontend.passes.halves import without_halves
 from boltgen.frontend.passes.image_norms import image_norms_in_place, without_image_norms
+from boltgen.frontend.passes.joint_heads import with_joint_heads
 from boltgen.frontend.passes.joint_masks import with_masks_apart
 from boltgen.frontend.passes.joint_rows import norms_of_joint_rows
 from boltgen.frontend.passes.masks import masks_as_bounds
@@ -175,7 +176,9 @@ def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
     if passes.joining is None:
         return JoinedSiblings(graph, ())
     joined = join_siblings(graph, passes.joining, passes.accumulate)
-    within = norms_in_products(joined.graph, passes.joining, passes.rejects, passes.accumulate)
+    within = norms_in_products(
+        with_joint_heads(joined.graph), passes.joining, passes.rejects, passes.accumulate
+    )
     return JoinedSiblings(within.graph, (*joined.notes, *within.notes))
 
 

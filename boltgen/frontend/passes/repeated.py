@@ -1,8 +1,9 @@
-"""Moves, casts and masks of equal values that occur several times become one. For both IRs.
+"""Moves, casts, masks and differences that occur several times become one. For both IRs.
 
 PyTorch's programs reshape and cast a tensor, and make a mask, anew for each layer that reads it.
-Once a tensor has one reader, the kernel that makes it can store it as it is read. A reshape of a
-reshape is one too: TVM would make a kernel of two.
+Once a tensor has one reader, the kernel that makes it can store it as it is read. What a norm
+squares and what it scales is one difference, or it is no norm. A reshape of a reshape is one too:
+TVM would make a kernel of two.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from dataclasses import replace
 
 from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
 
-# What masks are made by. Arithmetic stays apart: kernels compute it again rather than load it.
-_MASKS = frozenset(
+# What masks are made by, and a norm's difference from its mean. Other arithmetic is computed anew:
+# of two norms of a tensor each is a kernel.
+_COMPUTED = frozenset(
     {
         *("where", "equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
         *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
-        *("clip", "max", "min"),
+        *("clip", "max", "min", "subtract"),
     }
 )
-_KNOWN = _MASKS | {"astype", "permute_dims", "reshape", "broadcast_to"}
+_KNOWN = _COMPUTED | {"astype", "permute_dims", "reshape", "broadcast_to"}
 
 
 def without_repeated(graph: Graph) -> Graph:
-    """`graph`, in which equal moves and masks of equal values are one expression."""
+    """`graph`, in which equal operators of these on equal values are one expression."""
     builder = GraphBuilder()
     names: dict[int, int] = {}
     known: dict[Hashable, list[int]] = {}

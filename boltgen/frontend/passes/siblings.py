@@ -4,13 +4,14 @@
     qkv = x [Wq Wk Wv] + [bq bk bv]    q, k, v = columns of qkv
 
 One launch reads x once, and has the columns to fill a GPU that a short sequence leaves idle. Only
-results that TVM transposes are joined: it cuts them out in the same pass over memory. TVM's own
-CombineParallelMatmul joins by shapes alone; here times decide.
+results that TVM passes over in any case, or attention reads by strides, are joined: they are cut
+out in the same pass over memory. TVM's own CombineParallelMatmul joins by shapes alone; here times
+decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -23,6 +24,11 @@ from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGra
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.problem import packed_weights
 from boltgen.ir.workload import Layer, Workload
+
+_SLICE, _VIEW = "strided_slice", "reshape"
+_MOVES = frozenset({_SLICE, "permute_dims"})
+# What is between slices of a tensor and the sum with it, in a rotary embedding.
+_ROTARY = frozenset({"multiply", "negative", "concat", "stack", _VIEW})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ def same_value(graph: Graph, index: int) -> Hashable:
 
 
 def _can_be_joined(graph: Graph, product: Product) -> bool:
-    """Whether it is a plain product of a known weight, at most a bias after it, then transposed."""
+    """Whether it is a plain product of a known weight, at most a bias after it, then cut out."""
     problem, tail = product.anchor.problem, product.tail
     if not problem.is_matrix or problem.batch > 1 or product.exit is not None:
         return False
@@ -73,7 +79,7 @@ def _can_be_joined(graph: Graph, product: Product) -> bool:
         return False
     is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
     is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
-    return is_plain and is_whole and _is_transposed(graph, tail.output)
+    return is_plain and is_whole and _is_cut_out(graph, tail.output)
 
 
 def _is_bias(epilogue: ElementwiseGraph) -> bool:
@@ -84,18 +90,41 @@ def _is_bias(epilogue: ElementwiseGraph) -> bool:
             return False
 
 
-def _is_transposed(graph: Graph, index: int) -> bool:
-    """Whether all that reads a value transposes it, reshaped or not."""
-    readers = graph.consumers[index]
-    return (
-        bool(readers)
-        and index not in graph.escaping
-        and all(
-            graph[reader].op == "permute_dims"
-            or (graph[reader].op == "reshape" and _is_transposed(graph, reader))
-            for reader in readers
-        )
+def _is_cut_out(graph: Graph, index: int) -> bool:
+    """Whether TVM passes over a value in any case, and can cut it out of a wider one as it does: to
+    transpose it, or to slice it, as a rotary embedding does.
+    """
+    readers = list(_readers(graph, index))
+    return any(graph[reader].op in _MOVES for reader in readers) and all(
+        graph[reader].op in _MOVES or _is_rotated(graph, reader, readers) for reader in readers
     )
+
+
+def _readers(graph: Graph, index: int) -> Iterator[int]:
+    """What reads a value, reshaped or not; the value itself where more is not known."""
+    if index in graph.escaping:
+        yield index
+    for reader in graph.consumers[index]:
+        if graph[reader].op == _VIEW:
+            yield from _readers(graph, reader)
+        else:
+            yield reader
+
+
+def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
+    """Whether x c is the beginning of x c + f(slices of x), of which `readers` has both."""
+    added = graph.consumers[index]
+    if graph[index].op != "multiply" or len(added) != 1 or graph[added[0]].op != "add":
+        return False
+    slices = {reader for reader in readers if graph[reader].op == _SLICE}
+    others = [arg for arg in graph[added[0]].args if arg != index]
+    while others:
+        other = others.pop()
+        if other in slices:
+            return True
+        if graph[other].op in _ROTARY:
+            others += graph[other].args
+    return False
 
 
 def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:

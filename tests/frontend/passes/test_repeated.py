@@ -77,6 +77,14 @@ def test_arithmetic_is_computed_again() -> None:
     assert len(_moves(without_repeated(b.graph(made)))) == 2
 
 
+def test_a_norms_difference_is_one() -> None:
+    b = GraphBuilder()
+    x = _input(b, 2, 6)
+    mean = b.operator("mean", (x,), (2, 1), "float32", axis=(1,), keepdims=True)
+    made = tuple(b.elementwise("subtract", x, mean) for _ in range(2))
+    assert _moves(without_repeated(b.graph(made))) == ["mean", "subtract"]
+
+
 def test_moves_of_open_sizes_are_one_where_their_shape_is_known() -> None:
     b = GraphBuilder()
     x = _input(b, "n", 6)

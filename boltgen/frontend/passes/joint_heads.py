@@ -1,0 +1,234 @@
+"""What is computed alike of the heads of Q and of K, side by side in one product, at once.
+
+    q, k = columns of x [Wq Wk Wv];  rotary(q), rotary(k)
+    ->  both = rotary(columns of q and k);  heads of both
+
+A rotary embedding turns all heads of a place alike, so one kernel of TVM's turns those of Q and K,
+and attention reads the heads of each by strides. For both IRs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from boltgen.frontend.graph import (
+    CONSTANT,
+    INPUT,
+    OPAQUE,
+    Expr,
+    Graph,
+    GraphBuilder,
+    mapped,
+    renamed,
+)
+from boltgen.frontend.passes.anchor import MATMUL
+
+_SLICE, _VIEW, _JOIN = "strided_slice", "reshape", "concat"
+# Operators that compute each head of its own, where they join and cut columns alone.
+_OF_HEADS = frozenset({"add", "subtract", "multiply", "negative", "astype", _JOIN, _SLICE})
+# Two of these are not the same for what they have in common.
+_UNLIKE = frozenset({INPUT, CONSTANT, OPAQUE})
+# What is between heads and the product that reads them; attention's kernel has strides for it.
+_MOVES = frozenset({_VIEW, "permute_dims", "broadcast_to", "expand_dims"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Heads that are cut out of a product, (..., heads, columns), and what is computed of them.
+
+    `cut` is the slice, of which `view` makes heads; `members` are the operators that read these
+    alone, and `output` is the last one.
+    """
+
+    cut: int
+    view: int
+    members: frozenset[int]
+    output: int
+
+
+def with_joint_heads(graph: Graph) -> Graph:
+    """`graph`, in which what is computed alike of neighbouring heads is computed once."""
+    found = [heads for index in range(len(graph)) if (heads := _heads(graph, index)) is not None]
+    pairs: dict[int, tuple[_Heads, _Heads]] = {}
+    taken: set[int] = set()
+    for first, second in combinations(sorted(found, key=lambda each: _span(graph, each)[0]), 2):
+        if first.view in taken or second.view in taken or not _are_alike(graph, first, second):
+            continue
+        pairs[min(first.output, second.output)] = first, second
+        taken |= {first.view, second.view}
+    return _written(graph, pairs) if pairs else graph
+
+
+def _heads(graph: Graph, index: int) -> _Heads | None:
+    """The heads that a reshape makes of a slice, if one value is computed of them."""
+    view = graph[index]
+    if view.op != _VIEW or not view.is_static or len(view.static_shape) < 3:
+        return None
+    at = _source(graph, index)
+    cut = graph[at]
+    if cut.op != _SLICE or not cut.is_static or cut.attrs.get("end") is None:
+        return None
+    heads, columns = view.static_shape[-2:]
+    if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
+        return None
+    members = _members(graph, index)
+    outputs = [each for each in members if _is_read_outside(graph, each, members)]
+    if len(outputs) != 1 or not all(_is_product(graph, *each) for each in _exits(graph, *outputs)):
+        return None
+    if index in graph.escaping or outputs[0] in graph.escaping:
+        return None
+    return _Heads(at, index, members, outputs[0])
+
+
+def _source(graph: Graph, index: int) -> int:
+    """What is reshaped, once or several times, for `index` alone."""
+    (source,) = graph[index].args
+    if graph.consumers[source] != (index,) or source in graph.escaping:
+        return index
+    return _source(graph, source) if graph[source].op == _VIEW else source
+
+
+def _members(graph: Graph, view: int) -> frozenset[int]:
+    """What is computed of heads alone, and of what all of them share."""
+    found = {view}
+    for index in range(view + 1, len(graph)):
+        expr = graph[index]
+        if expr.op in _OF_HEADS and any(arg in found for arg in expr.args):
+            others = [arg for arg in expr.args if arg not in found]
+            if _is_of_each(graph, index, view) and all(_is_shared(graph, arg) for arg in others):
+                found.add(index)
+    return frozenset(found - {view})
+
+
+def _is_of_each(graph: Graph, index: int, view: int) -> bool:
+    expr, heads = graph[index], graph[view].static_shape
+    if not expr.is_static or expr.static_shape[:-1] != heads[:-1]:
+        return False
+    if expr.op in {_JOIN, _SLICE}:
+        return expr.attrs.get("axis") in {-1, len(heads) - 1}
+    return True
+
+
+def _is_shared(graph: Graph, index: int) -> bool:
+    """Whether a value has one row for all heads."""
+    expr = graph[index]
+    return expr.is_static and (len(expr.static_shape) < 2 or expr.static_shape[-2] == 1)
+
+
+def _is_read_outside(graph: Graph, index: int, members: frozenset[int]) -> bool:
+    readers = graph.consumers[index]
+    return index in graph.escaping or any(reader not in members for reader in readers)
+
+
+def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
+    """What reads a value, moved or not, and the value as it is read."""
+    for reader in graph.consumers[index]:
+        if graph[reader].op in _MOVES and reader not in graph.escaping:
+            yield from _exits(graph, reader)
+        else:
+            yield reader, index
+
+
+def _is_product(graph: Graph, reader: int, value: int) -> bool:
+    """Whether a product of a batch reads a value, or it is joined to others, as to a cache."""
+    expr = graph[reader]
+    is_batched = expr.op == MATMUL and len(graph[value].static_shape) > 2
+    return is_batched or expr.op == _JOIN
+
+
+def _are_alike(graph: Graph, first: _Heads, second: _Heads) -> bool:
+    """Whether the same is computed of heads of both, which lie side by side."""
+    one, two = (graph[each.view].static_shape for each in (first, second))
+    if not _are_neighbours(graph, first, second) or (one[:-2], one[-1]) != (two[:-2], two[-1]):
+        return False
+    return len(first.members) == len(second.members) and _same(
+        graph, first, second, first.output, second.output
+    )
+
+
+def _are_neighbours(graph: Graph, first: _Heads, second: _Heads) -> bool:
+    one, two = graph[first.cut], graph[second.cut]
+    is_one = one.args == two.args and _axis(one) == _axis(two)
+    return is_one and _span(graph, first)[1] == _span(graph, second)[0]
+
+
+def _span(graph: Graph, heads: _Heads) -> tuple[int, int]:
+    attrs = graph[heads.cut].attrs
+    return int(str(attrs["begin"])), int(str(attrs["end"]))
+
+
+def _axis(cut: Expr) -> int:
+    return int(str(cut.attrs["axis"])) % len(cut.static_shape)
+
+
+def _same(graph: Graph, first: _Heads, second: _Heads, one: int, two: int) -> bool:
+    if one == first.view or two == second.view:
+        return (one, two) == (first.view, second.view)
+    is_of_heads = one in first.members, two in second.members
+    left, right = graph[one], graph[two]
+    if not all(is_of_heads):
+        if any(is_of_heads) or left.shape != right.shape:
+            return False
+        if one == two or _are_equal(left, right):
+            return True
+    if left.op in _UNLIKE or left.pinned or right.pinned or len(left.args) != len(right.args):
+        return False
+    if (left.op, left.dtype, dict(left.attrs)) != (right.op, right.dtype, dict(right.attrs)):
+        return False
+    pairs = zip(left.args, right.args, strict=True)
+    return all(_same(graph, first, second, *pair) for pair in pairs)
+
+
+def _are_equal(left: Expr, right: Expr) -> bool:
+    if left.array is None or right.array is None or left.dtype != right.dtype:
+        return False
+    return np.array_equal(left.array, right.array)
+
+
+def _written(graph: Graph, pairs: dict[int, tuple[_Heads, _Heads]]) -> Graph:
+    both = [each for pair in pairs.values() for each in pair]
+    members = {member for each in both for member in (*each.members, each.view)}
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in pairs:
+            _write(graph, pairs[index], builder, names)
+        elif index not in members:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _write(
+    graph: Graph, pair: tuple[_Heads, _Heads], builder: GraphBuilder, names: dict[int, int]
+) -> None:
+    """Write what is computed of the heads of both, and name those of each."""
+    first, second = pair
+    cut, view = graph[first.cut], graph[first.view]
+    count, others = (graph[each.view].static_shape[-2] for each in pair)
+    begin, end = _span(graph, first)[0], _span(graph, second)[1]
+    axis = _axis(cut)
+    shape = (*cut.static_shape[:axis], end - begin, *cut.static_shape[axis + 1 :])
+    attrs = {"axis": axis, "begin": begin, "end": end}
+    both = builder.operator(_SLICE, [names[cut.args[0]]], shape, cut.dtype, **attrs)
+    own = {first.view: builder.reshape(both, _of_all(view, count + others))}
+    for member in sorted(first.members):
+        expr = graph[member]
+        made = replace(renamed(expr, names | own), shape=_of_all(expr, count + others), origin=None)
+        own[member] = builder.add(made)
+    whole = own[first.output]
+    for each, begin in ((first, 0), (second, count)):
+        expr = graph[each.output]
+        axis, heads = len(expr.static_shape) - 2, expr.static_shape[-2]
+        attrs = {"axis": axis, "begin": begin, "end": begin + heads}
+        names[each.output] = builder.operator(
+            _SLICE, [whole], expr.static_shape, expr.dtype, **attrs
+        )
+
+
+def _of_all(expr: Expr, heads: int) -> tuple[int, ...]:
+    return (*expr.static_shape[:-2], heads, expr.static_shape[-1])
