@@ -200,7 +200,8 @@ def _once(array: Array, *kept: int) -> Array:
 def _counted(expr: Expr) -> _Sized | None:
     begin, step = expr.attrs.get("begin"), expr.attrs.get("step")
     (extent,) = expr.static_shape
-    if begin is None or step is None or _most(extent) > _MOST_BYTES:
+    size = _most(extent) * np.dtype(expr.dtype).itemsize
+    if begin is None or step is None or size > _MOST_BYTES:
         return None
     numbers = cast("int", begin) + cast("int", step) * np.arange(_most(extent))
     return _of_array(numbers.astype(expr.dtype), expr.static_shape)
