@@ -14,9 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.found.judge import PYTHONS, Row, try_model
+from benchmarks.found.judge import PYTHONS, try_model
 from benchmarks.found.sources import MODELS, model_named
 from benchmarks.record import RESULTS, write
+from benchmarks.trials.process import Row
+from benchmarks.trials.table import line, table
 
 _TARGET = (
     "all agree with ONNX Runtime; share of FLOPs, grouped and 1D convolutions aside: median 99 %, "
@@ -52,22 +54,8 @@ def _seconds_to_sources(row: Row) -> float | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-def _cell(row: Row, column: str) -> str:
-    value = _seconds_to_sources(row) if column == "seconds" else row.get(column)
-    if value is None:
-        return ""
-    if column in {"of_flops", "of_own_flops"}:
-        return f"{value:.1%}"
-    if column == "outcome":
-        return f"{value}: {row['refusal']}"[:160] if "refusal" in row else str(value)[:160]
-    return f"{value:.2g}" if isinstance(value, float) else str(value)
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown."""
-    lines = [list(_COLUMNS.values()), ["---"] * len(_COLUMNS)]
-    lines += [[_cell(row, column).replace("|", "/") for column in _COLUMNS] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+def _table(rows: Sequence[Row]) -> str:
+    return table([{**row, "seconds": _seconds_to_sources(row)} for row in rows], _COLUMNS)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, float]:
@@ -102,13 +90,13 @@ def main() -> int:
     rows: list[Row] = []
     for frontend, model in itertools.product(chosen.frontend or ["relax"], models):
         rows.append(try_model(model, frontend, how, chosen.limit))
-        columns = ("model", "frontend", "of_flops", "error", "outcome")
-        print("  ".join(_cell(rows[-1], column) for column in columns), flush=True)
+        printed = ("model", "frontend", "of_flops", "error", "outcome")
+        print(line(rows[-1], printed), flush=True)
         if chosen.rows:
             chosen.rows.write_text(json.dumps(rows, indent=2))
     if not chosen.rows and not chosen.models:
         write("found_models", {"summary": summary(rows), "rows": rows}, _TARGET)
-        (RESULTS / "found_models.md").write_text(table(rows))
+        (RESULTS / "found_models.md").write_text(_table(rows))
     return 0 if all(row["outcome"] == "agrees" for row in rows) else 1
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.found.judge import errors_of, judge, run_onnx, try_model
+from benchmarks.found.judge import run_onnx, try_model
 from benchmarks.found.rounding import with_rounded_products
 from benchmarks.found.sources import MODELS, TESTED, model_named
+from benchmarks.trials.errors import errors_of, judge
 
 # Of the FLOPs of products that have kernels: grouped and 1D convolutions have none yet.
 _LEAST_SHARE = 0.9

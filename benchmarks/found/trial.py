@@ -5,50 +5,28 @@
 HOW is "oracle" or "compile". With the first, the frontend runs whole, TVM compiles its part for
 the CPU, and each kernel is played by the numpy oracle: no GPU and no nvcc is needed, and what is
 rounded is rounded where the kernels round. With the second, the model is compiled for sm_80 and run
-on the virtual GPU. Each line that begins with `RESULT` has what is known so far as JSON, and the
-last one counts: when the process dies, the line before it says how far it came.
+on the virtual GPU.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.trials.account import Account
 from boltgen.build.progress import Silent
 from boltgen.errors import BoltgenError
-from boltgen.ir.region import Placement
-from boltgen.pipeline import Plan, plan_regions
-from boltgen.runtime.coverage import coverage
 from boltgen.runtime.device import activate, provide_cuda_runtime
 from boltgen.settings import settings_from
 
 ARCH = "sm_80"
-MARK = "RESULT "
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-
-
-class Account:
-    """What is known of the trial; it prints itself after every step."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self._started = perf_counter()
-
-    def add(self, step: str, **values: Any) -> None:
-        """Note the seconds of `step`, which ends now, and `values`."""
-        now = perf_counter()
-        self.values |= {"reached": step, f"{step}_s": round(now - self._started, 2), **values}
-        print(MARK + json.dumps(self.values), flush=True)
-        self._started = perf_counter()
 
 
 def main(path: str, frontend: str, how: str, inputs: str, outputs: str) -> int:
@@ -101,34 +79,9 @@ def _partitioned(steps: Any, path: str, arrays: Arrays, account: Account) -> tup
     )
     account.add("import")
     annotated = steps.annotate(imported.module)
-    found = coverage(annotated.placements)
-    account.add(
-        "partition",
-        products=sum(placed.flops > 0 for placed in annotated.placements),
-        flops=found.total_flops,
-        of_flops=found.share,
-        of_own_flops=coverage(each for each in annotated.placements if _is_own(each)).share,
-        regions=len(annotated.regions),
-        verdict=found.verdict(),
-    )
-    plan = plan_regions(annotated.regions, ARCH)
-    left = Counter(
-        f"{placed.operator}: {placed.reason}"
-        for placed in annotated.placements
-        if placed.region is None
-    )
-    account.add("plan", kernels=len(plan.kernels), launches=_launches(plan), left=dict(left))
+    account.add_partition(annotated)
+    account.add_plan(annotated, ARCH)
     return annotated, [spec.name for spec in imported.inputs]
-
-
-def _is_own(placed: Placement) -> bool:
-    """Whether a product is of a kind that has kernels: grouped and 1D convolutions have none."""
-    return not placed.operator.startswith("conv1d") and "groups=" not in placed.reason
-
-
-def _launches(plan: Plan) -> int:
-    """Launches of boltgen's in an inference; a region in a loop counts once."""
-    return len(plan.launches) + sum(len(launch.memory.moves) for launch in plan.launches)
 
 
 def _on_virtual_gpu(
