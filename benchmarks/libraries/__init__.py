@@ -1,0 +1,1 @@
+"""Models of transformers, diffusers and timm: their table, the libraries, and a trial of one."""

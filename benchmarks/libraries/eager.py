@@ -1,0 +1,64 @@
+"""What a model computes in eager PyTorch in FP32, and what FP16 does to that at least.
+
+Nothing of boltgen's is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.libraries.samples import Sample
+from benchmarks.trials.errors import Array
+
+_PRODUCTS = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.baddbmm.default,
+    torch.ops.aten.convolution.default,
+}
+
+
+class RoundedProducts(TorchDispatchMode):
+    """Products have FP32 operands and results of FP16's precision within it, sums in FP32."""
+
+    def __torch_dispatch__(
+        self,
+        operator: Any,
+        types: Any,
+        arguments: Sequence[Any] = (),
+        keywords: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The result of `operator`, rounded where it is a product's."""
+        del types
+        if operator not in _PRODUCTS:
+            return operator(*arguments, **(keywords or {}))
+        return _rounded(operator(*map(_rounded, arguments), **(keywords or {})))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+        return value.half().float()
+    return value
+
+
+def run_eager(sample: Sample) -> list[Array]:
+    """The outputs as PyTorch has them."""
+    with torch.no_grad():
+        return _arrays(sample.module(*sample.inputs))
+
+
+def run_rounded(sample: Sample) -> list[Array]:
+    """The outputs with rounded products; those of an attention are products like others."""
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RoundedProducts():
+        return _arrays(sample.module(*sample.inputs))
+
+
+def _arrays(outputs: Any) -> list[Array]:
+    tensors = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [tensor.detach().numpy() for tensor in tensors]

@@ -1,0 +1,25 @@
+"""The table of the libraries' models: random weights, small configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.libraries.diffusion import DIFFUSION
+from benchmarks.libraries.samples import LibraryModel
+from benchmarks.libraries.text import TEXT
+from benchmarks.libraries.vision import VISION
+
+MODELS: tuple[LibraryModel, ...] = (*TEXT, *VISION, *DIFFUSION)
+
+
+def models_named(names: Sequence[str]) -> tuple[LibraryModel, ...]:
+    """The models of those names, in their order; all where there are no names.
+
+    Raises:
+        KeyError: there is none of a name.
+    """
+    known = {model.name: model for model in MODELS}
+    for name in names:
+        if name not in known:
+            raise KeyError(f"there is no model {name!r}; there are {', '.join(known)}")
+    return tuple(known[name] for name in names) or MODELS

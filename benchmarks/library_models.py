@@ -1,0 +1,97 @@
+"""Models of transformers, diffusers and timm through torch.export and boltgen, against PyTorch.
+
+They have random weights and small configurations. The libraries are installed once, in the user's
+cache folder (270 MB); `libraries/models.py` is the table of models, and `libraries/trial.py`
+says what is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.libraries.install import install
+from benchmarks.libraries.models import models_named
+from benchmarks.libraries.samples import LibraryModel
+from benchmarks.record import RESULTS, write
+from benchmarks.trials.process import Row, run_module
+from benchmarks.trials.table import line, table
+
+_TARGET = "all agree with eager PyTorch in FP32; share of FLOPs: median 99 %"
+_COLUMNS = {
+    "model": "model",
+    "library": "library",
+    "products": "products",
+    "of_flops": "share of FLOPs",
+    "launches": "launches",
+    "left_to_tvm": "kernels left to TVM",
+    "error": "error",
+    "bound": "bound",
+    "rms_error": "RMS error",
+    "rms_bound": "bound",
+    "outcome": "outcome",
+}
+_PRINTED = ("model", "library", "of_flops", "error", "bound", "outcome")
+# Nothing is to be fetched from a model hub: what is not in the wheels is not there.
+_ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}
+
+
+def try_model(model: LibraryModel, how: str = "oracle", limit_s: float = 300.0) -> Row:
+    """What became of a model; `how` is that of `benchmarks.libraries.trial`.
+
+    "outcome" is "agrees" or "wrong", or, where there are no outputs to judge, "refused", or how the
+    process ended.
+    """
+    row: Row = {"model": model.name, "library": model.library, "how": how}
+    module = "benchmarks.libraries.trial"
+    row |= run_module(module, [model.name, how], limit_s, environment=_ENVIRONMENT)
+    if "rest" in row:
+        row["left_to_tvm"] = sum(row["rest"].values())
+    return row
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float]:
+    """How many agree, and the shares of FLOPs of those that do."""
+    agreeing = [row for row in rows if row["outcome"] == "agrees"]
+    shares = [row["of_flops"] for row in agreeing]
+    return {
+        "models": len(rows),
+        "agree": len(agreeing),
+        "median_share": statistics.median(shares) if shares else 0.0,
+        "worst_share": min(shares, default=0.0),
+    }
+
+
+def main() -> int:
+    """Try the models, keep the table, and end with status 1 where one does not agree."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", help="their names; all, and recorded, by default")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile for sm_80 and run on the virtual GPU"
+    )
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each model")
+    parser.add_argument("--rows", type=Path, help="write the rows there, and record nothing")
+    chosen = parser.parse_args()
+    try:
+        models = models_named(chosen.models)
+    except KeyError as error:
+        parser.error(error.args[0])
+    install()  # not in the time of the first model
+    rows: list[Row] = []
+    for model in models:
+        rows.append(try_model(model, "compile" if chosen.compile else "oracle", chosen.limit))
+        print(line(rows[-1], _PRINTED), flush=True)
+        if chosen.rows:
+            chosen.rows.write_text(json.dumps(rows, indent=2))
+    if not chosen.rows and not chosen.models:
+        write("library_models", {"summary": summary(rows), "rows": rows}, _TARGET)
+        (RESULTS / "library_models.md").write_text(table(rows, _COLUMNS))
+    return 0 if all(row["outcome"] == "agrees" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
