@@ -24,13 +24,13 @@ def _operand(
     if operand.view is not None:
         end = operand.view.offset + columns
         array = array.reshape(-1, operand.view.columns)[:, operand.view.offset : end]
+    if operand.within is not None:
+        array = array.reshape(-1, *operand.within)[:, : problem.gemm.m, :columns]
     if kind.is_of_slices:
         return array.reshape(-1, columns)
     if operand.shared is not None:
         gemm = problem.gemm
         own = {LoadKind.TENSOR: (gemm.m, gemm.n), LoadKind.ROW: (gemm.n,)}.get(kind, (gemm.m,))
-        if operand.within is not None:
-            array = array.reshape(-1, *operand.within)[:, : gemm.m, : gemm.n]
         slices = array.reshape(operand.shared.slices(problem.batch), *own)
         if operand.shared.by is Sharing.HEADS:
             return np.repeat(slices, operand.shared.heads, axis=0)

@@ -9,9 +9,9 @@ and attention reads the heads of each by strides. For both IRs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import prod
 
 import numpy as np
@@ -54,14 +54,15 @@ class _Heads:
 def with_joint_heads(graph: Graph) -> Graph:
     """`graph`, in which what is computed alike of neighbouring heads is computed once."""
     found = [heads for index in range(len(graph)) if (heads := _heads(graph, index)) is not None]
-    pairs: dict[int, tuple[_Heads, _Heads]] = {}
-    taken: set[int] = set()
+    alone = {each.output: each for each in found}
+    groups: dict[int, tuple[_Heads, ...]] = {}
     for first, second in combinations(sorted(found, key=lambda each: _span(graph, each)[0]), 2):
-        if first.view in taken or second.view in taken or not _are_alike(graph, first, second):
-            continue
-        pairs[min(first.output, second.output)] = first, second
-        taken |= {first.view, second.view}
-    return _written(graph, pairs) if pairs else graph
+        are_alone = first.output in alone and second.output in alone
+        if are_alone and _are_alike(graph, first, second):
+            del alone[first.output], alone[second.output]
+            groups[min(first.output, second.output)] = first, second
+    groups |= {output: (each,) for output, each in alone.items()}
+    return _written(graph, groups) if groups else graph
 
 
 def _heads(graph: Graph, index: int) -> _Heads | None:
@@ -190,44 +191,64 @@ def _are_equal(left: Expr, right: Expr) -> bool:
     return np.array_equal(left.array, right.array)
 
 
-def _written(graph: Graph, pairs: dict[int, tuple[_Heads, _Heads]]) -> Graph:
-    both = [each for pair in pairs.values() for each in pair]
+def _written(graph: Graph, groups: Mapping[int, Sequence[_Heads]]) -> Graph:
+    both = [each for group in groups.values() for each in group]
     members = {member for each in both for member in (*each.members, each.view)}
     builder = GraphBuilder()
     names: dict[int, int] = {}
     for index, expr in enumerate(graph.exprs):
-        if index in pairs:
-            _write(graph, pairs[index], builder, names)
+        if index in groups:
+            _write(graph, groups[index], builder, names)
         elif index not in members:
             names[index] = builder.add(renamed(expr, names))
     return builder.graph(mapped(graph.results, names))
 
 
 def _write(
-    graph: Graph, pair: tuple[_Heads, _Heads], builder: GraphBuilder, names: dict[int, int]
+    graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: dict[int, int]
 ) -> None:
-    """Write what is computed of the heads of both, and name those of each."""
-    first, second = pair
-    cut, view = graph[first.cut], graph[first.view]
-    count, others = (graph[each.view].static_shape[-2] for each in pair)
-    begin, end = _span(graph, first)[0], _span(graph, second)[1]
-    axis = _axis(cut)
-    shape = (*cut.static_shape[:axis], end - begin, *cut.static_shape[axis + 1 :])
-    attrs = {"axis": axis, "begin": begin, "end": end}
-    both = builder.operator(_SLICE, [names[cut.args[0]]], shape, cut.dtype, **attrs)
-    own = {first.view: builder.reshape(both, _of_all(view, count + others))}
+    """Write what is computed of the heads of a group, and name those of each."""
+    first = group[0]
+    counts = [graph[each.view].static_shape[-2] for each in group]
+    own = {first.view: _write_view(graph, group, builder, names)}
     for member in sorted(first.members):
         expr = graph[member]
-        made = replace(renamed(expr, names | own), shape=_of_all(expr, count + others), origin=None)
+        made = replace(renamed(expr, names | own), shape=_of_all(expr, sum(counts)), origin=None)
         own[member] = builder.add(made)
     whole = own[first.output]
-    for each, begin in ((first, 0), (second, count)):
+    if len(group) == 1:
+        names[first.output] = whole
+        return
+    for each, end in zip(group, accumulate(counts), strict=True):
         expr = graph[each.output]
         axis, heads = len(expr.static_shape) - 2, expr.static_shape[-2]
-        attrs = {"axis": axis, "begin": begin, "end": begin + heads}
-        names[each.output] = builder.operator(
-            _SLICE, [whole], expr.static_shape, expr.dtype, **attrs
-        )
+        attrs = {"axis": axis, "begin": end - heads, "end": end}
+        args = [whole]
+        names[each.output] = builder.operator(_SLICE, args, expr.static_shape, expr.dtype, **attrs)
+
+
+def _write_view(
+    graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: Mapping[int, int]
+) -> int:
+    """Heads of a group, cut out of all heads of the product, if it has no others.
+
+    Of an open size TVM fuses a slice into what follows, but not where a reshape is in between.
+    """
+    cut, view = graph[group[0].cut], graph[group[0].view]
+    source, axis = names[cut.args[0]], _axis(cut)
+    begin, end = _span(graph, group[0])[0], _span(graph, group[-1])[1]
+    heads = sum(graph[each.view].static_shape[-2] for each in group)
+    columns, inner = view.static_shape[-1], prod(cut.static_shape[axis + 1 :])
+    every, before = prod(builder.shape(source)[axis:]), begin * inner
+    if every % columns or before % columns:
+        shape = (*cut.static_shape[:axis], end - begin, *cut.static_shape[axis + 1 :])
+        attrs = {"axis": axis, "begin": begin, "end": end}
+        made = builder.operator(_SLICE, [source], shape, cut.dtype, **attrs)
+        return builder.reshape(made, _of_all(view, heads))
+    whole = builder.reshape(source, _of_all(view, every // columns))
+    first = before // columns
+    attrs = {"axis": len(view.static_shape) - 2, "begin": first, "end": first + heads}
+    return builder.operator(_SLICE, [whole], _of_all(view, heads), view.dtype, **attrs)
 
 
 def _of_all(expr: Expr, heads: int) -> tuple[int, ...]:

@@ -25,10 +25,10 @@ from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.problem import packed_weights
 from boltgen.ir.workload import Layer, Workload
 
-_SLICE, _VIEW = "strided_slice", "reshape"
+_SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"
 _MOVES = frozenset({_SLICE, "permute_dims"})
 # What is between slices of a tensor and the sum with it, in a rotary embedding.
-_ROTARY = frozenset({"multiply", "negative", "concat", "stack", _VIEW})
+_ROTARY = frozenset({"multiply", "negative", "concat", "stack", _CAST, _VIEW})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,12 @@ def _readers(graph: Graph, index: int) -> Iterator[int]:
 
 
 def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
-    """Whether x c is the beginning of x c + f(slices of x), of which `readers` has both."""
+    """Whether x c is the beginning of x c + f(slices of x), of which `readers` has both; x may be
+    cast before.
+    """
     added = graph.consumers[index]
+    if graph[index].op == _CAST and len(added) == 1:
+        return _is_rotated(graph, added[0], readers)
     if graph[index].op != "multiply" or len(added) != 1 or graph[added[0]].op != "add":
         return False
     slices = {reader for reader in readers if graph[reader].op == _SLICE}
