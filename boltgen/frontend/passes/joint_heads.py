@@ -78,10 +78,12 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
     if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
         return None
     members = _members(graph, index)
+    if _is_read_outside(graph, index, members):
+        return None
     outputs = [each for each in members if _is_read_outside(graph, each, members)]
     if len(outputs) != 1 or not all(_is_product(graph, *each) for each in _exits(graph, *outputs)):
         return None
-    if index in graph.escaping or outputs[0] in graph.escaping:
+    if outputs[0] in graph.escaping:
         return None
     return _Heads(at, index, members, outputs[0])
 
@@ -168,6 +170,7 @@ def _axis(cut: Expr) -> int:
 
 
 def _same(graph: Graph, first: _Heads, second: _Heads, one: int, two: int) -> bool:
+    """Whether `one` is made of the heads of the first as `two` is of those of the second."""
     if one == first.view or two == second.view:
         return (one, two) == (first.view, second.view)
     is_of_heads = one in first.members, two in second.members
@@ -208,7 +211,8 @@ def _write(
     graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: dict[int, int]
 ) -> None:
     """Write what is computed of the heads of a group, and name those of each."""
-    first = group[0]
+    # What the others read may not be written yet.
+    first = min(group, key=lambda each: each.output)
     counts = [graph[each.view].static_shape[-2] for each in group]
     own = {first.view: _write_view(graph, group, builder, names)}
     for member in sorted(first.members):

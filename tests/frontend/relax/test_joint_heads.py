@@ -89,6 +89,25 @@ class QAlone(Rotary):
         return self.attended(self.turn(q, _tables(x.shape[1])), k, v)
 
 
+class KeyFirst(Rotary):
+    """The heads of Q are before those of K, and turned after them, by tables of their own."""
+
+    def forward(self, x: Tensor) -> Any:
+        q, k, v = self.heads(x)
+        turned = self.turn(k, _tables(x.shape[1]))
+        return self.attended(self.turn(q, _tables(x.shape[1])), turned, v)
+
+
+class PlainKeyToo(Rotary):
+    """K is also read as it is, by a second attention."""
+
+    def forward(self, x: Tensor) -> Any:
+        q, k, v = self.heads(x)
+        tables = _tables(x.shape[1])
+        turned = self.attended(self.turn(q, tables), self.turn(k, tables), v)
+        return turned + self.attended(q, k, v)
+
+
 class KeyAsResult(Rotary):
     """K goes out as it is turned: a slice of both would be copied."""
 
@@ -104,11 +123,13 @@ JOINED: dict[str, Callable[[], nn.Module]] = {
     "grouped": lambda: Rotary(_halves, groups=2),
     "packed": lambda: Rotary(_halves, packed=True),
     "parts": lambda: Rotary(_parts),
+    "K first": lambda: KeyFirst(_halves),
 }
 APART: dict[str, Callable[[], nn.Module]] = {
     "other tables": lambda: OtherTables(_halves),
     # Its one head has no dimension of its own.
     "one head of keys": lambda: Rotary(_halves, groups=4),
+    "K as it is, too": lambda: PlainKeyToo(_halves),
     "K as a result": lambda: KeyAsResult(_halves),
 }
 
