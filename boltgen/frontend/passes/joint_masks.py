@@ -6,6 +6,9 @@
     scores + where(seen, bias, lowest), bias: (1, H, M, N) is known
     ->  (scores + bias) + where(seen, 0, lowest)
 
+    where(ahead & seen, scores, lowest)
+    ->  where(seen, where(ahead, scores, lowest), lowest)
+
 So transformers joins a causal mask, or a bias of places, and a tokenizer's mask. Apart no mask of
 (B, H, M, N) is made, and a kernel that is causal loads no mask but that of keys. Only a softmax
 reads the sums: there exponentials are 0 of what either part hides.
@@ -13,9 +16,10 @@ reads the sums: there exponentials are 0 of what either part hides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,25 +31,31 @@ from boltgen.ir.key_masks import HIDDEN
 _ADD, _CAST, _CLIP, _SOFTMAX = "add", "astype", "clip", "nn.softmax"
 _WHERE, _BROADCAST = "where", "broadcast_to"
 _AND = frozenset({"logical_and", "bitwise_and"})
+_OR = frozenset({"logical_or", "bitwise_or"})
+_NOT = frozenset({"logical_not", "bitwise_not"})
 # What scores of all keys go through before a softmax, beside a sum with another mask.
-_BEFORE = frozenset({_ADD, _CAST, _CLIP})
+_BEFORE = frozenset({_ADD, _CAST, _CLIP, _WHERE, "minimum"})
 # What a clip leaves as it is at least, of what is no mask: the greatest number of FP16.
 _GREATEST = 65504.0
 
 
+# A tensor of truths, and whether a key is seen where it is false.
+_Truths: TypeAlias = tuple[int, bool]
+
+
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """A mask `where(truths, shown, hidden)`, and what it goes through before it is added.
+    """A choice of `shown` where all truths have it that a key is seen, and of `hidden` elsewhere.
 
-    `known` has those of the joined truths that no input has a part in, `keys` those of keys alone.
+    `known` has those truths that no input has a part in, `keys` those of keys alone; `through` is
+    what the choice goes through before it is added to scores.
     """
 
-    truths: int
     shown: int
     hidden: int
-    known: tuple[int, ...]
-    keys: tuple[int, ...]
-    through: tuple[int, ...]
+    known: tuple[_Truths, ...]
+    keys: tuple[_Truths, ...]
+    through: tuple[int, ...] = ()
 
 
 def with_masks_apart(graph: Graph) -> Graph:
@@ -64,16 +74,20 @@ class _Walk:
 
     def run(self) -> Graph:
         for index, expr in enumerate(self._graph.exprs):
-            total = self._sum(index)
+            total = self._apart(index)
             if total is None:
                 total = self._builder.add(renamed(expr, self._names))
             self._names[index] = total
         return self._builder.graph(mapped(self._graph.results, self._names))
 
-    def _sum(self, index: int) -> int | None:
-        """Scores and the two parts of a mask, where `index` adds a joint one to scores."""
+    def _apart(self, index: int) -> int | None:
+        """Scores and the two parts of a mask, where `index` adds or chooses by a joint one."""
         expr = self._graph[index]
-        if expr.op != _ADD or not expr.is_static or not _is_softmaxed(self._graph, index):
+        if not expr.is_static or not _is_softmaxed(self._graph, index):
+            return None
+        if expr.op == _WHERE:
+            return self._chosen(index)
+        if expr.op != _ADD:
             return None
         for scores, mask in (expr.args, expr.args[::-1]):
             joint = self._joint(mask)
@@ -83,42 +97,68 @@ class _Walk:
                 return add(_ADD, add(_ADD, self._names[scores], known), keys)
         return None
 
+    def _chosen(self, index: int) -> int | None:
+        """Scores where a key is seen, chosen by what is known, and then by what is of keys."""
+        joint = self._choice(index)
+        if joint is None or not joint.known or joint.shown in self._known:
+            return None
+        shown, hidden = self._names[joint.shown], self._names[joint.hidden]
+        if self._graph[joint.shown].shape != self._graph[index].shape:
+            return None
+        return self._where(joint.keys, self._where(joint.known, shown, hidden), hidden)
+
     def _joint(self, index: int, through: tuple[int, ...] = ()) -> _Joint | None:
         """What a mask is joined of, if it is one that has both parts."""
         expr = self._graph[index]
-        if not expr.is_static or expr.pinned or len(expr.static_shape) < 3:
+        if not expr.is_static or expr.pinned:
             return None
         if expr.op in {_CAST, _BROADCAST} or (expr.op == _CLIP and self._keeps_hidden(index)):
             return self._joint(expr.args[0], (index, *through))
-        if expr.op != _WHERE or expr.static_shape[-2] == 1:
+        joint = self._choice(index)
+        if joint is None or joint.shown not in self._known:
             return None
-        truths, shown, hidden = expr.args
-        number = self._graph[hidden].scalar
-        if number is None or number > HIDDEN or shown not in self._known:
+        if not joint.known and self._graph[joint.shown].elements == 1:
             return None
-        joined = tuple(self._joined(truths))
-        known = tuple(each for each in joined if each in self._known)
-        keys = tuple(each for each in joined if each not in self._known)
-        if not keys or not all(map(self._is_of_keys, keys)):
+        return replace(joint, through=through)
+
+    def _choice(self, index: int) -> _Joint | None:
+        """A choice by truths of keys among others, of a number that hides."""
+        expr = self._graph[index]
+        if expr.op != _WHERE or len(expr.static_shape) < 3 or expr.static_shape[-2] == 1:
             return None
-        if not known and self._graph[shown].elements == 1:
-            return None
-        return _Joint(truths, shown, hidden, known, keys, through)
+        truths, *choices = expr.args
+        for hidden, shown in (choices, choices[::-1]):
+            number = self._graph[hidden].scalar
+            if number is None or number > HIDDEN:
+                continue
+            joined = tuple(self._joined(truths, negated=hidden == choices[0]))
+            known = tuple(each for each in joined if each[0] in self._known)
+            keys = tuple(each for each in joined if each[0] not in self._known)
+            if keys and all(self._is_of_keys(each) for each, _ in keys):
+                return _Joint(shown, hidden, known, keys)
+        return None
 
     def _keeps_hidden(self, index: int) -> bool:
         low, high = (float(str(self._graph[index].attrs[key])) for key in ("low", "high"))
         return low <= HIDDEN and high >= _GREATEST
 
-    def _joined(self, index: int) -> Iterator[int]:
-        """The truths that are joined to those at `index`, as they were before any broadcast."""
+    def _joined(self, index: int, *, negated: bool) -> Iterator[_Truths]:
+        """The truths that are all true where those at `index` are, or are not, before broadcasts.
+
+        Source: De Morgan's laws.
+        """
         expr = self._graph[index]
-        if index not in self._known and expr.op == _BROADCAST:
-            yield from self._joined(expr.args[0])
-        elif index not in self._known and expr.op in _AND and expr.dtype == "bool":
+        if index in self._known or expr.dtype != "bool":
+            yield index, negated
+        elif expr.op == _BROADCAST:
+            yield from self._joined(expr.args[0], negated=negated)
+        elif expr.op in _NOT:
+            yield from self._joined(expr.args[0], negated=not negated)
+        elif expr.op in (_OR if negated else _AND):
             for arg in expr.args:
-                yield from self._joined(arg)
+                yield from self._joined(arg, negated=negated)
         else:
-            yield index
+            yield index, negated
 
     def _is_of_keys(self, index: int) -> bool:
         expr = self._graph[index]
@@ -128,7 +168,7 @@ class _Walk:
         """The mask that is known, and that of keys."""
         known = self._names[joint.shown]
         if joint.known:
-            known = self._choice(joint.known, known, self._names[joint.hidden])
+            known = self._where(joint.known, known, self._names[joint.hidden])
         for index in joint.through:
             known = self._passed(index, known)
         dtype = self._builder.dtype(known)
@@ -136,15 +176,20 @@ class _Walk:
         number = self._graph[joint.hidden].scalar
         lowest = -inf if number == -inf else HIDDEN
         zero, hidden = (self._builder.constant(np.array(each, dtype)) for each in (0.0, lowest))
-        return known, self._choice(joint.keys, zero, hidden)
+        return known, self._where(joint.keys, zero, hidden)
 
-    def _choice(self, truths: tuple[int, ...], shown: int, hidden: int) -> int:
-        joined, *others = (self._names[each] for each in truths)
-        for other in others:
-            joined = self._builder.elementwise("logical_and", joined, other)
-        args = joined, shown, hidden
+    def _where(self, truths: Sequence[_Truths], shown: int, hidden: int) -> int:
+        joined = [self._seen(*each) for each in truths]
+        truth = joined[0]
+        for other in joined[1:]:
+            truth = self._builder.elementwise("logical_and", truth, other)
+        args = truth, shown, hidden
         shape = broadcast(*map(self._builder.shape, args))
         return self._builder.operator(_WHERE, args, shape, self._builder.dtype(shown))
+
+    def _seen(self, index: int, negated: bool) -> int:
+        truths = self._names[index]
+        return self._builder.elementwise("logical_not", truths) if negated else truths
 
     def _passed(self, index: int, x: int) -> int:
         """What an operator that a mask goes through makes of `x`."""

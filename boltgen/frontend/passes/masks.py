@@ -13,7 +13,10 @@ import numpy as np
 from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType
 
-_CAST, _VIEW, _SOFTMAX = "astype", "reshape", "nn.softmax"
+_SOFTMAX = "nn.softmax"
+# What scores go through before a softmax: types and shapes, and other masks, whose shape is no
+# larger than theirs.
+_VIEWS, _MASKS = frozenset({"astype", "reshape"}), frozenset({"add", "clip", "minimum", "where"})
 
 
 def masks_as_bounds(graph: Graph) -> Graph:
@@ -47,17 +50,22 @@ def _lowest(graph: Graph, index: int) -> int:
 
 
 def _is_score(graph: Graph, index: int) -> bool:
-    """Whether a softmax reads a value, if only by a cast or another shape, and nothing else."""
+    """Whether a softmax reads a value, if only behind other masks, and nothing else."""
     readers = graph.consumers[index]
     return (
         bool(readers)
         and index not in graph.escaping
         and all(
             graph[reader].op == _SOFTMAX
-            or (graph[reader].op in {_CAST, _VIEW} and _is_score(graph, reader))
+            or (_is_score_still(graph, index, reader) and _is_score(graph, reader))
             for reader in readers
         )
     )
+
+
+def _is_score_still(graph: Graph, index: int, reader: int) -> bool:
+    is_as_large = graph[reader].shape == graph[index].shape
+    return graph[reader].op in _VIEWS or (graph[reader].op in _MASKS and is_as_large)
 
 
 def _bounded(builder: GraphBuilder, expr: Expr, lowest: int) -> int:

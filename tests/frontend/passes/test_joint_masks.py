@@ -17,6 +17,7 @@ from boltgen.ir.extent import Symbol, symbolic
 BATCH, HEADS, ROWS = 2, 3, 8
 OPEN = symbolic(Symbol("rows", 2, 64))
 LOWEST = float(np.finfo(np.float32).min)
+_SHAPE = BATCH, 1, 1, ROWS
 
 
 class Builder(GraphBuilder):
@@ -85,6 +86,14 @@ def _of_three(b: Builder) -> int:
     return b.where(b.wide(b.both("logical_and", inner, b.wide(b.keys()))), b.number(0), -np.inf)
 
 
+def _negated(b: Builder) -> int:
+    """Hidden where either part hides a key."""
+    ahead = b.operator("bitwise_not", (b.known(),), (1, 1, b.rows, b.rows), "bool")
+    hidden = b.both("bitwise_or", ahead, b.operator("logical_not", (b.keys(),), _SHAPE, "bool"))
+    args = hidden, b.number(LOWEST), b.number(0)
+    return b.operator("where", args, (BATCH, 1, b.rows, b.rows), "float32")
+
+
 def _biased(b: Builder) -> int:
     return b.where(b.keys(), b.bias(), LOWEST)
 
@@ -139,7 +148,7 @@ def test_a_bias_and_keys() -> None:
     assert shapes == [(1, HEADS, ROWS, ROWS), (BATCH, 1, 1, ROWS)]
 
 
-@pytest.mark.parametrize("build", [_joined, _through, _of_three, _biased])
+@pytest.mark.parametrize("build", [_joined, _through, _of_three, _negated, _biased])
 def test_weights_of_what_is_seen_are_the_same(build: Callable[[Builder], int]) -> None:
     b = Builder()
     before = b.graph(b.softmax(b.elementwise("add", b.scores(), build(b))))
@@ -155,6 +164,20 @@ def test_weights_of_what_is_seen_are_the_same(build: Callable[[Builder], int]) -
         inputs = {at: values[e.dtype] for at, e in enumerate(graph.exprs) if e.op == INPUT}
         weights.append(_evaluated(graph, graph.results, inputs))
     np.testing.assert_array_equal(*weights)
+
+
+def test_scores_that_are_chosen_are_so_twice() -> None:
+    b = Builder()
+    truths = b.both("bitwise_and", b.known(), b.keys())
+    args = truths, b.scores(), b.number(LOWEST)
+    chosen = b.operator("where", args, (BATCH, HEADS, ROWS, ROWS), "float32")
+    graph = with_masks_apart(b.graph(b.softmax(chosen)))
+    assert isinstance(graph.results, int)
+    outer = graph[graph[graph.results].args[0]]
+    inner = graph[outer.args[1]]
+    assert (outer.op, graph[outer.args[0]].shape) == ("where", _SHAPE)
+    assert (inner.op, inner.args[0] in without_inputs(graph)) == ("where", True)
+    assert graph[inner.args[1]].op == INPUT
 
 
 def _of_a_softmax(axis: int) -> int:
