@@ -7,6 +7,7 @@ have no index, it applies indices one after another, though PyTorch applies them
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -128,8 +129,10 @@ def _are_outer(shapes: Sequence[Sequence[Any]]) -> bool:
 
 def _least(node: Any, constants: Mapping[str, Any]) -> int | None:
     """A number that none of a tensor's, or a plain one, is below; None where none is known."""
-    if isinstance(node, int):
-        return node
+    if isinstance(node, int | float):
+        return math.floor(node)
+    if not hasattr(node, "op"):
+        return None
     if node.op == "placeholder" and node.name in constants:
         tensor = constants[node.name]
         return int(tensor.min()) if tensor.numel() else 0

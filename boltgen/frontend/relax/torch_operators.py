@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,36 +14,6 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.relax.grouped import call_of_torch
 
 _Converter = Callable[[Any, Any], Any]
-
-
-def _reduced(reduce: Callable[..., relax.Expr]) -> _Converter:
-    """`amax` and its kin: (x, axes, keepdim), where no axes are all."""
-
-    def convert(node: Any, importer: Any) -> relax.Var:
-        x, *rest = importer.retrieve_args(node)
-        axes = rest[0] if rest else []
-        keepdims = rest[1] if len(rest) > 1 else node.kwargs.get("keepdim", False)
-        axes = [axes] if isinstance(axes, int) else list(axes)
-        return importer.block_builder.emit(reduce(x, axes or None, keepdims=keepdims))
-
-    return convert
-
-
-def _accumulated(accumulate: Callable[..., relax.Expr]) -> _Converter:
-    """`cumsum` and its kin, (x, axis), in the type of their result: of truth values that is int64,
-    where TVM's own stays with truth values, and counts no further than one.
-    """
-
-    def convert(node: Any, importer: Any) -> relax.Var:
-        x, *rest = importer.retrieve_args(node)
-        axis = rest[0] if rest else node.kwargs.get("dim")
-        more = {"keepdims": rest[1] if len(rest) > 1 else node.kwargs.get("keepdim", False)}
-        dtype = importer._convert_data_type(str(node.meta["val"].dtype), importer.env)
-        wide = x if str(x.ty.dtype) == dtype else relax.op.astype(x, dtype)
-        given = more if accumulate is relax.op.prod else {}
-        return importer.block_builder.emit(accumulate(wide, axis, **given))
-
-    return convert
 
 
 def _reflected(node: Any, importer: Any) -> relax.Var:
@@ -170,15 +141,131 @@ def _cut(node: Any, importer: Any) -> relax.Expr:
     return importer.block_builder.emit(cut)
 
 
+def _bounded(node: Any, importer: Any) -> relax.Expr:
+    """`clamp` and its kin, (x, least, greatest): numbers, tensors or None.
+
+    TVM's own bounds are floats, which integers are not compared with, and in their order; where the
+    least is above the greatest, PyTorch's result is the greatest.
+    """
+    x, *bounds = importer.retrieve_args(node)
+    given = importer._retrieve_args(dict(node.kwargs))
+    if "clamp_max" in node.target.__name__:
+        bounds = [None, *bounds]
+    least, greatest = (
+        bounds[place] if place < len(bounds) else given.get(name)
+        for place, name in enumerate(("min", "max"))
+    )
+    emit, dtype = importer.block_builder.emit, str(x.ty.dtype)
+    is_plain = all(bound is None or isinstance(bound, int | float) for bound in (least, greatest))
+    if dtype.startswith("float") and is_plain:
+        high = math.inf if greatest is None else greatest
+        return emit(relax.op.clip(x, -math.inf if least is None else min(least, high), high))
+    for bound, choose in ((least, relax.op.maximum), (greatest, relax.op.minimum)):
+        if bound is not None:
+            x = emit(choose(x, importer._convert_scalar_fill_value(bound, dtype)))
+    return x
+
+
+def _number(node: Any, importer: Any) -> relax.Expr:
+    """`scalar_tensor` of a number, or of an integer that is computed of open extents."""
+    (number,) = importer.retrieve_args(node)
+    dtype = importer._convert_data_type(str(node.meta["val"].dtype), importer.env)
+    return importer.block_builder.emit(importer._convert_scalar_fill_value(number, dtype))
+
+
+_SHIFTS_LEFT, _SHIFTS_RIGHT = (
+    tuple(
+        f"{name}.{of}"
+        for name in (f"__{side[0]}shift__", f"bitwise_{side}_shift")
+        for of in ("Tensor", "Scalar", "Tensor_Scalar")
+    )
+    for side in ("left", "right")
+)
+_CLAMPS = tuple(
+    f"{name}.{of}" for name in ("clamp", "clamp_min", "clamp_max") for of in ("default", "Tensor")
+)
+
+
+def _shifted(shift: Callable[..., relax.Expr]) -> _Converter:
+    def convert(node: Any, importer: Any) -> relax.Expr:
+        x, bits = importer.retrieve_args(node)
+        by = importer._convert_scalar_fill_value(bits, str(x.ty.dtype))
+        return importer.block_builder.emit(shift(x, by))
+
+    return convert
+
+
+_REDUCED = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scattered(node: Any, importer: Any) -> relax.Expr:
+    """`scatter_add` and `scatter_reduce`: (x, axis, index, source, name).
+
+    Raises:
+        ModelImportError: the mean is wanted, or what is in x is not to be reduced with.
+    """
+    x, axis, index, source, *rest = importer.retrieve_args(node)
+    name = rest[0] if rest else "sum"
+    is_with_own = rest[1] if len(rest) > 1 else node.kwargs.get("include_self", True)
+    if name not in _REDUCED or not is_with_own:
+        raise ModelImportError(
+            f"{node.name!r} of the torch.export program is scatter_reduce of {name!r} with "
+            f"include_self={is_with_own}: boltgen has sum, prod, amax and amin with "
+            "include_self=True; begin with a tensor of what leaves them as they are, and divide "
+            "sums by counts for means"
+        )
+    return _scatter(importer, x, axis, index, source, _REDUCED[name])
+
+
+def _scatter_source(node: Any, importer: Any) -> relax.Expr:
+    """`scatter.src`: (x, axis, index, source), of which the source may be larger than the index."""
+    x, axis, index, source = importer.retrieve_args(node)
+    return _scatter(importer, x, axis, index, source, "update")
+
+
+def _scatter(  # noqa: PLR0917
+    importer: Any, x: Any, axis: int, index: Any, source: Any, reduction: str
+) -> relax.Expr:
+    emit = importer.block_builder.emit
+    extents, given = (list(importer.shape_of(each)) for each in (index, source))
+    larger = [
+        place
+        for place, (extent, own) in enumerate(zip(extents, given, strict=True))
+        if not tvm_ffi.structural_equal(extent, own)
+    ]
+    if larger:
+        ends = [extents[place] for place in larger]
+        begins = [0] * len(larger)
+        source = emit(relax.op.strided_slice(source, larger, begins, ends, assume_inbound=True))
+    return emit(relax.op.scatter_elements(x, index, source, axis, reduction))
+
+
+def _viewed(node: Any, importer: Any) -> relax.Expr:
+    """`as_strided`: (x, shape, strides), of what lies in order.
+
+    Raises:
+        ModelImportError: x does not, whose numbers TVM's importer would take in another order.
+    """
+    if not node.args[0].meta["val"].is_contiguous():
+        raise ModelImportError(
+            f"{node.name!r} of the torch.export program is as_strided of a tensor that does not "
+            "lie in order: make it .contiguous() before, or write the view with reshape, "
+            "transpose and unfold"
+        )
+    return importer._as_strided(node)
+
+
 CONVERTERS: Mapping[str, _Converter] = {
-    "amax.default": _reduced(relax.op.max),
-    "amin.default": _reduced(relax.op.min),
-    "cumsum.default": _accumulated(relax.op.cumsum),
-    "cumprod.default": _accumulated(relax.op.cumprod),
-    **dict.fromkeys(("prod.default", "prod.dim_int"), _accumulated(relax.op.prod)),
+    **dict.fromkeys(_CLAMPS, _bounded),
     "div.Tensor_mode": _divided,
     "elu.default": _exponential,
     "native_group_norm.default": _grouped,
+    "scalar_tensor.default": _number,
+    **dict.fromkeys(_SHIFTS_LEFT, _shifted(relax.op.left_shift)),
+    **dict.fromkeys(_SHIFTS_RIGHT, _shifted(relax.op.right_shift)),
+    "as_strided.default": _viewed,
+    **dict.fromkeys(("scatter_add.default", "scatter_reduce.two"), _scattered),
+    "scatter.src": _scatter_source,
     "_grouped_mm.default": _in_groups,
     "slice.Tensor": _cut,
     "_native_batch_norm_legit.no_stats": _normed_by_its_own,

@@ -18,7 +18,7 @@ _COMPUTED = frozenset(
         ("add sub mul div rsub remainder fmod", "Tensor Scalar"),
         ("div floor_divide", "Tensor_mode default"),
         ("pow", "Tensor_Tensor Tensor_Scalar Scalar"),
-        ("maximum minimum atan2 cat stack lerp hypot", "default"),
+        ("maximum minimum atan2 cat stack lerp linalg_vector_norm", "default"),
         ("clamp clamp_min clamp_max", "default Tensor"),
         (
             "acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log10 log1p "
@@ -52,6 +52,18 @@ def cast(graph: Any, value: Any, dtype: Any) -> Any:
     return made
 
 
+def _number(graph: Any, value: Any, dtype: Any) -> Any:
+    """A node that makes an integer that the program computes of open extents a tensor."""
+    import torch  # noqa: PLC0415
+
+    number = value.meta.get("val")
+    if not isinstance(number, torch.SymInt):
+        return value
+    made = graph.call_function(torch.ops.aten.scalar_tensor.default, (value,), {"dtype": dtype})
+    made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
+    return made
+
+
 def promote(graph: Any) -> None:
     """Make elementwise operators of `graph` compute in the type that PyTorch computes in.
 
@@ -71,27 +83,37 @@ def promote(graph: Any) -> None:
         elif name in _COMPUTED:
             _cast_to(graph, node, dtype_of(node))
         elif name in _COMPARED:
-            _cast_to(graph, node, torch.result_type(*map(_value, node.args)))
+            common = torch.result_type(*map(_value, node.args))
+            # Truth values are compared as numbers: LLVM has no comparison of them.
+            _cast_to(graph, node, torch.uint8 if common is torch.bool else common)
+        elif name == "where.self":
+            _cast_to(graph, node, dtype_of(node), first=1)
 
 
 def _value(argument: Any) -> Any:
     return argument.meta["val"] if hasattr(argument, "meta") else argument
 
 
-def _cast_to(graph: Any, node: Any, dtype: Any) -> None:
-    """Make tensors that a node computes with tensors of `dtype`."""
+def _cast_to(graph: Any, node: Any, dtype: Any, first: int = 0) -> None:
+    """Make what a node computes with, from its `first` argument on, tensors of `dtype`.
+
+    Extents that the program leaves open become tensors, too.
+    """
     import torch  # noqa: PLC0415
 
     def casted(argument: Any) -> Any:
         own = dtype_of(argument)
-        if own is None or own is dtype:
+        if own is dtype:
             return argument
         with graph.inserting_before(node):
+            if own is None:
+                return _number(graph, argument, dtype)
             return cast(graph, argument, dtype)
 
     if dtype is not None:
         once: dict[Any, Any] = {}
-        node.args = torch.fx.node.map_arg(node.args, _remembered(once, casted))
+        casts = _remembered(once, casted)
+        node.args = (*node.args[:first], *torch.fx.node.map_arg(node.args[first:], casts))
 
 
 def _remembered(known: dict[Any, Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
