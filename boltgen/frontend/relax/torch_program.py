@@ -25,6 +25,8 @@ from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
 from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.frontend.relax.torch_attention import decompositions
 from boltgen.frontend.relax.torch_compositions import compositions
+from boltgen.frontend.relax.torch_images import CONVERTERS as IMAGES
+from boltgen.frontend.relax.torch_images import compositions as resizes
 from boltgen.frontend.relax.torch_indices import converters
 from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.relax.torch_reductions import CONVERTERS as REDUCTIONS
@@ -106,7 +108,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
         _check_parameters(program)
     try:
         with quietly(), _views_as_reshapes(program):
-            own = program.run_decompositions({**decompositions(), **compositions()})
+            own = program.run_decompositions({**decompositions(), **compositions(), **resizes()})
     except Exception as error:
         raise _failure(error) from error
     _refuse_state(own.graph_signature)
@@ -121,7 +123,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
                 own,
                 unwrap_unit_return_tuple=True,
                 run_ep_decomposition=False,
-                custom_convert_map={**CONVERTERS, **REDUCTIONS, **converters(own)},
+                custom_convert_map={**CONVERTERS, **REDUCTIONS, **IMAGES, **converters(own)},
             )
     except Exception as error:
         raise _failure(error) from error
