@@ -30,7 +30,7 @@ def compositions() -> Mapping[Any, Callable[..., Any]]:
         aten.searchsorted.Tensor: _searched,
         aten.slice_scatter.default: _put_slice,
         aten.sort.stable: _sorted,
-        aten.sort.default: _sorted_truths,
+        aten.sort.default: _sorted_narrow,
         aten.topk.default: _top,
         aten.unfold.default: _windows,
     }
@@ -226,13 +226,13 @@ def _sorted(x: Any, *, stable: bool | None, dim: int = -1, descending: bool = Fa
     return torch.ops.aten.sort.default(x, dim, descending)
 
 
-def _sorted_truths(x: Any, dim: int = -1, descending: bool = False) -> Any:
+def _sorted_narrow(x: Any, dim: int = -1, descending: bool = False) -> Any:
     import torch  # noqa: PLC0415
 
-    if x.dtype is not torch.bool:
+    if x.dtype not in {torch.bool, torch.uint8, torch.int8, torch.int16}:
         return NotImplemented
     values, places = torch.ops.aten.sort.default(x.to(torch.int32), dim, descending)
-    return values.to(torch.bool), places
+    return values.to(x.dtype), places
 
 
 def _top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:

@@ -64,7 +64,11 @@ def _selected(node: Any, importer: Any) -> relax.Expr:
     emit = importer.block_builder.emit
     if isinstance(index, int) and index >= 0:
         return emit(relax.op.take(x, relax.const(index, "int64"), axis))
-    at = importer.shape_of(x)[axis] + index
+    extent = importer.shape_of(x)[axis]
+    if not isinstance(index, int):  # a number that the program computes
+        counted = importer._prim_value_to_scalar_tensor(index, "int64")
+        return emit(relax.op.take(x, _from_the_end(emit, counted, extent), axis))
+    at = extent + index
     if isinstance(at, int | tvm.tirx.IntImm):
         return emit(relax.op.take(x, relax.const(int(at), "int64"), axis))
     cut = emit(relax.op.strided_slice(x, [axis], [at], [at + 1], assume_inbound=True))

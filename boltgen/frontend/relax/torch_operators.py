@@ -47,6 +47,40 @@ def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
     )
 
 
+_PRODUCTS = frozenset(("convolution.default", "addmm.default", "mm.default"))
+
+
+def _normed_by_learned(node: Any, importer: Any) -> relax.Expr:
+    """A batch norm by learned statistics, in FP32 where x is FP16.
+
+    TVM's `batch_norm` of FP16 is typed FP16, and computes FP32. Behind a product of its own it
+    stays as it is, and goes into the product's weights.
+    """
+    x, *learned, _, epsilon = importer.retrieve_args(node)
+    if str(x.ty.dtype) != "float16" or _is_of_product(node):
+        return importer._batch_norm_legit_no_training(node)
+    emit, channels = importer.block_builder.emit, int(importer.shape_of(x)[1])
+    wide = [
+        relax.const(np.full(channels, missing), "float32")
+        if given is None
+        else emit(relax.op.astype(given, "float32"))
+        for given, missing in zip(learned, (1.0, 0.0, 0.0, 1.0), strict=True)
+    ]
+    x = emit(relax.op.astype(x, "float32"))
+    normed = emit(relax.op.nn.batch_norm(x, *wide, axis=1, epsilon=epsilon, training=False))
+    return emit(relax.op.astype(emit(normed[0]), "float16"))
+
+
+def _is_of_product(node: Any) -> bool:
+    """Whether a node alone reads a product, and everything it reads has one type."""
+    source = node.args[0]
+    values = [each.meta["val"].dtype for each in node.args[:5] if hasattr(each, "meta")]
+    while getattr(source.target, "__name__", "") == "_to_copy.default" and len(source.users) == 1:
+        source = source.args[0]
+    is_product = getattr(source.target, "__name__", "") in _PRODUCTS
+    return is_product and len(source.users) == 1 and len(set(values)) == 1
+
+
 def _grouped(node: Any, importer: Any) -> relax.Expr:
     """`native_group_norm`: (x, weight, bias, N, C, HW, groups, epsilon); weights may be missing."""
     x, weight, bias, _, channels, _, groups, epsilon = importer.retrieve_args(node)
@@ -268,6 +302,7 @@ CONVERTERS: Mapping[str, _Converter] = {
     "scatter.src": _scatter_source,
     "_grouped_mm.default": _in_groups,
     "slice.Tensor": _cut,
+    "_native_batch_norm_legit_no_training.default": _normed_by_learned,
     "_native_batch_norm_legit.no_stats": _normed_by_its_own,
     **dict.fromkeys((f"reflection_pad{n}d.default" for n in (1, 2, 3)), _reflected),
 }

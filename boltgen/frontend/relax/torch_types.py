@@ -18,7 +18,7 @@ _COMPUTED = frozenset(
         ("add sub mul div rsub remainder fmod", "Tensor Scalar"),
         ("div floor_divide", "Tensor_mode default"),
         ("pow", "Tensor_Tensor Tensor_Scalar Scalar"),
-        ("maximum minimum atan2 cat stack lerp linalg_vector_norm", "default"),
+        ("maximum minimum atan2 cat stack lerp", "default"),
         ("clamp clamp_min clamp_max", "default Tensor"),
         (
             "acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log10 log1p "
@@ -33,6 +33,19 @@ _COMPARED = frozenset(
     f"{name}.{overload}"
     for name in ["eq", "ge", "gt", "le", "lt", "ne"]
     for overload in ("Tensor", "Scalar")
+)
+# Of many numbers in FP16 each of these is a sum, which PyTorch computes in FP32, and TVM in FP16.
+_SUMMED = frozenset(
+    f"{name}.{overload}"
+    for names, overloads in (
+        ("sum mean cumsum prod", "default dim dim_IntList dim_int"),
+        ("linalg_vector_norm avg_pool1d avg_pool2d avg_pool3d", "default"),
+        ("_adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d", "default"),
+        ("adaptive_avg_pool1d _softmax _log_softmax", "default"),
+        ("var std", "correction"),
+    )
+    for name in names.split()
+    for overload in overloads.split()
 )
 _SCALED = frozenset(("add.Tensor", "sub.Tensor", "rsub.Scalar", "rsub.Tensor"))
 
@@ -73,7 +86,11 @@ def promote(graph: Any) -> None:
     import torch  # noqa: PLC0415
 
     aten = torch.ops.aten
-    logical = {"add.Tensor": aten.logical_or.default, "mul.Tensor": aten.logical_and.default}
+    disjunction, conjunction = aten.logical_or.default, aten.logical_and.default
+    logical = {
+        **dict.fromkeys(("add.Tensor", "maximum.default"), disjunction),
+        **dict.fromkeys(("mul.Tensor", "minimum.default"), conjunction),
+    }
     for node in list(graph.nodes):
         name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
         if name in _SCALED:
@@ -86,8 +103,32 @@ def promote(graph: Any) -> None:
             common = torch.result_type(*map(_value, node.args))
             # Truth values are compared as numbers: LLVM has no comparison of them.
             _cast_to(graph, node, torch.uint8 if common is torch.bool else common)
+        elif name == "linalg_vector_norm.default" and dtype_of(node) is not torch.float16:
+            _cast_to(graph, node, dtype_of(node))
+        elif name in _SUMMED and dtype_of(node) is torch.float16 and not _is_row_wise(node):
+            _sum_wide(graph, node)
         elif name == "where.self":
             _cast_to(graph, node, dtype_of(node), first=1)
+
+
+def _is_row_wise(node: Any) -> bool:
+    """Whether it is a softmax of rows, of which boltgen's kernels sum in FP32 as it is."""
+    axis = node.args[1] if node.target.__name__ == "_softmax.default" else None
+    return axis is not None and axis % node.meta["val"].dim() == node.meta["val"].dim() - 1
+
+
+def _sum_wide(graph: Any, node: Any) -> None:
+    """Compute in FP32 what a node sums in FP16, and round its result."""
+    import torch  # noqa: PLC0415
+
+    _cast_to(graph, node, torch.float32)
+    if "dtype" in node.kwargs:
+        node.update_kwarg("dtype", torch.float32)
+    own = node.meta["val"]
+    node.meta["val"] = own.float()
+    with graph.inserting_after(node):
+        result = cast(graph, node, torch.float16)
+    node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
 
 
 def _value(argument: Any) -> Any:

@@ -54,6 +54,15 @@ def test_an_index_counts_from_the_end_where_it_is_negative(name: str) -> None:
     np.testing.assert_array_equal(actual, module(X, ROWS, COLUMNS).numpy(), strict=True)
 
 
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_number_that_is_given_counts_from_the_end_where_it_is_negative(number: int) -> None:
+    module = Taken(lambda x, i, j: x[0, i])
+    place = torch.tensor(number)
+    model = Model(import_model(torch.export.export(module, (X, place, COLUMNS))).module)
+    (actual,) = model.run(X.numpy(), place.numpy(), COLUMNS.numpy())
+    np.testing.assert_array_equal(actual, module(X, place, COLUMNS).numpy(), strict=True)
+
+
 def test_the_last_of_an_open_extent() -> None:
     module = Taken(lambda x, i, j: x[:, -1] + x[:, -3] + x[:, i][:, 2])
     axes = ({1: Dim("time", min=3, max=64)}, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -58,6 +59,38 @@ CASES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+def _half(*shape: int, scale: float = 1.0) -> Tensor:
+    """Numbers in FP16 from 0 to `scale`, whose sums are above FP16's range where it is large."""
+    return (torch.linspace(0, 1, math.prod(shape)).reshape(shape) * scale).half()
+
+
+# In FP16, sums are computed in FP32 and rounded once.
+HALF: dict[str, Callable[[], Tensor]] = {
+    "a sum that meets its opposite": lambda: torch.cat(
+        [_half(4, 64, scale=6e4), -_half(4, 64, scale=6e4)], 1
+    ).sum(1),
+    "a mean": lambda: _half(4, 64, scale=6e4).mean(1),
+    "a mean of squares": lambda: _half(4, 64, scale=200).pow(2).mean(-1, keepdim=True),
+    "a norm": lambda: _half(4, 64, scale=200).norm(dim=1),
+    "a norm of small numbers": lambda: _half(4, 64, scale=1e-4).norm(dim=1),
+    "a variance": lambda: _half(4, 64, scale=6e2).var(1),
+    "a deviation and a mean": lambda: torch.stack(torch.std_mean(_half(4, 64, scale=6e2), 1)),
+    "a running sum": lambda: _half(4, 64).cumsum(1),
+    "a logarithm of a softmax": lambda: torch.log_softmax(_half(1, 3000, scale=0.01), 1),
+    "a softmax of columns": lambda: torch.softmax(_half(3000, 1, scale=0.01), 0) * 1000,
+    "an average of a pool": lambda: torch.nn.functional.avg_pool2d(_half(1, 2, 8, 8, scale=6e4), 8),
+    "an average to a size": lambda: torch.nn.functional.adaptive_avg_pool2d(
+        _half(1, 2, 8, 8, scale=6e4), 1
+    ),
+    "a batch norm": lambda: torch.nn.functional.batch_norm(
+        _half(2, 4, 3), _half(4), _half(4) + 1, _half(4), _half(4)
+    ),
+    "a batch norm by statistics in FP32": lambda: torch.nn.functional.batch_norm(
+        _half(2, 4, 3), torch.zeros(4), torch.ones(4)
+    ),
+}
+
+
 class Computed(nn.Module):
     """What `function` makes of floats and of integers."""
 
@@ -78,4 +111,17 @@ def test_a_type_is_pytorchs(name: str) -> None:
     assert actual.dtype == expected.dtype
     # Of two ulp are the functions of both libraries.
     unit = np.finfo(expected.dtype).eps if expected.dtype.kind == "f" else 0
+    np.testing.assert_allclose(actual, expected, rtol=2 * unit, atol=2 * unit)
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_sums_in_fp16_are_computed_in_fp32(name: str) -> None:
+    module = Computed(lambda x, i: HALF[name]() + (x.sum() * 0).half())
+    model = Model(import_model(torch.export.export(module, (X, COUNTS))).module)
+    (actual,) = model.run(X.numpy(), COUNTS.numpy())
+    expected = module(X, COUNTS).numpy()
+    assert actual.dtype == expected.dtype == np.float16
+    assert np.isfinite(expected).all()
+    # Each result is rounded once, and a square root's argument before.
+    unit = np.finfo(np.float16).eps
     np.testing.assert_allclose(actual, expected, rtol=2 * unit, atol=2 * unit)
