@@ -26,11 +26,23 @@ def _reflected(node: Any, importer: Any) -> relax.Var:
     return importer.block_builder.emit(relax.op.nn.pad(x, flat, "reflect"))
 
 
+def _wide(x: Any) -> str:
+    dtype = str(x.ty.dtype)
+    return "float32" if dtype == "float16" else dtype
+
+
 def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
-    """A batch norm by the statistics of its input, which an instance norm is decomposed to."""
+    """A batch norm by the statistics of its input, which an instance norm is decomposed to.
+
+    It is computed in FP32, as PyTorch does where its input is FP16.
+    """
     x, weight, bias, *_, epsilon = importer.retrieve_args(node)
     emit, rank = importer.block_builder.emit, len(x.ty.shape.values)
-    dtype = str(x.ty.dtype)
+    own, dtype = str(x.ty.dtype), _wide(x)
+    x, weight, bias = (
+        each if each is None or str(each.ty.dtype) == dtype else emit(relax.op.astype(each, dtype))
+        for each in (x, weight, bias)
+    )
     axes = [axis for axis in range(rank) if axis != 1]
     mean = emit(relax.op.mean(x, axes, keepdims=True))
     centred = emit(relax.op.subtract(x, mean))
@@ -42,6 +54,7 @@ def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
         normed = emit(relax.op.multiply(normed, relax.op.reshape(weight, along)))
     if bias is not None:
         normed = emit(relax.op.add(normed, relax.op.reshape(bias, along)))
+    normed = normed if own == dtype else emit(relax.op.astype(normed, own))
     return emit(
         relax.Tuple([normed, relax.op.reshape(mean, (-1,)), relax.op.reshape(scale, (-1,))])
     )

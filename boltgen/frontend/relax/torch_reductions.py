@@ -77,6 +77,10 @@ def _least_along(node: Any, importer: Any) -> relax.Var:
 def _variance(node: Any, importer: Any) -> relax.Var:
     """`var.correction`: (x, axes), over the count of numbers less the correction."""
     x, *rest = importer.retrieve_args(node)
+    return _variance_of(x, rest, node, importer)
+
+
+def _variance_of(x: Any, rest: Sequence[Any], node: Any, importer: Any) -> relax.Var:
     emit, axes = importer.block_builder.emit, _axes(node, rest)
     dtype = str(x.ty.dtype)
     variance = emit(relax.op.variance(x, axes, keepdims=node.kwargs.get("keepdim", False)))
@@ -105,11 +109,15 @@ def _deviation(node: Any, importer: Any) -> relax.Var:
 
 
 def _variance_and_mean(node: Any, importer: Any) -> relax.Var:
-    """`var_mean.correction`: (x, axes), the variance and the mean."""
+    """`var_mean.correction`: (x, axes), the variance and the mean; of FP16 in FP32."""
     x, *rest = importer.retrieve_args(node)
     emit, keepdims = importer.block_builder.emit, node.kwargs.get("keepdim", False)
-    mean = emit(relax.op.mean(x, _axes(node, rest), keepdims=keepdims))
-    return emit(relax.Tuple([_variance(node, importer), mean]))
+    is_half = str(x.ty.dtype) == "float16"
+    wide = emit(relax.op.astype(x, "float32")) if is_half else x
+    mean = emit(relax.op.mean(wide, _axes(node, rest), keepdims=keepdims))
+    both = [_variance_of(wide, rest, node, importer), mean]
+    narrow = [emit(relax.op.astype(each, "float16")) for each in both] if is_half else both
+    return emit(relax.Tuple(narrow))
 
 
 CONVERTERS: Mapping[str, _Converter] = {

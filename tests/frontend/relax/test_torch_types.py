@@ -75,6 +75,10 @@ HALF: dict[str, Callable[[], Tensor]] = {
     "a norm of small numbers": lambda: _half(4, 64, scale=1e-4).norm(dim=1),
     "a variance": lambda: _half(4, 64, scale=6e2).var(1),
     "a deviation and a mean": lambda: torch.stack(torch.std_mean(_half(4, 64, scale=6e2), 1)),
+    "a variance and a mean": lambda: torch.stack(torch.var_mean(_half(4, 64, scale=6e2), 1)),
+    "an instance norm": lambda: torch.nn.functional.instance_norm(
+        _half(1, 2, 40, 40, scale=6e2) + 400
+    ),
     "a running sum": lambda: _half(4, 64).cumsum(1),
     "a logarithm of a softmax": lambda: torch.log_softmax(_half(1, 3000, scale=0.01), 1),
     "a softmax of columns": lambda: torch.softmax(_half(3000, 1, scale=0.01), 0) * 1000,
