@@ -77,7 +77,8 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
         readers = {each for member in anchor.absorbed for each in graph.consumers[member]}
         norm = Product(anchor=anchor, tail=grow(graph, anchor, taken | readers - {index}))
         norm = _with_source(graph, norm, taken)
-        taken.update(norm.computed, spelled.members if spelled is not None else ())
+        # What others read too is there for them, another norm of the same tensor say.
+        taken.update({*norm.computed, *(spelled.members if spelled else ())} - {*anchor.absorbed})
         found.append(norm)
     return Norms(tuple(found), refused)
 

@@ -205,6 +205,26 @@ def test_an_rms_norm_is_known_in_all_spellings_with_casts_between(squares: str, 
     assert found.region.workload.single.epilogue.loads[0].kind is LoadKind.ROW
 
 
+def test_two_norms_of_one_tensor_are_a_kernel_each() -> None:
+    """Beside each other, as before the attention and the product of a parallel layer."""
+
+    def build(b: Builder) -> tuple[int, int]:
+        wide = b.astype(b.input(), F32)
+
+        def normed() -> int:
+            made = b.astype(b.scaled(wide, b.mean(b.squares(wide, "power")), "rsqrt"), F16)
+            return b.elementwise("multiply", b.input(COLUMNS), made)
+
+        return normed(), normed()
+
+    graph, found = _carved(build)
+    assert _operators(graph) == [REGION, REGION]
+    for each in found:
+        problem = each.region.workload.single.problem
+        assert isinstance(problem, Norm)
+        assert (problem.function, problem.in_dtype) == (NormFunction.RMS, DType.F16)
+
+
 def _mean_of_another(b: Builder) -> int:
     x = b.input()
     centred = b.elementwise("subtract", x, b.mean(b.input()))
