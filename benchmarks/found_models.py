@@ -6,19 +6,18 @@ folder. `found/sources.py` is the table of them.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 from benchmarks.found.judge import PYTHONS, try_model
 from benchmarks.found.sources import MODELS, model_named
 from benchmarks.record import RESULTS, write
+from benchmarks.trials.command import options, status, try_all
 from benchmarks.trials.process import Row
-from benchmarks.trials.table import line, table
+from benchmarks.trials.table import table
 
 _TARGET = (
     "all agree with ONNX Runtime; share of FLOPs, grouped and 1D convolutions aside: median 99 %, "
@@ -45,6 +44,7 @@ _COLUMNS = {
     "rms_bound": "bound",
     "outcome": "outcome",
 }
+_PRINTED = ("model", "frontend", "of_flops", "error", "outcome")
 
 
 def _seconds_to_sources(row: Row) -> float | None:
@@ -74,30 +74,22 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
 
 def main() -> int:
     """Try the models, keep the table, and end with status 1 where one does not agree."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", help="their names; all, and recorded, by default")
+    parser = options(__doc__, limit_s=600.0)
     parser.add_argument(
         "--frontend", choices=sorted(PYTHONS), action="append", help="relax by default; may repeat"
     )
-    parser.add_argument(
-        "--compile", action="store_true", help="compile for sm_80 and run on the virtual GPU"
-    )
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for each model")
-    parser.add_argument("--rows", type=Path, help="write the rows there, and record nothing")
     chosen = parser.parse_args()
     how = "compile" if chosen.compile else "oracle"
     models = [model_named(name) for name in chosen.models] or MODELS
-    rows: list[Row] = []
-    for frontend, model in itertools.product(chosen.frontend or ["relax"], models):
-        rows.append(try_model(model, frontend, how, chosen.limit))
-        printed = ("model", "frontend", "of_flops", "error", "outcome")
-        print(line(rows[-1], printed), flush=True)
-        if chosen.rows:
-            chosen.rows.write_text(json.dumps(rows, indent=2))
+    trials = (
+        partial(try_model, model, frontend, how, chosen.limit)
+        for frontend, model in itertools.product(chosen.frontend or ["relax"], models)
+    )
+    rows = try_all(trials, _PRINTED, chosen.rows)
     if not chosen.rows and not chosen.models:
         write("found_models", {"summary": summary(rows), "rows": rows}, _TARGET)
         (RESULTS / "found_models.md").write_text(_table(rows))
-    return 0 if all(row["outcome"] == "agrees" for row in rows) else 1
+    return status(rows)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,18 @@ says what is compared.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 from benchmarks.libraries.install import install
 from benchmarks.libraries.models import models_named
 from benchmarks.libraries.samples import LibraryModel
 from benchmarks.record import RESULTS, write
+from benchmarks.trials.command import options, status, try_all
 from benchmarks.trials.process import Row, run_module
-from benchmarks.trials.table import line, table
+from benchmarks.trials.table import table
 
 _TARGET = "all agree with eager PyTorch in FP32; share of FLOPs: median 99 %"
 _COLUMNS = {
@@ -55,7 +54,7 @@ def try_model(model: LibraryModel, how: str = "oracle", limit_s: float = 300.0) 
 
 
 def summary(rows: Sequence[Row]) -> dict[str, float]:
-    """How many agree, and the shares of FLOPs of those that do."""
+    """The number of models that agree, and their shares of FLOPs."""
     agreeing = [row for row in rows if row["outcome"] == "agrees"]
     shares = [row["of_flops"] for row in agreeing]
     return {
@@ -68,29 +67,20 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
 
 def main() -> int:
     """Try the models, keep the table, and end with status 1 where one does not agree."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", help="their names; all, and recorded, by default")
-    parser.add_argument(
-        "--compile", action="store_true", help="compile for sm_80 and run on the virtual GPU"
-    )
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each model")
-    parser.add_argument("--rows", type=Path, help="write the rows there, and record nothing")
+    parser = options(__doc__, limit_s=300.0)
     chosen = parser.parse_args()
     try:
         models = models_named(chosen.models)
     except KeyError as error:
         parser.error(error.args[0])
+    how = "compile" if chosen.compile else "oracle"
     install()  # not in the time of the first model
-    rows: list[Row] = []
-    for model in models:
-        rows.append(try_model(model, "compile" if chosen.compile else "oracle", chosen.limit))
-        print(line(rows[-1], _PRINTED), flush=True)
-        if chosen.rows:
-            chosen.rows.write_text(json.dumps(rows, indent=2))
+    trials = (partial(try_model, model, how, chosen.limit) for model in models)
+    rows = try_all(trials, _PRINTED, chosen.rows)
     if not chosen.rows and not chosen.models:
         write("library_models", {"summary": summary(rows), "rows": rows}, _TARGET)
         (RESULTS / "library_models.md").write_text(table(rows, _COLUMNS))
-    return 0 if all(row["outcome"] == "agrees" for row in rows) else 1
+    return status(rows)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def judged(
 
 
 def _compared(output: Array, real: Any) -> Array:
-    """The real tokens' part of an output, in rows; all of it where it is not of those tokens."""
+    """The rows of an output that belong to real tokens; an output of another shape is whole."""
     if real is None or output.shape[: real.ndim] != tuple(real.shape):
         return output
     tokens: Array = output[real.numpy()]
