@@ -7,7 +7,7 @@ An operator that the passes do not know keeps its author's call, and passes thro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -116,6 +116,16 @@ class Graph:
             for arg in dict.fromkeys(expr.args):
                 lists[arg].append(index)
         return tuple(tuple(consumers) for consumers in lists)
+
+    @cached_property
+    def without_inputs(self) -> frozenset[int]:
+        """The values that no input has a part in; what is opaque may have read one."""
+        found: set[int] = set()
+        for index, expr in enumerate(self.exprs):
+            is_computed = expr.op not in {INPUT, OPAQUE, REGION} and not expr.pinned
+            if is_computed and all(arg in found for arg in expr.args):
+                found.add(index)
+        return frozenset(found)
 
     @cached_property
     def uses(self) -> tuple[int, ...]:
@@ -254,3 +264,25 @@ def renamed(expr: Expr, names: Mapping[int, int]) -> Expr:
     if args == expr.args:
         return expr
     return replace(expr, args=args)
+
+
+def rewritten(
+    graph: Graph,
+    at: Collection[int],
+    write: Callable[[int, GraphBuilder, dict[int, int]], None],
+    dropped: Collection[int] = (),
+) -> Graph:
+    """`graph` with what `write` writes in the place of the expressions `at`.
+
+    It names all that others read of them; `dropped` are not written, and no one reads them.
+    """
+    if not at:
+        return graph
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in at:
+            write(index, builder, names)
+        elif index not in dropped:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))

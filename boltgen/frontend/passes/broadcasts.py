@@ -109,13 +109,13 @@ class _Walk:
         return None
 
     def _chosen(self, expr: Expr) -> int:
-        """A maximum or minimum along dimensions of which some have equal elements."""
+        """A maximum or minimum along dimensions; along some of these all elements may be equal."""
         source = self._source(expr.args[0])
         axis, keeps = expr.attrs.get("axis"), expr.attrs.get("keepdims")
         shape = self._builder.shape(source)
         if source == expr.args[0] or axis is None or not keeps:
             return self._builder.add(expr)
-        axes = (axis,) if isinstance(axis, int) else cast("tuple[int, ...]", axis)
+        axes = cast("tuple[int, ...]", axis)
         rank = len(expr.static_shape)
         reduced = {each % rank - (rank - len(shape)) for each in axes}
         if all(each < 0 or shape[each] == 1 for each in reduced):

@@ -11,37 +11,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boltgen.frontend.graph import INPUT, OPAQUE, REGION, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.extent import broadcast
 
 
 def with_sums_of_constants(graph: Graph) -> Graph:
     """`graph`, in which what is added to a sum with a constant is added to that constant."""
-    known = without_inputs(graph)
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        split = _split(graph, index, known)
-        if split is None:
-            names[index] = builder.add(renamed(expr, names))
-            continue
-        x, *constants = (names[each] for each in split)
+    known = graph.without_inputs
+    found = {i: split for i in range(len(graph)) if (split := _split(graph, i, known)) is not None}
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        x, *constants = (names[each] for each in found[index])
         total = builder.elementwise("add", *constants)
-        names[index] = builder.add(replace(expr, args=(x, total), origin=None))
-    return builder.graph(mapped(graph.results, names))
+        names[index] = builder.add(replace(graph[index], args=(x, total), origin=None))
+
+    return rewritten(graph, found, write)
 
 
-def without_inputs(graph: Graph) -> set[int]:
-    """The values that no input has a part in."""
-    found: set[int] = set()
-    for index, expr in enumerate(graph.exprs):
-        is_computed = expr.op not in {INPUT, OPAQUE, REGION} and not expr.pinned
-        if is_computed and all(arg in found for arg in expr.args):
-            found.add(index)
-    return found
-
-
-def _split(graph: Graph, index: int, known: set[int]) -> tuple[int, int, int] | None:
+def _split(graph: Graph, index: int, known: frozenset[int]) -> tuple[int, int, int] | None:
     """x, c and d of a sum (x + c) + d, whose constants are no larger together."""
     outer = _sum(graph, index, known)
     if outer is None or graph.consumers[outer[0]] != (index,) or outer[0] in graph.escaping:
@@ -53,7 +40,7 @@ def _split(graph: Graph, index: int, known: set[int]) -> tuple[int, int, int] | 
     return (*inner, outer[1]) if broadcast(*shapes) in shapes else None
 
 
-def _sum(graph: Graph, index: int, known: set[int]) -> tuple[int, int] | None:
+def _sum(graph: Graph, index: int, known: frozenset[int]) -> tuple[int, int] | None:
     """A tensor and the constant that is added to it."""
     expr = graph[index]
     if expr.op != "add" or index in known or expr.pinned or not _is_float(expr):

@@ -362,7 +362,7 @@ def _triangular(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Tensors side by side, of which the last one alone may be open along that dimension."""
+    """Tensors side by side. Along that dimension only the last one may be open."""
     axis = expr.attrs["axis"]
     if not isinstance(axis, int) or not all(arg.is_plain for arg in args):
         return None

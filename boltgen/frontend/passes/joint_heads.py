@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from boltgen.frontend.graph import (
     Expr,
     Graph,
     GraphBuilder,
-    mapped,
     renamed,
+    rewritten,
 )
 from boltgen.frontend.passes.anchor import MATMUL
 
@@ -41,8 +42,8 @@ _MOVES = frozenset({_VIEW, "permute_dims", "broadcast_to", "expand_dims"})
 class _Heads:
     """Heads that are cut out of a product, (..., heads, columns), and what is computed of them.
 
-    `cut` is the slice, of which `view` makes heads; `members` are the operators that read these
-    alone, and `output` is the last one.
+    `view` makes heads of the slice `cut`. Only the operators `members` read the heads, and others
+    read only the result of the last one, `output`.
     """
 
     cut: int
@@ -62,7 +63,7 @@ def with_joint_heads(graph: Graph) -> Graph:
             del alone[first.output], alone[second.output]
             groups[min(first.output, second.output)] = first, second
     groups |= {output: (each,) for output, each in alone.items()}
-    return _written(graph, groups) if groups else graph
+    return _written(graph, groups)
 
 
 def _heads(graph: Graph, index: int) -> _Heads | None:
@@ -162,11 +163,11 @@ def _are_neighbours(graph: Graph, first: _Heads, second: _Heads) -> bool:
 
 def _span(graph: Graph, heads: _Heads) -> tuple[int, int]:
     attrs = graph[heads.cut].attrs
-    return int(str(attrs["begin"])), int(str(attrs["end"]))
+    return cast("int", attrs["begin"]), cast("int", attrs["end"])
 
 
 def _axis(cut: Expr) -> int:
-    return int(str(cut.attrs["axis"])) % len(cut.static_shape)
+    return cast("int", cut.attrs["axis"]) % len(cut.static_shape)
 
 
 def _same(graph: Graph, first: _Heads, second: _Heads, one: int, two: int) -> bool:
@@ -197,14 +198,11 @@ def _are_equal(left: Expr, right: Expr) -> bool:
 def _written(graph: Graph, groups: Mapping[int, Sequence[_Heads]]) -> Graph:
     both = [each for group in groups.values() for each in group]
     members = {member for each in both for member in (*each.members, each.view)}
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        if index in groups:
-            _write(graph, groups[index], builder, names)
-        elif index not in members:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        _write(graph, groups[index], builder, names)
+
+    return rewritten(graph, groups, write, members)
 
 
 def _write(

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from boltgen.frontend.graph import Graph, GraphBuilder, mapped, renamed
-from boltgen.frontend.passes.constant_sums import without_inputs
 from boltgen.ir.extent import broadcast
 from boltgen.ir.key_masks import HIDDEN
 
@@ -39,16 +38,16 @@ _BEFORE = frozenset({_ADD, _CAST, _CLIP, _WHERE, "minimum"})
 _GREATEST = 65504.0
 
 
-# A tensor of truths, and whether a key is seen where it is false.
+# A tensor of truths, and whether false is what shows a key.
 _Truths: TypeAlias = tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """A choice of `shown` where all truths have it that a key is seen, and of `hidden` elsewhere.
+    """A choice of `shown` where all truths show a key, and of `hidden` elsewhere.
 
-    `known` has those truths that no input has a part in, `keys` those of keys alone; `through` is
-    what the choice goes through before it is added to scores.
+    No input has a part in the truths `known`; the truths `keys` are the same for all rows. Before
+    the choice is added to scores, it goes through the operators `through`.
     """
 
     shown: int
@@ -68,7 +67,7 @@ class _Walk:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._known = without_inputs(graph)
+        self._known = graph.without_inputs
         self._builder = GraphBuilder()
         self._names: dict[int, int] = {}
 
@@ -139,7 +138,7 @@ class _Walk:
         return None
 
     def _keeps_hidden(self, index: int) -> bool:
-        low, high = (float(str(self._graph[index].attrs[key])) for key in ("low", "high"))
+        low, high = (cast("float", self._graph[index].attrs[key]) for key in ("low", "high"))
         return low <= HIDDEN and high >= _GREATEST
 
     def _joined(self, index: int, *, negated: bool) -> Iterator[_Truths]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import cast
 
-from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import Expr, Graph, GraphBuilder, rewritten
 from boltgen.frontend.passes.image_norms import CHANNELS_FIRST, add_image_norm, spelled_out
 from boltgen.frontend.passes.norm_spellings import Spelled, spelled_norm
 from boltgen.ir.dtypes import DType
@@ -45,16 +45,11 @@ class _Joint:
 def norms_of_joint_rows(graph: Graph) -> Graph:
     """`graph` with norms of several axes as norms of rows."""
     found = {index: each for index in range(len(graph)) if (each := _joint(graph, index))}
-    if not found:
-        return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        if index in found:
-            names[index] = _written(builder, names, found[index], expr)
-        else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        names[index] = _written(builder, names, found[index], graph[index])
+
+    return rewritten(graph, found, write)
 
 
 def _joint(graph: Graph, index: int) -> _Joint | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import Expr, Graph, GraphBuilder, renamed, rewritten
 from boltgen.ir.dtypes import DType
 
 _SOFTMAX = "nn.softmax"
@@ -22,16 +22,11 @@ _VIEWS, _MASKS = frozenset({"astype", "reshape"}), frozenset({"add", "clip", "mi
 def masks_as_bounds(graph: Graph) -> Graph:
     """`graph` with each choice between scores and the lowest number as a minimum."""
     bounded = {index: lowest for index in range(len(graph)) if (lowest := _lowest(graph, index))}
-    if not bounded:
-        return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        if index in bounded:
-            names[index] = _bounded(builder, renamed(expr, names), bounded[index])
-        else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        names[index] = _bounded(builder, renamed(graph[index], names), bounded[index])
+
+    return rewritten(graph, bounded, write)
 
 
 def _lowest(graph: Graph, index: int) -> int:

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, rewritten
 
 _INDEX = "index_tensor"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten", "astype"})
@@ -21,16 +21,12 @@ _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten", "astype"})
 def indexed_by_all_places(graph: Graph) -> Graph:
     """`graph` with reshapes for what takes all elements of a tensor in their order."""
     found = {index for index in range(len(graph)) if _is_whole(graph, index)}
-    if not found:
-        return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        if index in found:
-            names[index] = builder.reshape(names[expr.args[0]], expr.static_shape)
-        else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        expr = graph[index]
+        names[index] = builder.reshape(names[expr.args[0]], expr.static_shape)
+
+    return rewritten(graph, found, write)
 
 
 def counts(graph: Graph, index: int) -> bool:

@@ -17,7 +17,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from boltgen.frontend.graph import CONSTANT, Array, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import CONSTANT, Array, Graph, GraphBuilder, rewritten
 from boltgen.frontend.passes.products import Product, find_products
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
@@ -56,7 +56,7 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
         if len(products) > 1 and (note := _saving(graph, products, costs)) is not None:
             chosen[products[0].anchor.index] = products
             notes.append(note)
-    return JoinedSiblings(_written(graph, chosen) if chosen else graph, tuple(notes))
+    return JoinedSiblings(_written(graph, chosen), tuple(notes))
 
 
 def same_value(graph: Graph, index: int) -> Hashable:
@@ -112,8 +112,9 @@ def _readers(graph: Graph, index: int) -> Iterator[int]:
 
 
 def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
-    """Whether x c is the beginning of x c + f(slices of x), of which `readers` has both; x may be
-    cast before.
+    """Whether a sum adds x c, at `index`, and what is made of slices of x; x may be cast before.
+
+    `readers` are those of x, its slices among them.
     """
     added = graph.consumers[index]
     if graph[index].op == _CAST and len(added) == 1:
@@ -157,14 +158,11 @@ def _saving(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> str
 def _written(graph: Graph, chosen: dict[int, list[Product]]) -> Graph:
     """`graph` with the products of each list joined where the first of them is."""
     members = {m for group in chosen.values() for each in group for m in each.tail.members}
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        if index in chosen:
-            _join(graph, chosen[index], builder, names)
-        elif index not in members:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        _join(graph, chosen[index], builder, names)
+
+    return rewritten(graph, chosen, write, members)
 
 
 def _join(

@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from boltgen.frontend.graph import CONSTANT, CORNER, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.graph import CONSTANT, CORNER, Graph, GraphBuilder, rewritten
 
 _MOVES = frozenset({CORNER, "broadcast_to", "expand_dims", "permute_dims", "reshape"})
 
@@ -20,17 +20,13 @@ _MOVES = frozenset({CORNER, "broadcast_to", "expand_dims", "permute_dims", "resh
 def with_known_truths(graph: Graph) -> Graph:
     """`graph` with true in the place of what is greater than -inf in any case."""
     found = {index for index in range(len(graph)) if _is_true(graph, index)}
-    if not found:
-        return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        if index not in found:
-            names[index] = builder.add(renamed(expr, names))
-            continue
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
         true = builder.constant(np.array(True))
-        names[index] = builder.operator("broadcast_to", [true], expr.static_shape, "bool")
-    return builder.graph(mapped(graph.results, names))
+        shape = graph[index].static_shape
+        names[index] = builder.operator("broadcast_to", [true], shape, "bool")
+
+    return rewritten(graph, found, write)
 
 
 def _is_true(graph: Graph, index: int) -> bool:

@@ -1,4 +1,4 @@
-"""Operators that TVM 0.27's importer lacks, composed of those that it has, in PyTorch's own terms.
+"""Compositions of operators that TVM 0.27's importer has, for some that it lacks.
 
 They extend torch.export's decompositions. One that returns NotImplemented leaves its operator as it
 is, which TVM refuses by name then.

@@ -9,8 +9,7 @@ from typing import Any
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-
-_Converter = Callable[[Any, Any], Any]
+from boltgen.frontend.relax.torch_types import Converter
 
 
 def compositions() -> Mapping[Any, Callable[..., Any]]:
@@ -107,8 +106,8 @@ def _sampled(node: Any, importer: Any) -> relax.Expr:
     )
 
 
-def _averaged(convert: str) -> _Converter:
-    """`avg_pool2d` and `avg_pool3d`, of which TVM's own drop the divisor that is given."""
+def _averaged(convert: str) -> Converter:
+    """`avg_pool2d` and `avg_pool3d`; TVM's importer drops a given divisor."""
 
     def converted(node: Any, importer: Any) -> relax.Expr:
         divisor = node.args[6] if len(node.args) > 6 else node.kwargs.get("divisor_override")
@@ -122,7 +121,7 @@ def _averaged(convert: str) -> _Converter:
     return converted
 
 
-def _greatest(convert: str) -> _Converter:
+def _greatest(convert: str) -> Converter:
     """`max_pool2d_with_indices` and its kin, whose places are zeros in TVM's own."""
 
     def converted(node: Any, importer: Any) -> relax.Expr:
@@ -157,7 +156,7 @@ def _adapted(node: Any, importer: Any) -> relax.Expr:
     return emit(relax.Tuple([x, relax.op.zeros_like(x)]))
 
 
-CONVERTERS: Mapping[str, _Converter] = {
+CONVERTERS: Mapping[str, Converter] = {
     "_upsample_bilinear2d_aa.default": _smoothed,
     "adaptive_max_pool2d.default": _adapted,
     "avg_pool2d.default": _averaged("_avg_pool2d"),

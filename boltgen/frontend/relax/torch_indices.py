@@ -15,19 +15,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-_Converter = Callable[[Any, Any], Any]
+from boltgen.frontend.relax.torch_types import Converter, overloads
 
 # What has the numbers of its first argument, or some of them.
-_SAME = frozenset(
-    f"{name}.{overload}"
-    for names, overload in (
-        ("view reshape unsqueeze expand permute clone _to_copy lift_fresh_copy alias", "default"),
-        ("slice", "Tensor"),
-        ("squeeze", "dim"),
-        ("squeeze", "dims"),
-        ("transpose select", "int"),
-    )
-    for name in names.split()
+_SAME = overloads(
+    ("view reshape unsqueeze expand permute clone _to_copy lift_fresh_copy alias", "default"),
+    ("slice", "Tensor"),
+    ("squeeze", "dim dims"),
+    ("transpose select", "int"),
 )
 _COUNTS = frozenset(
     ("argmax.default", "argmin.default", "argsort.default", "nonzero.default", "sym_size.int")
@@ -36,7 +31,7 @@ _COUNTS = frozenset(
 _PLACES = frozenset(("topk.default", "sort.default", "max.dim", "min.dim"))
 
 
-def converters(program: Any) -> Mapping[str, _Converter]:
+def converters(program: Any) -> Mapping[str, Converter]:
     """What TVM's importer is to convert `select` and `index` of `program` by."""
     constants = _constants(program)
 

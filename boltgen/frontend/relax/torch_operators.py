@@ -12,8 +12,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax.grouped import call_of_torch
-
-_Converter = Callable[[Any, Any], Any]
+from boltgen.frontend.relax.torch_types import Converter, overloads
 
 
 def _reflected(node: Any, importer: Any) -> relax.Var:
@@ -221,19 +220,13 @@ def _number(node: Any, importer: Any) -> relax.Expr:
 
 
 _SHIFTS_LEFT, _SHIFTS_RIGHT = (
-    tuple(
-        f"{name}.{of}"
-        for name in (f"__{side[0]}shift__", f"bitwise_{side}_shift")
-        for of in ("Tensor", "Scalar", "Tensor_Scalar")
-    )
-    for side in ("left", "right")
+    overloads((f"__{side}shift__ bitwise_{word}_shift", "Tensor Scalar Tensor_Scalar"))
+    for side, word in (("l", "left"), ("r", "right"))
 )
-_CLAMPS = tuple(
-    f"{name}.{of}" for name in ("clamp", "clamp_min", "clamp_max") for of in ("default", "Tensor")
-)
+_CLAMPS = overloads(("clamp clamp_min clamp_max", "default Tensor"))
 
 
-def _shifted(shift: Callable[..., relax.Expr]) -> _Converter:
+def _shifted(shift: Callable[..., relax.Expr]) -> Converter:
     def convert(node: Any, importer: Any) -> relax.Expr:
         x, bits = importer.retrieve_args(node)
         by = importer._convert_scalar_fill_value(bits, str(x.ty.dtype))
@@ -265,7 +258,7 @@ def _scattered(node: Any, importer: Any) -> relax.Expr:
 
 
 def _scatter_source(node: Any, importer: Any) -> relax.Expr:
-    """`scatter.src`: (x, axis, index, source), of which the source may be larger than the index."""
+    """`scatter.src`: (x, axis, index, source); the source may be larger than the index."""
     x, axis, index, source = importer.retrieve_args(node)
     return _scatter(importer, x, axis, index, source, "update")
 
@@ -302,7 +295,7 @@ def _viewed(node: Any, importer: Any) -> relax.Expr:
     return importer._as_strided(node)
 
 
-CONVERTERS: Mapping[str, _Converter] = {
+CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_CLAMPS, _bounded),
     "div.Tensor_mode": _divided,
     "elu.default": _exponential,

@@ -8,10 +8,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-_Converter = Callable[[Any, Any], Any]
+from boltgen.frontend.relax.torch_types import Converter
 
 
-def _reduced(reduce: Callable[..., relax.Expr]) -> _Converter:
+def _reduced(reduce: Callable[..., relax.Expr]) -> Converter:
     """`amax` and its kin: (x, axes, keepdim), where no axes are all."""
 
     def convert(node: Any, importer: Any) -> relax.Var:
@@ -50,7 +50,7 @@ def _keeps(node: Any, rest: Sequence[Any]) -> bool:
     return bool(rest[1] if len(rest) > 1 else node.kwargs.get("keepdim", False))
 
 
-def _accumulated(accumulate: Callable[..., relax.Expr]) -> _Converter:
+def _accumulated(accumulate: Callable[..., relax.Expr]) -> Converter:
     """`cumsum` and its kin, (x, axis), in the type of their result: of truth values that is int64,
     where TVM's own stays with truth values, and counts no further than one.
     """
@@ -120,7 +120,7 @@ def _variance_and_mean(node: Any, importer: Any) -> relax.Var:
     return emit(relax.Tuple(narrow))
 
 
-CONVERTERS: Mapping[str, _Converter] = {
+CONVERTERS: Mapping[str, Converter] = {
     "amax.default": _reduced(relax.op.max),
     "amin.default": _reduced(relax.op.min),
     **dict.fromkeys(("any.default", "any.dim", "any.dims"), _any),

@@ -8,50 +8,50 @@ divides integers as integers. Source: PyTorch, Tensor Attributes, type promotion
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
+
+Converter: TypeAlias = Callable[[Any, Any], Any]
+
+
+def overloads(*groups: tuple[str, str]) -> frozenset[str]:
+    """The names of operators: in each group all names have all of the overloads."""
+    return frozenset(
+        f"{name}.{overload}"
+        for names, of in groups
+        for name in names.split()
+        for overload in of.split()
+    )
+
 
 # Elementwise operators that compute in the type of their result. Their tensors are the positional
 # arguments, and those in lists.
-_COMPUTED = frozenset(
-    f"{name}.{overload}"
-    for names, overloads in (
-        ("add sub mul div rsub remainder fmod", "Tensor Scalar"),
-        ("div floor_divide", "Tensor_mode default"),
-        ("pow", "Tensor_Tensor Tensor_Scalar Scalar"),
-        ("maximum minimum atan2 cat stack lerp", "default"),
-        ("clamp clamp_min clamp_max", "default Tensor"),
-        (
-            "acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log10 log1p "
-            "log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh",
-            "default",
-        ),
-    )
-    for name in names.split()
-    for overload in overloads.split()
+_COMPUTED = overloads(
+    ("add sub mul div rsub remainder fmod", "Tensor Scalar"),
+    ("div floor_divide", "Tensor_mode default"),
+    ("pow", "Tensor_Tensor Tensor_Scalar Scalar"),
+    ("maximum minimum atan2 cat stack lerp", "default"),
+    ("clamp clamp_min clamp_max", "default Tensor"),
+    (
+        "acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log10 log1p "
+        "log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh",
+        "default",
+    ),
 )
-_COMPARED = frozenset(
-    f"{name}.{overload}"
-    for name in ["eq", "ge", "gt", "le", "lt", "ne"]
-    for overload in ("Tensor", "Scalar")
-)
+_COMPARED = overloads(("eq ge gt le lt ne", "Tensor Scalar"))
 # Of many numbers in FP16 each of these is a sum, which PyTorch computes in FP32, and TVM in FP16.
-_SUMMED = frozenset(
-    f"{name}.{overload}"
-    for names, overloads in (
-        ("sum mean cumsum prod", "default dim dim_IntList dim_int"),
-        ("linalg_vector_norm avg_pool1d avg_pool2d avg_pool3d", "default"),
-        ("_adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d", "default"),
-        ("adaptive_avg_pool1d _softmax _log_softmax", "default"),
-        ("var std", "correction"),
-    )
-    for name in names.split()
-    for overload in overloads.split()
+_SUMMED = overloads(
+    ("sum mean cumsum prod", "default dim dim_IntList dim_int"),
+    ("linalg_vector_norm avg_pool1d avg_pool2d avg_pool3d", "default"),
+    ("_adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d", "default"),
+    ("adaptive_avg_pool1d _softmax _log_softmax", "default"),
+    ("var std", "correction"),
 )
 _SCALED = frozenset(("add.Tensor", "sub.Tensor", "rsub.Scalar", "rsub.Tensor"))
 
 
 def dtype_of(node: Any) -> Any:
-    """The dtype that PyTorch gives a node's value; None where it is no tensor."""
+    """The dtype that PyTorch gives a node's value; a value that is no tensor has None."""
     return getattr(node.meta.get("val"), "dtype", None)
 
 
@@ -112,7 +112,7 @@ def promote(graph: Any) -> None:
 
 
 def _is_row_wise(node: Any) -> bool:
-    """Whether it is a softmax of rows, of which boltgen's kernels sum in FP32 as it is."""
+    """Whether a node is a softmax of rows: boltgen's kernels sum these in FP32 anyway."""
     axis = node.args[1] if node.target.__name__ == "_softmax.default" else None
     return axis is not None and axis % node.meta["val"].dim() == node.meta["val"].dim() - 1
 
@@ -152,25 +152,15 @@ def _cast_to(graph: Any, node: Any, dtype: Any, first: int = 0) -> None:
             return cast(graph, argument, dtype)
 
     if dtype is not None:
-        once: dict[Any, Any] = {}
-        casts = _remembered(once, casted)
+        casts = cache(casted)
         node.args = (*node.args[:first], *torch.fx.node.map_arg(node.args[first:], casts))
-
-
-def _remembered(known: dict[Any, Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def found(argument: Any) -> Any:
-        if argument not in known:
-            known[argument] = function(argument)
-        return known[argument]
-
-    return found
 
 
 def _scale(graph: Any, node: Any) -> None:
     """Multiply what is added or subtracted by the `alpha` of a node, which TVM would drop."""
     import torch  # noqa: PLC0415
 
-    # (x, y, alpha), of which rsub scales x: y - alpha * x.
+    # The arguments are (x, y, alpha). add and sub scale y, and rsub is y - alpha * x.
     alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
     place = 0 if "rsub" in node.target.__name__ else 1
     scaled = node.args[place]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from boltgen.frontend.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
-from boltgen.frontend.passes.constant_sums import without_inputs
 from boltgen.frontend.passes.joint_masks import with_masks_apart
 from boltgen.frontend.passes.truths import with_known_truths
 from boltgen.ir.extent import Symbol, symbolic
@@ -138,7 +137,7 @@ def _masks(graph: Graph) -> list[int]:
 def test_truths_of_places_and_of_keys(build: Callable[[Builder], int], rows: int) -> None:
     graph = _weights(build, rows)
     known, keys = _masks(graph)
-    assert known in without_inputs(graph)
+    assert known in graph.without_inputs
     assert graph[keys].shape == (BATCH, 1, 1, rows)
 
 
@@ -176,7 +175,7 @@ def test_scores_that_are_chosen_are_so_twice() -> None:
     outer = graph[graph[graph.results].args[0]]
     inner = graph[outer.args[1]]
     assert (outer.op, graph[outer.args[0]].shape) == ("where", _SHAPE)
-    assert (inner.op, inner.args[0] in without_inputs(graph)) == ("where", True)
+    assert (inner.op, inner.args[0] in graph.without_inputs) == ("where", True)
     assert graph[inner.args[1]].op == INPUT
 
 
