@@ -7,8 +7,9 @@ import pytest
 from boltgen.arch import ARCHES, Arch
 from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.family import Config
-from boltgen.families.registry import boundaries, candidates, kernel_spec, violations
+from boltgen.families.registry import boundaries, candidates, kernel_spec, launch, violations
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, LoadKind, Reduction, Store
 from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
@@ -80,6 +81,35 @@ def test_the_kernels_of_other_tests_have_boundaries() -> None:
             assert kernel_spec(each, config, case.spec.arch) == case.spec
             compared += 1
     assert compared > len(all_cases())
+
+
+# Convolutions stay convolutions although they are pointwise, where an epilogue reduces each image.
+REDUCED = (
+    Conv2d(n=1, h=16, w=16, c=64, k=96, r=1, s=1),
+    Conv2d(n=4, h=7, w=7, c=24, k=48, r=1, s=1),
+    Conv2d(n=2, h=14, w=14, c=32, k=32, r=3, s=3, padding=(1, 1, 1, 1)),
+    Gemm(m=64, n=96, k=128),
+    Gemm(batch=3, m=64, n=96, k=128, b_layout=Layout.COLUMN),
+)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("kind", [LoadKind.ROW, LoadKind.COLUMN])
+@pytest.mark.parametrize("problem", REDUCED, ids=str)
+def test_boundaries_of_a_reducing_epilogue_are_the_kernels_own(
+    problem: Problem, kind: LoadKind, arch: str
+) -> None:
+    graph = ElementwiseGraph(
+        nodes=(Accumulator(),),
+        stores=(Store(x=0), Store(x=0, kind=kind, dtype=DType.F32, reduction=Reduction.SUM)),
+    )
+    workload, row = Workload.of(problem, graph), arch_of(arch)
+    legal = candidates(workload, row)
+    for config in {each.family: each for each in legal}.values():
+        spec = kernel_spec(workload, config, arch)
+        for each in boundaries(workload, config, row):
+            assert kernel_spec(each, config, arch) == spec, (config.family, each.describe())
+            assert launch(each, config).struct == launch(workload, config).struct
 
 
 def arch_of(name: str) -> Arch:

@@ -43,6 +43,7 @@ def names(problem, config, arch=SM80):
         (GEMM, {"warp": Shape(48, 64, 32)}, "warp_divides_threadblock"),
         (GEMM, {"warp": Shape(8, 64, 32)}, "instruction_divides_warp"),
         (GEMM, {"threadblock": Shape(128, 128, 16), "warp": Shape(64, 64, 16)}, "threadblock_k"),
+        (GEMM, {"warp": Shape(64, 64, 16)}, "warp_steps"),
         (GEMM, {"warp": Shape(16, 16, 32)}, "warps"),
         (GEMM, {"instruction": Shape(16, 8, 8), "threadblock": Shape(96, 128, 32),
                 "warp": Shape(48, 64, 32)}, "ldmatrix_extent"),

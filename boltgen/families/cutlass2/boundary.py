@@ -112,14 +112,19 @@ def _first(
 
 
 def with_rows(problem: Problem, rows: int) -> Problem:
-    """`problem` with `rows` rows of its product, or a few more; a batch of several where it has
-    one.
+    """Return `problem` with `rows` rows of its product, or a few more.
+
+    A batch stays one of several products. A pointwise convolution keeps several images: its
+    workload is a convolution only because the epilogue reduces each image, and with one image of
+    one pixel it would become a matrix product, which another kernel computes.
     """
     match problem:
         case Gemm():
             return replace(problem, m=rows, batch=_BATCH if problem.batch > 1 else 1)
         case Conv2d():
-            images, q = (1, 1) if rows == 1 else (_IMAGES, _ROW_PIXELS)
+            images, q = (_IMAGES, _ROW_PIXELS)
+            if rows == 1:
+                images, q = (_IMAGES if problem.is_pointwise else 1), 1
             h, w = _reach(problem, 0, -(-rows // (images * q))), _reach(problem, 1, q)
             return replace(problem, n=images, h=h, w=w)
         case _:

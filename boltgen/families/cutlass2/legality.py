@@ -147,6 +147,14 @@ def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
                 reason="the warp tile is whole instructions and whole ldmatrix fetches; "
                 "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h",
             )
+    if not warp.k % instruction.k and (warp.k // instruction.k) % 2:
+        yield Violation(
+            name="warp_steps",
+            message=f"warp k={warp.k} is {warp.k // instruction.k} steps of {instruction.k}",
+            reason="a warp loads the next step's fragments while it multiplies, in two registers "
+            "by turns, so its steps are even in number; cutlass/gemm/threadblock/mma_base.h, "
+            "kWarpGemmIterations",
+        )
     if tile.k not in (32, 64):
         yield Violation(
             name="threadblock_k",

@@ -27,13 +27,13 @@ namespace boltgen {
 /// What is done to a row, and its epsilon: the values of NormFunction in boltgen/ir/norm.py.
 enum class NormFunction { kLayer, kRms, kSoftmax };
 
-struct Sum {
+struct RowSum {
   static constexpr float kNeutral = 0.0f;
   CUTLASS_DEVICE static float join(float x, float y) { return x + y; }
 };
 
 /// NaN stays.
-struct Maximum {
+struct RowMaximum {
   static constexpr float kNeutral = -INFINITY;
   CUTLASS_DEVICE static float join(float x, float y) { return maximum(x, y); }
 };
@@ -101,7 +101,7 @@ struct Norm {
     float const count = float(params.rows.columns / kGroups);
     float shift[kGroups] = {};
     if constexpr (kFunction != NormFunction::kRms) {
-      using Operation = std::conditional_t<kFunction == NormFunction::kSoftmax, Maximum, Sum>;
+      using Operation = std::conditional_t<kFunction == NormFunction::kSoftmax, RowMaximum, RowSum>;
       neutral<Operation>(shift);
       visit<true>(part, [&] { part.template join<Operation>(shift, [](float x) { return x; }); });
       reduce<Operation>(shared.parts[0], shift);
@@ -116,15 +116,15 @@ struct Norm {
       }
     }
     float factor[kGroups];
-    neutral<Sum>(factor);
+    neutral<RowSum>(factor);
     visit<kFunction == NormFunction::kRms>(part, [&] {
       if constexpr (kStreamed) {
         part.shift(shift);
       }
-      part.template join<Sum>(
+      part.template join<RowSum>(
           factor, [](float x) { return kFunction == NormFunction::kSoftmax ? x : x * x; });
     });
-    reduce<Sum>(shared.parts[1], factor);
+    reduce<RowSum>(shared.parts[1], factor);
     CUTLASS_PRAGMA_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       factor[g] = kFunction == NormFunction::kSoftmax ? 1.0f / factor[g]
