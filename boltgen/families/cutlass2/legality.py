@@ -147,14 +147,6 @@ def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
                 reason="the warp tile is whole instructions and whole ldmatrix fetches; "
                 "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h",
             )
-    if not warp.k % instruction.k and (warp.k // instruction.k) % 2:
-        yield Violation(
-            name="warp_steps",
-            message=f"warp k={warp.k} is {warp.k // instruction.k} steps of {instruction.k}",
-            reason="a warp loads the next step's fragments while it multiplies, in two registers "
-            "by turns, so its steps are even in number; cutlass/gemm/threadblock/mma_base.h, "
-            "kWarpGemmIterations",
-        )
     if tile.k not in (32, 64):
         yield Violation(
             name="threadblock_k",
@@ -254,6 +246,15 @@ def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterat
                 reason="every warp copies whole rows of 16-byte vectors; "
                 "cutlass/transform/pitch_linear_thread_map.h, PitchLinearWarpRakedThreadMap",
             )
+    steps = config.warp.k // config.instruction.k
+    if steps % 2:
+        yield Violation(
+            name="warp_steps",
+            message=f"warp k={config.warp.k} is {steps} steps of {config.instruction.k}",
+            reason="a warp loads the next step's fragments while it multiplies, in two registers "
+            "by turns, so its steps are even in number; cutlass/gemm/threadblock/mma_base.h, "
+            "kWarpGemmIterations",
+        )
     yield from _ldmatrix_violations(traits, config)
     yield from _predicate_violations(traits, config)
 
