@@ -26,7 +26,6 @@ from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.build.usage import KernelUsage, kernel_usage
 from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
-from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
@@ -85,7 +84,6 @@ class PipelineOptions(ModelOptions):
     """
 
     settings: Settings = field(default_factory=settings_from)
-    device_code: DeviceCode = DeviceCode.SASS_AND_PTX
     phases: Phases = field(default_factory=Phases)
     toolchain: Toolchain | None = None
     cache: Cache | None = None
@@ -353,7 +351,7 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
     cache = options.cache or Cache(options.settings.cache_dir)
     units = [
         *(adapter_unit(name, text, tools) for name, text in plan.adapters),
-        *(kernel_unit(kernel, tools, options.device_code) for kernel in plan.kernels),
+        *(kernel_unit(kernel, tools) for kernel in plan.kernels),
     ]
     outcomes = compile_all(
         units,

@@ -3,6 +3,9 @@
 BOLTGEN_CACHE_DIR   folder for compiled kernels; default: the user's cache folder
 BOLTGEN_DATA_DIR    folder for measurements; default: the user's data folder
 BOLTGEN_JOBS        compilers that run at once, 1 to 4096; default: the processor cores available
+BOLTGEN_DEVICE_CODE  machine code in kernels: "sass+ptx" (default), or "ptx", which compiles three
+                    times as fast and is all that the virtual GPU needs; a GPU's driver compiles
+                    such kernels when they are loaded, and nothing looks for spilled registers
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
 CXX                 the host compiler; default: g++
 PATH                where nvcc, g++ and make are looked for last
@@ -41,6 +44,8 @@ _COMPILER_VARIABLES = (
 )
 
 
+# Kinds of machine code: the values of `codegen.nvcc.DeviceCode`.
+DEVICE_CODES = ("sass+ptx", "ptx")
 _MOST_COLUMNS = 10_000
 _OTLP = "OTEL_EXPORTER_OTLP"
 
@@ -61,6 +66,7 @@ class Settings:
     cxx: str
     search_path: str
     compiler_environment: tuple[tuple[str, str], ...]
+    device_code: str = DEVICE_CODES[0]
     trusted_keys: tuple[Path, ...] = ()
     trace_protocol: str | None = None
 
@@ -105,6 +111,16 @@ def _jobs(text: str | None) -> int:
         ) from None
 
 
+def _device_code(text: str | None) -> str:
+    code = (text or "").strip() or DEVICE_CODES[0]
+    if code not in DEVICE_CODES:
+        raise BoltgenError(
+            f"BOLTGEN_DEVICE_CODE={shown(code)} is no kind of machine code: unset it, or give "
+            f"{' or '.join(DEVICE_CODES)}"
+        )
+    return code
+
+
 def _folder(env: Mapping[str, str], variable: str, default: Callable[[], str]) -> Path:
     """The absolute folder that `variable` names, else the `default`."""
     text = env.get(variable) or ""
@@ -120,8 +136,8 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
     """The settings that `environment` (default: the process's own) asks for.
 
     Raises:
-        BoltgenError: BOLTGEN_JOBS is no number of jobs, or a folder's path has no meaning: there
-            is no home folder, or no current one.
+        BoltgenError: BOLTGEN_JOBS is no number of jobs, BOLTGEN_DEVICE_CODE no kind of machine
+            code, or a folder's path has no meaning: there is no home folder, or no current one.
     """
     env = dict(os.environ if environment is None else environment)
     home = next((name for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)), None)
@@ -134,6 +150,7 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
         cxx=env.get("CXX") or "g++",
         search_path=env.get("PATH") or os.defpath,
         compiler_environment=tuple(sorted(kept.items())),
+        device_code=_device_code(env.get("BOLTGEN_DEVICE_CODE")),
         trusted_keys=tuple(
             Path(name)
             for name in env.get("BOLTGEN_TRUSTED_KEYS", "").split(os.pathsep)

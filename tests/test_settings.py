@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import BoltgenError
 from boltgen.settings import forget_odd_terminal_sizes, settings_from
 
@@ -41,6 +42,17 @@ def test_every_variable_is_read() -> None:
 def test_a_number_of_jobs_that_is_none(jobs: str) -> None:
     with pytest.raises(BoltgenError, match=rf"BOLTGEN_JOBS='{jobs}' is not a number of jobs"):
         settings_from({"BOLTGEN_JOBS": jobs})
+
+
+def test_the_machine_code_of_kernels() -> None:
+    assert settings_from({"HOME": "/h"}).device_code == "sass+ptx"
+    assert settings_from({"HOME": "/h", "BOLTGEN_DEVICE_CODE": "ptx"}).device_code == "ptx"
+    assert {each.value for each in DeviceCode} == set(DEVICE_CODES)
+
+
+def test_machine_code_of_no_kind() -> None:
+    with pytest.raises(BoltgenError, match=r"='cubin' is no kind of .* give sass\+ptx or ptx"):
+        settings_from({"HOME": "/h", "BOLTGEN_DEVICE_CODE": "cubin"})
 
 
 def test_compilers_do_not_see_what_would_change_their_output() -> None:

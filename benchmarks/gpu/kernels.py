@@ -16,7 +16,6 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import library_unit
-from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
 from boltgen.settings import Settings
@@ -67,8 +66,7 @@ def compile_programs(sources: Mapping[str, str], arch: str, shop: Workshop) -> d
     units = [
         replace(unit, include=(*unit.include, example))
         for unit in (
-            library_unit(symbol, text, arch, DeviceCode.SASS_AND_PTX, "", shop.tools)
-            for symbol, text in sources.items()
+            library_unit(symbol, text, arch, "", shop.tools) for symbol, text in sources.items()
         )
     ]
     outcomes = compile_all(

@@ -23,7 +23,7 @@ from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit, with_headers
 from boltgen.build.usage import KernelUsage, kernel_usage
-from boltgen.codegen.nvcc import DeviceCode, device_flags
+from boltgen.codegen.nvcc import device_flags
 from boltgen.errors import LibraryError
 from boltgen.families.source import (
     headers_of,
@@ -41,8 +41,6 @@ _log = logging.getLogger(__name__)
 KIND = "library"
 OUTPUT = "kernels.so"
 _ABOUT_VERSION = 1
-# What ships; the virtual GPU runs the PTX of it.
-_CODE = DeviceCode.SASS_AND_PTX
 
 # Measured by benchmarks/library.py: most of what parsing CUTLASS once can save is saved, and a
 # unit is a matter of seconds, so that all cores stay busy and a killed build loses little.
@@ -113,7 +111,7 @@ def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
     return digest(
         kernel_body(spec),
         _headers_digest(_includes(headers_of(spec)), tools.templates),
-        device_flags(spec.arch, _CODE),
+        device_flags(spec.arch, tools.device_code),
         tools.device_identity,
     )
 
@@ -154,7 +152,7 @@ def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
         for spec in specs
     )
     name = f"{arch}_{specs[0].family}_{specs[0].config}_and_{len(specs) - 1}_more"
-    unit = library_unit(name, render_library(specs), arch, _CODE, "", tools)
+    unit = library_unit(name, render_library(specs), arch, "", tools)
     about = About(
         version=_ABOUT_VERSION,
         arch=arch,
@@ -162,9 +160,7 @@ def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
         flags=unit.flags,
         kernels=kernels,
     )
-    return library_unit(
-        name, unit.text, arch, _CODE, json.dumps(asdict(about), indent=1) + "\n", tools
-    )
+    return library_unit(name, unit.text, arch, json.dumps(asdict(about), indent=1) + "\n", tools)
 
 
 def chunks(specs: Sequence[KernelSpec], most: int = KERNELS_PER_UNIT) -> list[list[KernelSpec]]:

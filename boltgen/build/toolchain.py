@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.arch import Arch
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import ToolchainError
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings
@@ -98,6 +99,7 @@ class Toolchain:
 
     `tvm_ffi` is None beside a TVM that has none: those up to 0.19, which need no headers.
     `templates` is the folder of boltgen's own headers; a unit's key covers those that it includes.
+    `device_code` is the machine code that kernels hold.
     """
 
     nvcc: Nvcc
@@ -106,6 +108,7 @@ class Toolchain:
     tvm_ffi: Headers | None
     templates: Path
     environment: tuple[tuple[str, str], ...]
+    device_code: DeviceCode = DeviceCode.SASS_AND_PTX
 
     @property
     def cuda_identity(self) -> str:
@@ -140,6 +143,7 @@ def find_toolchain(settings: Settings) -> Toolchain:
         tvm_ffi=find_tvm_ffi() if _package_folder("tvm_ffi") else None,
         templates=find_templates(),
         environment=settings.compiler_environment,
+        device_code=DeviceCode(settings.device_code),
     )
 
 

@@ -108,9 +108,9 @@ _TELL_USAGE = ("-Xptxas=-v",)
 def kernel_unit(
     source: KernelSource,
     tools: Toolchain,
-    code: DeviceCode = DeviceCode.SASS_AND_PTX,
+    code: DeviceCode | None = None,
 ) -> TranslationUnit:
-    """A rendered kernel to an object file.
+    """A rendered kernel to an object file with `code`, by default the toolchain's.
 
     Raises:
         ToolchainError: nvcc is too old for its architecture.
@@ -123,7 +123,7 @@ def kernel_unit(
         suffix=".cu",
         output="kernel.o",
         compiler=tools.nvcc.path,
-        flags=kernel_flags(source.arch, code),
+        flags=kernel_flags(source.arch, code or tools.device_code),
         include=(tools.templates, tools.cutlass.include),
         machine_flags=(*_TELL_USAGE, "-ccbin", str(tools.cxx.path)),
         identity=with_headers(tools.cuda_identity, source.text, tools),
@@ -131,9 +131,7 @@ def kernel_unit(
     )
 
 
-def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
-    name: str, text: str, arch: str, code: DeviceCode, about: str, tools: Toolchain
-) -> TranslationUnit:
+def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) -> TranslationUnit:
     """Kernels of a library, to a shared library that a worker loads.
 
     It may be compiled on one machine and used on another, so its identity names no host compiler.
@@ -150,7 +148,12 @@ def library_unit(  # noqa: PLR0917 (what names a library's source, in its order)
         suffix=".cu",
         output="kernels.so",
         compiler=tools.nvcc.path,
-        flags=("-shared", *device_flags(arch, code), "-cudart=none", "-Xcompiler=-fPIC"),
+        flags=(
+            "-shared",
+            *device_flags(arch, tools.device_code),
+            "-cudart=none",
+            "-Xcompiler=-fPIC",
+        ),
         include=(tools.templates, tools.cutlass.include),
         machine_flags=(
             *_TELL_USAGE,
@@ -204,7 +207,7 @@ def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> Translatio
         suffix=".cu",
         output="device.fatbin",
         compiler=tools.nvcc.path,
-        flags=("--fatbin", *device_flags(arch, DeviceCode.SASS_AND_PTX)),
+        flags=("--fatbin", *device_flags(arch, tools.device_code)),
         include=(),
         machine_flags=("-ccbin", str(tools.cxx.path)),
         identity=tools.cuda_identity,

@@ -12,7 +12,7 @@ class DeviceCode(Enum):
     """What a fat binary holds."""
 
     SASS_AND_PTX = "sass+ptx"  # a GPU runs the SASS, the virtual GPU the PTX
-    PTX = "ptx"  # three times as fast to compile; what tests on the virtual GPU need
+    PTX = "ptx"  # three times as fast to compile; all that the virtual GPU needs
 
 
 # `--no-compress`: the virtual GPU reads the PTX in the fat binary. `--expt-relaxed-constexpr`:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.codegen.nvcc import DeviceCode
-from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import activate
 from tests.conformance.batched_chains import SEEDS, batched_chain
 
 # What the virtual GPU runs; a third of the compile time.
-OPTIONS = PipelineOptions(device_code=DeviceCode.PTX)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -25,7 +22,7 @@ def test_a_batched_chain_is_one_kernel_and_right(seed: int, rng: np.random.Gener
     from tests.conformance.relax_builder import relax_module
 
     sample = batched_chain(seed)
-    module = boltgen.relax.partition(relax_module(sample.case), options=OPTIONS)
+    module = boltgen.relax.partition(relax_module(sample.case))
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"}, host="llvm")
     machine = relax.VirtualMachine(tvm.compile(module, target), tvm.cuda(0))
     inputs = sample.inputs(rng)

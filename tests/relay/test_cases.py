@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import boltgen.relay
-from boltgen.codegen.nvcc import DeviceCode
-from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import activate
 
 import tvm  # isort: skip
@@ -22,7 +20,6 @@ from tests.conformance.cases import CASES
 from tests.conformance.relay_builder import relay_module
 
 # What the virtual GPU runs; a third of the compile time.
-OPTIONS = PipelineOptions(device_code=DeviceCode.PTX)
 LAUNCHES = {
     "dense_bias_gelu_erf": 1,
     "batch_matmul_broadcast_b": 1,
@@ -59,7 +56,7 @@ def test_case(name: str, tmp_path: Path) -> None:
         for param in module["main"].params
     }
     expected = run(module, "llvm", tvm.cpu(0), inputs, tmp_path / "reference.so")
-    partitioned = boltgen.relay.partition(module, options=OPTIONS)
+    partitioned = boltgen.relay.partition(module)
     vgpu = activate("vgpu").vgpu
     assert vgpu is not None
     vgpu.clear_launches()
@@ -80,7 +77,7 @@ def test_a_batched_chain_is_one_kernel_and_right(seed: int, tmp_path: Path) -> N
     sample = batched_chain(seed)
     vgpu = activate("vgpu").vgpu
     assert vgpu is not None
-    partitioned = boltgen.relay.partition(relay_module(sample.case), options=OPTIONS)
+    partitioned = boltgen.relay.partition(relay_module(sample.case))
     inputs = sample.inputs(np.random.default_rng(seed))
     vgpu.clear_launches()
     target = tvm.target.Target("cuda -arch=sm_80", host="llvm")

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import boltgen.relay
-from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import BoltgenError
-from boltgen.pipeline import PipelineOptions
 from boltgen.runtime.device import activate
 
 import tvm  # isort: skip
@@ -18,7 +16,6 @@ from tvm import relay  # isort: skip
 from tvm.contrib import graph_executor  # isort: skip
 from boltgen.frontend.relay import codegen, steps  # isort: skip
 
-OPTIONS = PipelineOptions(device_code=DeviceCode.PTX)
 TARGET = tvm.target.Target("cuda -arch=sm_80", host="llvm")
 WEIGHT = np.random.default_rng(0).standard_normal((48, 64)).astype(np.float16)
 
@@ -30,7 +27,7 @@ def layer() -> relay.Function:
 
 @pytest.fixture(scope="module")
 def partitioned() -> tvm.IRModule:
-    return boltgen.relay.partition(tvm.IRModule.from_expr(layer()), options=OPTIONS)
+    return boltgen.relay.partition(tvm.IRModule.from_expr(layer()))
 
 
 def region(module: tvm.IRModule) -> relay.Function:
@@ -69,7 +66,7 @@ def test_a_second_partition_after_a_function_was_added(
 ) -> None:
     module = tvm.IRModule(dict(partitioned.functions.items()))
     module["more"] = layer()
-    again = boltgen.relay.partition(module, options=OPTIONS)
+    again = boltgen.relay.partition(module)
     names = {gvar.name_hint for gvar in again.get_global_vars()}
     assert names == {"main", "more", "boltgen_0_matmul", "boltgen_1_matmul"}
     tvm.ir.assert_structural_equal(again["boltgen_0_matmul"], region(partitioned))

@@ -30,7 +30,7 @@ EPS_F16 = 2.0**-11
 
 
 @pytest.fixture(scope="module")
-def artifact() -> Iterator[Artifact]:
+def artifact(machine_code: None) -> Iterator[Artifact]:
     yield boltgen.compile(model(), arch="sm_80")
 
 
