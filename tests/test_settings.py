@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import BoltgenError
-from boltgen.settings import forget_odd_terminal_sizes, settings_from
+from boltgen.settings import DEVICE_CODES, forget_odd_terminal_sizes, settings_from
 
 
 def test_defaults_need_no_variables() -> None:
