@@ -20,6 +20,8 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 from tvm.target import Target
 
+from boltgen.runtime.plain_schedule import Rule, apply_rules, schedule_plainly
+
 _THREADS = 256
 # The longest row that a warp is given, and how many rows a threadblock has. With longer ones TVM's
 # threads all have something to do. Choices, not measured.
@@ -58,7 +60,7 @@ def pipeline(
 
 def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     """`module` with TVM's kernels as they are to be scheduled for `target`: operators fused."""
-    *legalise, _ = cuda.legalize_passes(target)
+    *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
     before = (*cuda.library_dispatch_passes(target), *legalise)
     with target:
         return tvm.transform.Sequential(before)(module)
@@ -66,20 +68,38 @@ def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 def built_in_rules(target: Target) -> tvm.transform.Pass:
     """The schedules of kernels for which nothing better is known, to be run for `target`."""
-    *_, schedule = cuda.legalize_passes(target)
-    window = dlight.ScheduleRule.from_callable("Window")(schedule_window)
-    row = dlight.ScheduleRule.from_callable("Row")(schedule_row)
-    first = dlight.ApplyDefaultSchedule(dlight.gpu.Matmul(), dlight.gpu.GEMV(), window, row)
-    return tvm.transform.Sequential((first, schedule))
+    rules = (
+        *(_of_dlight(rule) for rule in (dlight.gpu.Matmul(), dlight.gpu.GEMV())),
+        schedule_window,
+        schedule_row,
+        *(
+            _of_dlight(rule)
+            for rule in (
+                dlight.gpu.Reduction(),
+                dlight.gpu.GeneralReduction(),
+                dlight.gpu.Fallback(),
+            )
+        ),
+        schedule_plainly,
+    )
+
+    def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return apply_rules(module, target, rules)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="boltgen.relax.schedules")
 
 
-def schedule_window(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
+def _of_dlight(rule: dlight.ScheduleRule) -> Rule:
+    return lambda function, target: rule.apply(function, target, False)
+
+
+def schedule_window(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
     """A thread for each result of a reduction that neighbouring threads read side by side.
 
     Padding before it and elementwise operators behind it are of the same kernel. None where `func`
-    is no such reduction. A rule of TVM's dlight.
+    is no such reduction.
     """
-    del target, tunable
+    del target
     schedule, blocks = _inlined(func)
     if sum(block.is_reduction() for block in blocks) != 1:
         return None
@@ -110,7 +130,8 @@ def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = Non
         last = schedule.cache_write(block, 0, "local")
     else:
         last = behind.block_rv
-        schedule.set_scope(block, 0, "local")
+        for position, _ in enumerate(schedule.get(block).writes):  # an argmax has two
+            schedule.set_scope(block, position, "local")
     kinds = [each.kind for each in reduction.iters]
     loops = schedule.get_loops(block)
     results = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
@@ -124,13 +145,13 @@ def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = Non
         schedule.decompose_reduction(block, steps[0])
 
 
-def schedule_row(func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
+def schedule_row(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
     """A warp for each row that is reduced, once or again and again, and then written: a softmax.
 
     What lies between the reductions is computed where it is read. None where `func` is nothing of
-    the kind or its rows are long. A rule of TVM's dlight.
+    the kind or its rows are long.
     """
-    del target, tunable
+    del target
     schedule, blocks = _inlined(func)
     if len(blocks) < 2:  # a reduction, and what writes
         return None

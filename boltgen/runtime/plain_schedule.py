@@ -1,0 +1,169 @@
+"""Schedules that are right for every function: a thread for each result, or one thread for all.
+
+TVM's rules for GPUs (0.27) raise on some functions, and leave blocks of others without threads.
+`apply_rules` takes the first rule whose schedule is complete; `schedule_plainly` is the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.target import Target
+
+from boltgen.errors import CompileError
+
+_SCHEDULED = "tirx.is_scheduled"
+_THREADS = 256
+Rule: TypeAlias = Callable[[tirx.PrimFunc, Target], "s_tir.Schedule | None"]
+
+
+def apply_rules(module: tvm.IRModule, target: Target, rules: Sequence[Rule]) -> tvm.IRModule:
+    """Schedule every function of `module` by the first of `rules` that gives all blocks threads.
+
+    A rule that raises is passed over: TVM's rules raise assertions and internal errors on functions
+    that they were not written for.
+
+    Raises:
+        CompileError: no rule schedules a function.
+    """
+    made = {
+        gvar: _scheduled(gvar.name_hint, function, target, rules)
+        for gvar, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and _SCHEDULED not in (function.attrs or {})
+    }
+    functions = {**dict(module.functions_items()), **made}
+    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+def _scheduled(
+    name: str, function: tirx.PrimFunc, target: Target, rules: Sequence[Rule]
+) -> tirx.PrimFunc:
+    failures = []
+    for rule in rules:
+        try:
+            schedule = rule(function, target)
+        except Exception as error:
+            failures.append(error)
+            continue
+        if schedule is not None and is_complete(schedule):
+            return schedule.mod["main"].with_attr(_SCHEDULED, True)
+    raise CompileError(
+        f"TVM has no CUDA schedule for the function {name} of this model. Compute this operator "
+        "outside the model, or report the model"
+    ) from (failures[-1] if failures else None)
+
+
+def is_complete(schedule: s_tir.Schedule) -> bool:
+    """Whether every block has a grid, and every tensor in global memory is of several grids.
+
+    TVM would run a block without a grid on the host, and let a grid allocate global memory, which
+    CUDA has not, where no other block uses it.
+    """
+    blocks = _outer_blocks(schedule)
+    return not any(_own_results(schedule, block) for block in blocks) and all(
+        _launches_threads(schedule.get(block).body)
+        or {"blockIdx", "threadIdx"} <= set(_bindings(schedule, schedule.get_loops(block)))
+        for block in blocks
+    )
+
+
+def schedule_plainly(function: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
+    """Give each result of a block a thread; a block that is no tensor expression has one thread.
+
+    Nothing is fused: a tensor between two blocks lies in global memory.
+    """
+    del target
+    schedule = s_tir.Schedule(function)
+    blocks = normalize_prim_func(schedule)
+    if blocks is None:
+        schedule = s_tir.Schedule(function)
+        for block in _outer_blocks(schedule):
+            if not _launches_threads(schedule.get(block).body):
+                loops = schedule.get_loops(block)
+                _bind(schedule, schedule.add_unit_loop(loops[0] if loops else block), 1)
+        return schedule
+    for block in blocks:
+        if _launches_threads(schedule.get(block.block_rv).body):
+            continue
+        loops = schedule.get_loops(block.block_rv)
+        kinds = block.dom_kind()
+        results = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
+        others = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != "S"]
+        if not results:
+            results = [schedule.add_unit_loop(loops[0] if loops else block.block_rv)]
+        for position in _own_results(schedule, block.block_rv):
+            schedule.set_scope(block.block_rv, position, "local")
+        schedule.reorder(*results, *others)
+        _bind(schedule, schedule.fuse(*results), _THREADS)
+    return schedule
+
+
+def _bind(schedule: s_tir.Schedule, loop: Any, threads: int) -> None:
+    grid, thread = schedule.split(loop, factors=[None, threads])
+    schedule.bind(grid, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+
+
+def _root(schedule: s_tir.Schedule) -> tirx.SBlock:
+    (name,) = (gvar.name_hint for gvar in schedule.mod.get_global_vars())
+    return schedule.mod[name].body.block
+
+
+def _outer_blocks(schedule: s_tir.Schedule) -> list[Any]:
+    """The blocks right below a function's root."""
+    return list(schedule.get_child_blocks(schedule.get_sblock(_root(schedule).name_hint)))
+
+
+def _grid(schedule: s_tir.Schedule, block: Any) -> Any:
+    """The outermost statement around a block, which becomes a grid."""
+    loops = schedule.get_loops(block)
+    return schedule.get(loops[0] if loops else block)
+
+
+def _own_results(schedule: s_tir.Schedule, block: Any) -> list[int]:
+    """The positions of a block's results in global memory that no other grid uses."""
+    own = _grid(schedule, block)
+    used = [
+        region.source
+        for other in _outer_blocks(schedule)
+        if not own.same_as(_grid(schedule, other))
+        for region in (*schedule.get(other).reads, *schedule.get(other).writes)
+    ]
+    made = [each for each in _root(schedule).alloc_buffers if each.scope() == "global"]
+    return [
+        position
+        for position, region in enumerate(schedule.get(block).writes)
+        if any(region.source.same_as(each) for each in made)
+        and not any(region.source.same_as(each) for each in used)
+    ]
+
+
+def _bindings(schedule: s_tir.Schedule, loops: Sequence[Any]) -> Iterator[str]:
+    """The kinds of threads that `loops` are bound to."""
+    for loop in loops:
+        binding = schedule.get(loop).thread_binding
+        if binding is not None:
+            yield str(binding.thread_tag).split(".", maxsplit=1)[0]
+
+
+def _launches_threads(body: tirx.Stmt) -> bool:
+    """Whether a statement launches threads itself, as TVM's kernels for sorting do."""
+    found = False
+
+    def see_attribute(node: tirx.AttrStmt) -> None:
+        nonlocal found
+        found |= node.attr_key in {"thread_extent", "virtual_thread"}
+
+    def see_loop(node: tirx.For) -> None:
+        nonlocal found
+        found |= node.kind == tirx.ForKind.THREAD_BINDING
+
+    tvm_ffi.structural_walk(
+        body, [(tirx.AttrStmt, see_attribute), (tirx.For, see_loop)], order="post"
+    )
+    return found
