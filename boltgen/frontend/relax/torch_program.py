@@ -23,6 +23,7 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
 from boltgen.frontend.relax.symbols import with_ranges
+from boltgen.frontend.relax.torch_archive import check_archive
 from boltgen.frontend.relax.torch_attention import decompositions
 from boltgen.frontend.relax.torch_compositions import compositions
 from boltgen.frontend.relax.torch_images import CONVERTERS as IMAGES
@@ -68,10 +69,11 @@ class ImportedProgram:
 
 
 def read_program(path: Path) -> Any:
-    """The program that `torch.export.save` wrote.
+    """Load the program that `torch.export.save` wrote; nothing in the file is run.
 
     Raises:
-        ModelImportError: PyTorch is not installed, or the file is missing, or no such program.
+        ModelImportError: PyTorch is not installed, or the file is missing, no such program, or one
+            that could run code.
     """
     try:
         import torch  # noqa: PLC0415
@@ -83,12 +85,17 @@ def read_program(path: Path) -> Any:
         raise ModelImportError(f"{path}: there is no such file")
     try:
         with quietly():
-            return torch.export.load(path)
+            check_archive(path)
+            program = torch.export.load(path)
+    except ModelImportError:
+        raise
     except Exception as error:  # torch raises whatever its unpickler met
         raise ModelImportError(
             f"{path}: not a program that torch.export.save wrote, or a truncated one "
             f"({path.stat().st_size} bytes). Save it again: torch.export.save(program, path)"
         ) from error
+    program._guards_code = []  # source that torch would compile
+    return program
 
 
 def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedProgram:
