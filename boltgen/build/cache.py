@@ -113,6 +113,8 @@ class Cache:
     def _sweep(self) -> None:
         """Remove what killed builds left behind: a lock ends with its process, a clock can jump."""
         for folder in (self.root / "building").iterdir():
+            if not _is_scratch(folder):  # somebody else's
+                continue
             held = _hold(folder)
             if held is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -187,6 +189,8 @@ class Cache:
     def _make_room(self, kind: str, most_bytes: int) -> None:
         entries = []
         for entry in (self.root / kind).glob("??/*"):
+            if not (entry / _MANIFEST).is_file():  # somebody else's
+                continue
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
                 entries.append((entry.stat().st_mtime, entry))
         total = 0
@@ -226,6 +230,14 @@ class Cache:
             with self.scratch("old") as old:
                 target.rename(old / "entry")
         scratch.rename(target)
+
+
+def _is_scratch(folder: Path) -> bool:
+    """Whether a folder has what `scratch` makes, and nothing else."""
+    try:
+        return {each.name for each in folder.iterdir()} <= {_LOCK, _FILES}
+    except OSError:  # it is no folder, or another process has removed it
+        return False
 
 
 def _hold(folder: Path) -> int | None:

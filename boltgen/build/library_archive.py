@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import ABOUT
@@ -76,7 +76,7 @@ def export_library(units: Sequence[StoredUnit], path: Path) -> None:
         }
         # No time stamps: equal libraries make equal archives.
         with (
-            written_whole(path) as staged,
+            written_whole(path, _is_ours) as staged,
             staged.open("wb") as out,
             gzip.GzipFile(fileobj=out, mode="wb", mtime=0, filename="") as packed,
             tarfile.open(fileobj=packed, mode="w") as tar,
@@ -86,7 +86,18 @@ def export_library(units: Sequence[StoredUnit], path: Path) -> None:
                 for name, content in contents.items():
                     _add(tar, f"{key}/{name}", content)
     except OSError as error:
-        raise LibraryError(f"the library cannot be written to {path}: {error}") from error
+        reason = error.strerror or error
+        raise LibraryError(f"the library cannot be written to {path}: {reason}") from error
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Whether a file is an archive that begins as ours do."""
+    try:
+        with tarfile.open(fileobj=gzip.GzipFile(fileobj=file), mode="r|") as tar:
+            first = tar.next()
+    except (tarfile.TarError, OSError, EOFError, zlib.error):
+        return False
+    return first is not None and first.name == _MANIFEST
 
 
 def _files(unit: StoredUnit) -> dict[str, bytes]:

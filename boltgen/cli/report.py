@@ -16,7 +16,7 @@ from boltgen.ir.workload import Workload
 from boltgen.report.compare import compared
 from boltgen.report.curves import Attempt, curves, workloads_of
 from boltgen.report.facts import Facts, TimeKind, facts_of
-from boltgen.report.page import page
+from boltgen.report.page import is_page, page
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.metadata import Metadata
 from boltgen.settings import settings_from
@@ -63,7 +63,7 @@ def report_command(
             curves(_history(ours.metadata, database)),
         )
         try:
-            with written_whole(output) as staged:
+            with written_whole(output, is_page) as staged:
                 staged.write_text(text, encoding="utf-8")
         except OSError as error:
             raise BoltgenError(f"{output} cannot be written: {error.strerror or error}") from error

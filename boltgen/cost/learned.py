@@ -35,6 +35,7 @@ from boltgen.families.family import Config
 from boltgen.families.instructions import Instructions
 from boltgen.families.registry import FAMILIES, predict
 from boltgen.families.space import AnySpace
+from boltgen.intake.files import written_whole
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 
@@ -161,9 +162,26 @@ class Learned:
         return math.exp(-(math.log2(larger) ** 2) / 2) * np.array(is_known, dtype=np.float64)
 
     def save(self, path: Path) -> None:
-        """Write it as XGBoost's own UBJSON, with what it was trained on."""
+        """Write it as XGBoost's own UBJSON, with what it was trained on.
+
+        Raises:
+            BoltgenError: the file cannot be written, or another program wrote it.
+        """
         self._trees.set_attr(**{_ATTRIBUTE: json.dumps(asdict(self.training))})
-        self._trees.save_model(path)
+        try:
+            with written_whole(path, lambda _: _is_ours(path)) as staged:
+                self._trees.save_model(staged)
+        except (OSError, _xgboost().core.XGBoostError) as error:
+            reason = getattr(error, "strerror", None) or (str(error).splitlines() or ["?"])[0]
+            raise BoltgenError(f"{path} cannot be written: {reason}") from error
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        load(path)
+    except BoltgenError:
+        return False
+    return True
 
 
 def load(path: Path) -> Learned:

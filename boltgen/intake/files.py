@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -63,16 +63,39 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, is_ours: Callable[[BinaryIO], bool]) -> Iterator[Path]:
     """A path to write to, which takes the place of `path` when the block ends without an error.
 
+    A file that is there already is replaced if it is empty, or if `is_ours` finds by its content
+    that boltgen wrote it; every other file is left as it is.
+
     Raises:
-        OSError: the folder cannot be written, or `path` is no regular file.
+        OSError: the folder cannot be written, or `path` is no regular file, or is somebody else's.
     """
-    if path.exists():
-        require_regular(path, path.stat())
+    require_replaceable(path, is_ours)
     # A short name: `path` may have the longest that the file system takes.
     with tempfile.TemporaryDirectory(prefix=".boltgen-", dir=path.parent) as folder:
         staged = Path(folder) / f"staged{path.suffix}"
         yield staged
         staged.replace(path)
+
+
+def require_replaceable(path: Path, is_ours: Callable[[BinaryIO], bool]) -> None:
+    """Check that nothing is lost where `path` is written; see `written_whole`.
+
+    Raises:
+        OSError: `path` is no regular file, or holds what boltgen did not write.
+    """
+    if not os.path.lexists(path):
+        return
+    with open_regular(path) as file:
+        if not file.read(1):
+            return
+        file.seek(0)
+        if is_ours(file):
+            return
+    raise FileExistsError(
+        errno.EEXIST,
+        "it exists, and boltgen did not write it; it is left as it is: give another name",
+        str(path),
+    )

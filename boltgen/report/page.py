@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import jinja2
 
@@ -11,6 +12,14 @@ from boltgen.report.compare import Comparison
 from boltgen.report.curves import CURVE_HEIGHT, CURVE_WIDTH, Curve
 from boltgen.report.facts import Facts
 from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
+
+# In the head of each page: tells our files from those of other programs.
+_GENERATOR = b'<meta name="generator" content="boltgen">'
+
+
+def is_page(file: BinaryIO) -> bool:
+    """Whether a file is a page of a report."""
+    return _GENERATOR in file.read(1024)
 
 
 def page(

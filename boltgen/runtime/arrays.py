@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ _NPY = b"\x93NUMPY"
 _HARMLESS_BYTES = 1 << 30
 # What NumPy's format makes of BF16, for which it has no name: two bytes of any kind.
 _NAMELESS = np.dtype("V2")
+
+# Tells our files from those of other programs.
+_COMMENT = b"boltgen"
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
@@ -54,13 +57,26 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
     """Write `arrays` to the `.npz` file `path`, whatever their names are.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, or another program wrote a file of that name.
     """
     try:
-        with written_whole(path) as staged, zipfile.ZipFile(staged, "w") as archive:
+        with (
+            written_whole(path, _is_ours) as staged,
+            zipfile.ZipFile(staged, "w") as archive,
+        ):
+            archive.comment = _COMMENT
             for name, array in arrays.items():
                 # An array's name is its member's name; numpy.savez cannot write one called "file".
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be written: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be written: {reason}") from error
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Whether `write_arrays` wrote a file."""
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as archive:
+        return archive.comment == _COMMENT

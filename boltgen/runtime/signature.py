@@ -12,7 +12,7 @@ import binascii
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from boltgen.errors import ArtifactError, BoltgenError
 from boltgen.intake.files import read_regular, written_whole
@@ -39,7 +39,7 @@ def sign(folder: Path, key: Path) -> Path:
     path = folder / SIGNATURE
     try:
         text = base64.b64encode(private.sign((folder / FILE_NAME).read_bytes()))
-        with written_whole(path) as staged:
+        with written_whole(path, _is_signature) as staged:
             staged.write_bytes(text + b"\n")
     except OSError as error:
         raise BoltgenError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -78,6 +78,14 @@ def check_signature(folder: Path, keys: Sequence[Path]) -> None:
         f"{path} is no signature of {folder / FILE_NAME} by {named}: the file was changed, or "
         "signed with another key; do not run it, or sign it again"
     )
+
+
+def _is_signature(file: BinaryIO) -> bool:
+    """Whether a file has what `sign` writes: 64 bytes in Base64."""
+    try:
+        return len(base64.b64decode(file.read(_MOST_BYTES).strip(), validate=True)) == 64
+    except binascii.Error:
+        return False
 
 
 def _private_key(path: Path) -> Ed25519PrivateKey:

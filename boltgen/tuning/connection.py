@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,8 +14,15 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from boltgen.errors import DatabaseError
-from boltgen.intake.files import require_regular
-from boltgen.tuning.schema import SCHEMA, belongs_to_boltgen, differing, migrate, version
+from boltgen.intake.files import open_regular
+from boltgen.tuning.schema import (
+    APPLICATION,
+    SCHEMA,
+    belongs_to_boltgen,
+    differing,
+    migrate,
+    version,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +30,11 @@ _LOCKED = "another process holds it locked ({}); wait for it to end, or end it"
 _ELSEWHERE = "set BOLTGEN_DATA_DIR to another folder, or give another --database"
 # SQLite keeps these beside the file while it is in use.
 _COMPANIONS = ("-wal", "-shm")
+_LOCK = ".lock"
+# How a database begins; the application's number is at a fixed place.
+_MAGIC = b"SQLite format 3\0"
+_OWNER = slice(68, 72)
+_HEADER_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +96,7 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
             boltgen's, no regular file, or the disk is full.
     """
     with database_errors(path):
-        if path.exists():  # SQLite waits for a pipe, and we would change a device's mode
-            require_regular(path, path.stat())
+        _require_ours(path)
         if read_only:
             connection = _connect_read_only(path, timeout_s)
             if examine and _is_damaged(connection, examine):
@@ -94,7 +105,13 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
             return Opened(_checked(connection, path, oldest=SCHEMA))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # One process at a time creates, migrates and sets aside.
-        with FileLock(path.with_name(path.name + ".lock"), timeout=timeout_s, mode=0o600):
+        lock = path.with_name(path.name + _LOCK)
+        if lock.exists() and (not lock.is_file() or lock.stat().st_size):
+            raise DatabaseError(
+                f"database {path}: {lock} is not boltgen's lock, and would be emptied; move it "
+                "away, or give another --database"
+            )
+        with FileLock(lock, timeout=timeout_s, mode=0o600):
             aside = None
             connection = _connect(path, timeout_s)
             if _is_damaged(connection, examine):
@@ -102,6 +119,9 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
                 aside = _set_aside(path)
                 connection = _connect(path, timeout_s)
             _checked(connection, path, oldest=0)
+            # Whose file it is stands in its header, and not in a companion, from the first write.
+            if version(connection) == 0:
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
             # Readers go on while one process writes, and a killed writer leaves whole records.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -109,6 +129,32 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
             if version(connection) < SCHEMA:
                 migrate(connection)
             return Opened(connection, aside)
+
+
+def _require_ours(path: Path) -> None:
+    """Check by its header that a file is boltgen's, or empty, before anything is done to it.
+
+    Raises:
+        DatabaseError: it is another program's.
+        OSError: it is no regular file, or cannot be read.
+    """
+    if not path.exists():
+        return
+    with open_regular(path) as file:  # SQLite would wait for a pipe
+        header = file.read(_HEADER_BYTES)
+    if not header or int.from_bytes(header[_OWNER], "big") == APPLICATION:
+        return
+    log = path.with_name(path.name + _COMPANIONS[0])
+    if header.startswith(_MAGIC) and log.is_file() and log.stat().st_size:
+        # A writer of an older version that was killed has left its number in the log.
+        with (
+            contextlib.suppress(sqlite3.DatabaseError),
+            closing(_connect_read_only(path, 0.0)) as connection,
+        ):
+            if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
+                return
+    kind = "another program's database" if header.startswith(_MAGIC) else "no database"
+    raise DatabaseError(f"{path} is {kind}; it is left as it is: give another --database")
 
 
 def _connect(path: Path, timeout_s: float) -> sqlite3.Connection:

@@ -6,7 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from boltgen.errors import RecordError
 from boltgen.intake.files import written_whole
@@ -14,6 +14,7 @@ from boltgen.intake.unpacking import lines_of, open_unpacked
 from boltgen.tuning.records import MOST_LINE_BYTES, Record, from_line, to_line
 
 _GZIP = ".gz"
+_BEGIN = b'{"format":"boltgen-record-'
 # Without this a compressed file would be called a text in the wrong encoding, or not be one.
 _UNKNOWN = frozenset({".zst", ".xz", ".bz2", ".lz4", ".zip"})
 
@@ -24,6 +25,17 @@ def _check_name(path: Path) -> None:
             f"{path.suffix[1:]} is not read or written here: give a name that ends in .jsonl or "
             ".jsonl.gz, and use its own program for the other"
         )
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Whether a file begins with a record, packed or not."""
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    try:
+        begin = (gzip.GzipFile(fileobj=file) if packed else file).read(len(_BEGIN))
+    except (OSError, EOFError, zlib.error):
+        return False
+    return begin == _BEGIN
 
 
 def _created(path: Path) -> TextIO:
@@ -64,12 +76,12 @@ def write_records(path: Path, records: Iterable[Record]) -> int:
     """Write records to a file, which appears whole or not at all; how many they were.
 
     Raises:
-        RecordError: the file cannot be written.
+        RecordError: the file cannot be written, or another program wrote it.
     """
     count = 0
     try:
         _check_name(path)
-        with written_whole(path) as staged, _created(staged) as file:
+        with written_whole(path, _is_ours) as staged, _created(staged) as file:
             for record in records:
                 file.write(to_line(record) + "\n")
                 count += 1

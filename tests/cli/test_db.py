@@ -144,11 +144,28 @@ def test_faults_are_sentences(folder: Path) -> None:
     with Database(path) as database:
         database._connection.execute(f"PRAGMA user_version = {schema.SCHEMA + 1}")
     assert "written by a newer boltgen" in db("stats", status=1)
-    path.write_bytes(b"not a database at all" * 500)
+    path.unlink()
+    with Database(path) as database:
+        database.add(RECORDS)
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
     text = db("stats")
     assert "was damaged and is now" in text
     assert "records.damaged-" in text
     assert len(list(path.parent.glob("records.damaged-*.sqlite"))) == 1
+
+
+def test_a_file_of_another_program_is_left_as_it_is(folder: Path) -> None:
+    notes = folder / "notes.txt"
+    notes.write_text("mine")
+    for command in ("stats", "query"):
+        text = db(command, "--database", str(notes), status=1)
+        assert f"{notes} is no database; it is left as it is" in text
+    notes = notes.rename(folder / "notes.jsonl")
+    with Database(folder / "data" / "records.sqlite") as database:
+        database.add(RECORDS)
+    text = db("export", str(notes), status=1)
+    assert f"{notes} cannot be written: it exists, and boltgen did not write it" in text
+    assert notes.read_text() == "mine"
 
 
 def test_help_has_examples() -> None:

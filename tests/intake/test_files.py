@@ -37,7 +37,7 @@ def test_a_file_of_the_kernel_that_says_it_is_empty_has_a_limit_too() -> None:
 def test_a_result_appears_whole(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 250 + ".txt")
     path.write_text("before")
-    with written_whole(path) as staged:
+    with written_whole(path, lambda file: file.read() == b"before") as staged:
         assert staged.suffix == ".txt"
         staged.write_text("after")
         assert path.read_text() == "before"
@@ -50,7 +50,7 @@ def test_a_result_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path.write_text("before")
 
     def fail() -> None:
-        with written_whole(path) as staged:
+        with written_whole(path, lambda file: file.read() == b"before") as staged:
             staged.write_text("half")
             raise RuntimeError("power cut")
 
@@ -62,5 +62,20 @@ def test_a_result_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="a pipe or a device"), written_whole(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="a pipe or a device"), written_whole(tmp_path / "pipe", bool):
         raise AssertionError("it is not written")
+
+
+def test_a_file_of_the_users_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_text("mine")
+    with (
+        pytest.raises(FileExistsError, match="boltgen did not write it; it is left as it is"),
+        written_whole(path, lambda file: file.read() == b"ours"),
+    ):
+        raise AssertionError("it is not written")
+    assert path.read_text() == "mine"
+    path.write_text("")
+    with written_whole(path, lambda _: False) as staged:
+        staged.write_text("after")
+    assert path.read_text() == "after"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -348,7 +349,7 @@ def test_a_full_disk_keeps_what_was_written_before(path: Path) -> None:
         assert len(list(database.records())) == 1000
 
 
-@pytest.mark.parametrize("damage", ["truncated", "overwritten", "not a database"])
+@pytest.mark.parametrize("damage", ["truncated", "overwritten"])
 def test_a_damaged_database_is_set_aside_and_not_deleted(
     path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -358,7 +359,6 @@ def test_a_damaged_database_is_set_aside_and_not_deleted(
     contents = {
         "truncated": whole[: len(whole) // 2],
         "overwritten": whole[:4096] + b"\xff" * 8192 + whole[12288:],
-        "not a database": b"hello\n" * 1000,
     }[damage]
     path.write_bytes(contents)
     with Database(path) as database:
@@ -372,6 +372,69 @@ def test_a_damaged_database_is_set_aside_and_not_deleted(
     with Database(path) as database:
         assert database.set_aside is None
         assert len(list(database.records())) == 1
+
+
+def _sqlite(path: Path, *statements: str) -> bytes:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("kind", ["text", "model", "other", "empty", "wal", "named", "cut"])
+def test_a_file_of_another_program_is_refused_and_left(
+    tmp_path: Path, kind: str, read_only: bool
+) -> None:
+    path = tmp_path / "notes.txt"
+    match kind:
+        case "text":
+            path.write_bytes(b"my notes\n" * 100)
+        case "model":
+            path.write_bytes(bytes(range(256)) * 40)
+        case "other":
+            _sqlite(path, "CREATE TABLE t (x)")
+        case "empty":
+            _sqlite(path, "CREATE TABLE t (x)", "DROP TABLE t")
+        case "wal":
+            _sqlite(path, "PRAGMA journal_mode = WAL", "CREATE TABLE t (x)")
+        case "named":
+            _sqlite(path, "PRAGMA application_id = 12345", "CREATE TABLE t (x)")
+        case _:
+            path.write_bytes(_sqlite(tmp_path / "whole", "CREATE TABLE t (x)")[:50])
+            (tmp_path / "whole").unlink()
+    path.chmod(0o644)
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError, match=r"notes\.txt is .*; it is left as it is"):
+        Database(path, read_only=read_only)
+    assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_with_the_name_of_our_lock_is_not_emptied(tmp_path: Path) -> None:
+    lock = tmp_path / "poetry.lock"
+    lock.write_text("mine")
+    with pytest.raises(DatabaseError, match=r"poetry\.lock is not boltgen's lock"):
+        Database(tmp_path / "poetry")
+    assert lock.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [lock]
+
+
+def test_a_database_whose_first_writer_was_killed_is_ours(path: Path) -> None:
+    """It has no tables yet, or its header is in the log still."""
+    path.parent.mkdir()
+    path.touch()
+    Database(path).close()
+    with Database(path) as database:
+        database.add([record(20.0)])
+    copy = path.with_name("copy.sqlite")
+    with contextlib.closing(sqlite3.connect(copy)) as writing:
+        writing.execute("PRAGMA journal_mode = WAL")
+        writing.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+        writing.commit()
+        Database(copy, timeout_s=1.0).close()
 
 
 def test_damage_met_while_reading_is_a_sentence(path: Path) -> None:
@@ -401,7 +464,7 @@ def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
     other.execute("CREATE TABLE recipes (name)")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(DatabaseError, match="a database of another program"):
+    with pytest.raises(DatabaseError, match="another program's database"):
         Database(path)
     assert path.read_bytes() == before
 
