@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.errors import ArtifactError
+from boltgen.intake.json_text import JsonError, read_json
 from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.loaded import loaded_library
 from boltgen.runtime.metadata import FILE_NAME, Metadata, read_metadata
@@ -33,6 +34,7 @@ SOURCES = "sources"
 # What the cache adds to an artifact that it keeps.
 CACHE_MANIFEST = "manifest.json"
 _MOST_SHOWN = 400
+_MOST_NAMED = 5
 
 
 class Artifact:
@@ -80,7 +82,8 @@ class Artifact:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copy the artifact to `folder`, which appears whole or not at all.
 
-        An artifact that is already there is replaced. The copy is not signed.
+        An artifact that is already there is replaced, unless there are other files in its folder.
+        The copy is not signed.
 
         Raises:
             ArtifactError: `folder` holds something else, or cannot be written.
@@ -93,7 +96,7 @@ class Artifact:
                 staged = Path(name) / "new"
                 staged.mkdir()
                 mode = staged.stat().st_mode  # the user's choice; a temporary folder's is 0700
-                shutil.copytree(self.folder, staged, dirs_exist_ok=True)
+                _copy_tree(self.folder, staged)
                 staged.chmod(mode)
                 for left_out in (CACHE_MANIFEST, SIGNATURE):
                     (staged / left_out).unlink(missing_ok=True)
@@ -171,23 +174,70 @@ def file_digest(path: Path) -> str:
     return state.hexdigest()
 
 
+def _copy_tree(source: Path, target: Path) -> None:
+    """Copy what is in a folder. The first failure ends it, where shutil collects a list of them."""
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir()
+        else:
+            shutil.copy2(path, copy)
+
+
 def replaceable(folder: str | os.PathLike[str]) -> Path:
-    """The absolute path of `folder`, where an artifact can be saved; nothing is written.
+    """The absolute path of `folder`, where an artifact can be saved: that is tried out.
 
     Raises:
-        ArtifactError: `folder` holds something else, or cannot be a folder's path.
+        ArtifactError: `folder` holds something else, or cannot be written.
     """
     target = Path(folder)
     try:
-        target = target.absolute()
-        if target.exists() and not _is_replaceable(target):
+        target = target.resolve() if target.is_symlink() else target.absolute()
+        if os.path.lexists(target) and not _is_replaceable(target):
             raise ArtifactError(
                 f"{target} exists and is no compiled model; it is left as it is: "
                 "give another folder"
             )
-        return target
+        if others := _others(target):
+            named = ", ".join(others[:_MOST_NAMED]) + (" ..." if len(others) > _MOST_NAMED else "")
+            raise ArtifactError(
+                f"{target} holds a compiled model, and also what boltgen did not write: {named}; "
+                "it is left as it is: move that away, or give another folder"
+            )
+        existing = next(each for each in target.parents if each.exists())
+        with tempfile.TemporaryDirectory(prefix=".boltgen-", dir=existing):
+            return target
     except OSError as error:
         raise _unwritable(target, error) from error
+
+
+def _others(target: Path) -> list[str]:
+    """What is in an artifact's folder that `save` did not put there, or that was changed since."""
+    if not target.exists():
+        return []
+    own = {FILE_NAME, SIGNATURE, LIBRARY, SOURCES}
+    others = [each.name for each in target.iterdir() if each.name not in own]
+    digests = _digests(target) or {}
+    for path in (target / SOURCES).rglob("*"):
+        name = path.relative_to(target).as_posix()
+        is_ours = path.is_dir() or (path.is_file() and digests.get(name) == file_digest(path))
+        others += [] if is_ours else [name]
+    return sorted(others)
+
+
+def _digests(target: Path) -> Mapping[str, Any] | None:
+    """The digests of an artifact's sources; None where no version of boltgen wrote its metadata.
+
+    Other fields may be damaged: to compile the model again is the remedy.
+    """
+    try:
+        form = read_json(target / FILE_NAME)
+    except (OSError, JsonError):
+        return None
+    if not isinstance(form, dict) or "library_sha256" not in form:
+        return None
+    digests = form.get("sources_sha256")
+    return digests if isinstance(digests, dict) else {}
 
 
 def _unwritable(target: Path, error: OSError) -> ArtifactError:
@@ -199,8 +249,7 @@ def _unwritable(target: Path, error: OSError) -> ArtifactError:
 def _is_replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
-    is_artifact = (target / FILE_NAME).is_file() and (target / LIBRARY).is_file()
-    return is_artifact or not any(target.iterdir())
+    return not any(target.iterdir()) or _digests(target) is not None
 
 
 def load(folder: str | os.PathLike[str]) -> Artifact:

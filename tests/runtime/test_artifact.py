@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from boltgen.errors import ArtifactError, InputError
-from boltgen.runtime.artifact import Artifact, load
+from boltgen.runtime.artifact import Artifact, load, replaceable
 from boltgen.runtime.inputs import check_inputs
 from boltgen.runtime.metadata import FILE_NAME, SCHEMA, TensorInfo
 from tests.runtime.samples import write_sample
@@ -35,11 +35,61 @@ def test_a_saved_artifact_loads_as_it_was(sample: Artifact, tmp_path: Path) -> N
 def test_an_artifact_replaces_an_artifact_or_an_empty_folder(
     sample: Artifact, tmp_path: Path
 ) -> None:
-    (tmp_path / "target").mkdir()
-    sample.save(tmp_path / "target")
-    (tmp_path / "target" / "sources" / "stale.cu").write_text("old")
-    sample.save(tmp_path / "target")
-    assert not (tmp_path / "target" / "sources" / "stale.cu").exists()
+    target = tmp_path / "target"
+    target.mkdir()
+    sample.save(target)
+    (target / "metadata.json.sig").write_text("signed")
+    sample.save(target)
+    own = ["metadata.json", "model.so", "sources"]
+    assert sorted(each.name for each in target.iterdir()) == own
+    form = json.loads((target / "metadata.json").read_text())
+    (target / "metadata.json").write_text(json.dumps(form | {"inputs": 7}))
+    sample.save(target)  # to compile a damaged one again is the remedy
+    assert load(target).metadata == sample.metadata
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "sources/mine.cu", "sources/k.cu", "data/x.npz"])
+def test_a_file_of_the_users_in_an_artifact_is_kept(
+    sample: Artifact, tmp_path: Path, name: str
+) -> None:
+    target = sample.save(tmp_path / "target")
+    path = target / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    named = "data" if name.startswith("data") else name
+    with pytest.raises(ArtifactError, match=f"boltgen did not write: {named}; it is left as it"):
+        sample.save(target)
+    assert path.read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["sample", "target"]
+
+
+def test_a_folder_of_another_program_is_kept(sample: Artifact, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "metadata.json").write_text('{"name": "mine"}')
+    (target / "model.so").write_bytes(b"mine")
+    with pytest.raises(ArtifactError, match="target exists and is no compiled model"):
+        sample.save(target)
+    assert (target / "model.so").read_bytes() == b"mine"
+
+
+def test_a_link_to_an_artifact_stays_a_link(sample: Artifact, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sample.save(tmp_path / "target"))
+    assert sample.save(tmp_path / "link") == tmp_path / "target"
+    assert (tmp_path / "link").is_symlink()
+    assert load(tmp_path / "link").metadata == sample.metadata
+
+
+@pytest.mark.parametrize("folder", ["/proc/x", "/proc/a/b"])
+def test_a_folder_that_cannot_be_written_is_found_before_work(folder: str) -> None:
+    with pytest.raises(ArtifactError, match=f"{folder} cannot be written"):
+        replaceable(folder)
+
+
+def test_a_file_in_the_path_of_a_folder_is_found_before_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ArtifactError, match="out cannot be written: Not a directory"):
+        replaceable(tmp_path / "file" / "out")
 
 
 def test_what_is_no_artifact_is_never_overwritten(sample: Artifact, tmp_path: Path) -> None:
@@ -63,8 +113,8 @@ def test_a_save_that_fails_leaves_the_old_artifact(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(shutil, "copytree", full)
-    with pytest.raises(ArtifactError, match=r"target cannot be written: .*No space left"):
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(ArtifactError, match=r"target cannot be written: No space left on device$"):
         sample.save(tmp_path / "target")
     assert load(tmp_path / "target").metadata == sample.metadata
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sample", "target"]
