@@ -20,6 +20,7 @@ def compositions() -> Mapping[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _distances,
         aten._embedding_bag_forward_only.default: _bag,
         aten._embedding_bag.default: _bag,
+        aten.convolution.default: _transposed,
         aten.exp2.default: lambda x: 2.0**x,
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
         aten.index_put.default: _put,
@@ -71,6 +72,38 @@ def _bag(  # noqa: PLR0917  (PyTorch's signature)
     count = torch.cat([offsets[1:], last]) - offsets[:bags]
     result = total if mode == 0 else total / count.clamp(min=1).unsqueeze(-1)
     return result, bag, count, torch.zeros_like(offsets)
+
+
+def _transposed(  # noqa: PLR0917  (PyTorch's signature)
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """A transposed convolution whose output padding is not below its stride, which TVM refuses.
+
+    It is a convolution without padding, of which the padding is cut off, and to which the output
+    padding that remains is added as zeros before the bias.
+    """
+    import torch  # noqa: PLC0415
+
+    wide = [extra >= step for extra, step in zip(output_padding, stride, strict=True)]
+    if not transposed or not any(wide):
+        return NotImplemented
+    aten, none = torch.ops.aten, [0] * len(stride)
+    made = aten.convolution.default(x, weight, None, stride, none, dilation, True, none, groups)
+    for axis, (cut, extra) in enumerate(zip(padding, output_padding, strict=True), 2):
+        end = made.shape[axis] - max(cut - extra, 0)
+        made = made.narrow(axis, cut, end - cut)
+    grown = [(0, max(extra - cut, 0)) for cut, extra in zip(padding, output_padding, strict=True)]
+    widths = [width for pair in reversed(grown) for width in pair]
+    made = torch.nn.functional.pad(made, widths)
+    return made if bias is None else made + bias.reshape(-1, *(1 for _ in stride))
 
 
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:

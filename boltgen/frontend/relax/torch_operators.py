@@ -226,6 +226,33 @@ _SHIFTS_LEFT, _SHIFTS_RIGHT = (
 _CLAMPS = overloads(("clamp clamp_min clamp_max", "default Tensor"))
 
 
+def _convolved(node: Any, importer: Any) -> relax.Expr:
+    """`convolution`: TVM's own, and transposed convolutions in three dimensions."""
+    x, weight, bias, stride, padding, dilation, is_transposed, extra, groups = (
+        importer.retrieve_args(node)
+    )
+    if not is_transposed or len(x.ty.shape.values) != 5:
+        return importer._convolution(node)
+    emit = importer.block_builder.emit
+    made = emit(
+        relax.op.nn.conv3d_transpose(
+            x,
+            weight,
+            strides=list(stride),
+            padding=list(padding),
+            output_padding=list(extra),
+            dilation=list(dilation),
+            groups=groups,
+            data_layout="NCDHW",
+            kernel_layout="IODHW",
+            out_dtype="float32",
+        )
+    )
+    if bias is None:
+        return made
+    return emit(relax.op.add(made, relax.op.reshape(bias, (1, -1, 1, 1, 1))))
+
+
 def _shifted(shift: Callable[..., relax.Expr]) -> Converter:
     def convert(node: Any, importer: Any) -> relax.Expr:
         x, bits = importer.retrieve_args(node)
@@ -297,6 +324,7 @@ def _viewed(node: Any, importer: Any) -> relax.Expr:
 
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_CLAMPS, _bounded),
+    "convolution.default": _convolved,
     "div.Tensor_mode": _divided,
     "elu.default": _exponential,
     "native_group_norm.default": _grouped,

@@ -25,6 +25,7 @@ from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
 from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.frontend.relax.torch_archive import check_archive
 from boltgen.frontend.relax.torch_attention import decompositions
+from boltgen.frontend.relax.torch_complex import refuse_complex_inputs, write_real
 from boltgen.frontend.relax.torch_compositions import compositions
 from boltgen.frontend.relax.torch_images import CONVERTERS as IMAGES
 from boltgen.frontend.relax.torch_images import compositions as resizes
@@ -113,12 +114,15 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
 
     if not allow_nonfinite:
         _check_parameters(program)
+    refuse_complex_inputs(program)
     try:
         with quietly(), _views_as_reshapes(program):
             own = program.run_decompositions({**decompositions(), **compositions(), **resizes()})
     except Exception as error:
         raise _failure(error) from error
+    own._constants = dict(own.constants)  # the caller's program has the same dictionary
     _refuse_state(own.graph_signature)
+    write_real(own)
     _drop_constants(own)
     _widen_bfloat16(own)
     for graph_module in _graph_modules(own):
@@ -148,14 +152,17 @@ def _failure(error: Exception) -> ModelImportError:
 
 
 def _check_parameters(program: Any) -> None:
+    import torch  # noqa: PLC0415
+
     for name, tensor in program.state_dict.items():
         if tensor.device.type == "meta":
             raise ModelImportError(
                 f"parameter {name!r} is on the device 'meta' and has no numbers: load the model's "
                 "weights before it is exported"
             )
-        if tensor.is_floating_point():
-            array = tensor.detach().cpu().float().numpy()
+        if tensor.is_floating_point() or tensor.is_complex():
+            own = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+            array = own.detach().cpu().float().numpy()
             refuse_nan(f"parameter {name!r}", array)
 
 

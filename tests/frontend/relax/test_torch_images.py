@@ -109,6 +109,48 @@ def test_a_pool_is_pytorchs(name: str) -> None:
     np.testing.assert_array_equal(_computed(POOLED[name]), POOLED[name](X).numpy(), strict=True)
 
 
+# Transposed convolutions of one, two and three dimensions; what TVM lacks of PyTorch's.
+TRANSPOSED: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "output padding below the dilation": (
+        nn.ConvTranspose2d(4, 6, 2, 1, 3, output_padding=1, dilation=2),
+        (2, 4, 7, 7),
+    ),
+    "more output padding than padding": (
+        nn.ConvTranspose2d(4, 6, 2, 1, 1, output_padding=2, dilation=3),
+        (2, 4, 7, 7),
+    ),
+    "groups and strides of two kinds": (
+        nn.ConvTranspose2d(
+            4, 6, (3, 2), (2, 1), (1, 0), output_padding=(1, 2), dilation=(1, 3), groups=2
+        ),
+        (2, 4, 7, 5),
+    ),
+    "one dimension": (
+        nn.ConvTranspose1d(4, 6, 3, 2, 1, output_padding=2, dilation=3, bias=False),
+        (2, 4, 7),
+    ),
+    "three dimensions": (nn.ConvTranspose3d(4, 6, 2, 2), (2, 4, 3, 4, 5)),
+    "three dimensions with output padding": (
+        nn.ConvTranspose3d(
+            4, 6, (3, 2, 2), (2, 1, 1), (1, 0, 2), output_padding=(1, 2, 1), dilation=(1, 3, 2)
+        ),
+        (2, 4, 3, 4, 5),
+    ),
+    "no batch": (nn.ConvTranspose2d(4, 6, 2, 1, 1, output_padding=1, dilation=2), (4, 7, 7)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_a_transposed_convolution_is_pytorchs(name: str) -> None:
+    module, shape = TRANSPOSED[name]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    (actual,) = Model(import_model(torch.export.export(module, (x,))).module).run(x.numpy())
+    wanted = module(x).detach().numpy()
+    assert actual.shape == wanted.shape
+    # Sums of at most 4 * 9 terms of size 1, in another order.
+    np.testing.assert_allclose(actual, wanted, rtol=2.0**-18, atol=2.0**-18)
+
+
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "a divisor": (
         lambda x: functional.avg_pool2d(x, 2, divisor_override=3),
