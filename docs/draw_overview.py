@@ -1,4 +1,4 @@
-"""Draws the picture in the README: `python docs/draw_overview.py` writes docs/overview.svg."""
+"""Draw the picture of the README: `python docs/draw_overview.py` writes docs/overview.svg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INK, _PALE, _OURS, _THEIRS = "#1f2933", "#f5f7fa", "#d9f0e3", "#e4e7eb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A step, or what goes in and out: its place, its colour, a title and lines below it."""
+    """A step, an input or an output: its place, its colour, a title and the lines below it."""
 
     x: int
     y: int
@@ -28,17 +28,17 @@ _BOXES = {
         x=10, y=30, width=150, title="Model", fill=_PALE, lines=("ONNX, PyTorch,", "Relax or Relay")
     ),
     "graph": Box(
-        x=200, y=30, width=160, title="One graph", lines=("fold, FP16, NHWC,", "pad, carve regions")
+        x=200, y=30, width=160, title="One graph", lines=("fold constants, FP16,", "NHWC, find regions")
     ),
     "choose": Box(
         x=400,
         y=30,
         width=160,
         title="Choose",
-        lines=("legal configurations,", "measured or modelled"),
+        lines=("a configuration,", "measured or predicted"),
     ),
     "kernels": Box(
-        x=600, y=30, width=150, title="Kernels", lines=("templates to CUDA,", "nvcc, cached")
+        x=600, y=30, width=150, title="Kernels", lines=("CUDA C++ from", "CUTLASS templates")
     ),
     "tvm": Box(
         x=400,
@@ -47,22 +47,22 @@ _BOXES = {
         title="TVM",
         fill=_THEIRS,
         height=60,
-        lines=("compiles what is no product",),
+        lines=("compiles all other operators",),
     ),
     "library": Box(
-        x=790, y=90, width=120, title="One .so", fill=_PALE, lines=("and metadata",), height=70
+        x=790, y=90, width=120, title="One library", fill=_PALE, lines=("model.so",), height=70
     ),
     "tuner": Box(x=200, y=150, width=160, title="Tuner", height=60, lines=("GPU or virtual GPU",)),
     "check": Box(
         x=400,
         y=245,
         width=350,
-        title="Check before it ships",
+        title="Check",
         height=70,
-        lines=("the virtual GPU executes the library's own PTX",),
+        lines=("the virtual GPU executes every kernel",),
     ),
 }
-# From, to, and the points on the way.
+# Start, points on the way, end.
 _ARROWS = (
     ((160, 72), (200, 72)),
     ((360, 72), (400, 72)),
