@@ -32,7 +32,15 @@ from boltgen.runtime.model import import_model, partition
 from boltgen.runtime.relax_rest import rest_kernels
 from boltgen.runtime.schedules import unscheduled
 
-FOUND = ("opennsfw", "nudenet", "ddddocr-det", "ocr-rec", "minilm-l3", "smart-turn", "silero-vad-v6")
+FOUND = (
+    "opennsfw",
+    "nudenet",
+    "ddddocr-det",
+    "ocr-rec",
+    "minilm-l3",
+    "smart-turn",
+    "silero-vad-v6",
+)
 LIBRARY = ("bert", "llama", "t5", "swin", "stable-diffusion-unet")
 _ARCH = "sm_80"
 

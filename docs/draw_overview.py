@@ -28,7 +28,11 @@ _BOXES = {
         x=10, y=30, width=150, title="Model", fill=_PALE, lines=("ONNX, PyTorch,", "Relax or Relay")
     ),
     "graph": Box(
-        x=200, y=30, width=160, title="One graph", lines=("fold constants, FP16,", "NHWC, find regions")
+        x=200,
+        y=30,
+        width=160,
+        title="One graph",
+        lines=("fold constants, FP16,", "NHWC, find regions"),
     ),
     "choose": Box(
         x=400,
