@@ -50,7 +50,8 @@ def figures(source: object, options: PipelineOptions) -> dict[str, Any]:
     arch = arch_named(_ARCH)
     target = cuda_target(arch)
     model = import_model(source, options)
-    alone = relax.import_model(source, shapes=options.shapes).module
+    shapes = {name: tuple(shape) for name, shape in options.shapes.items()}
+    alone = relax.import_model(source, shapes=shapes).module
     partition(model, _ARCH, options)
     plan = plan_regions(model.regions, _ARCH)
     attached = relax.attach(model.partitioned, (), [each.symbol for each in model.regions], {})
