@@ -13,6 +13,8 @@ BOLTGEN_TRUSTED_KEYS  public keys, PEM files with a colon between them: a compil
                     of them has signed is not loaded; default: no signature is asked for
 OTEL_...            OpenTelemetry's: where the server's traces go; default: nowhere
 BOLTGEN_VGPU        options of the virtual GPU (vgpu/README.md), for the programs it runs
+BOLTGEN_VGPU_ISAS   instruction sets that the virtual GPU is compiled for, with spaces between them:
+                    avx512, avx2, generic; default: the best one that this CPU has
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Settings:
     device_code: str = DEVICE_CODES[0]
     trusted_keys: tuple[Path, ...] = ()
     trace_protocol: str | None = None
+    vgpu_isas: tuple[str, ...] = ()
 
     def program_environment(
         self, *, preload: Sequence[Path], libraries: Path, vgpu_options: Mapping[str, str]
@@ -157,6 +160,7 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
             if name.strip()
         ),
         trace_protocol=_trace_protocol(env),
+        vgpu_isas=tuple(env.get("BOLTGEN_VGPU_ISAS", "").split()),
     )
 
 

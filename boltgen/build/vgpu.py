@@ -1,8 +1,12 @@
-"""Builds the virtual GPU's libraries, once per machine and version of its sources."""
+"""Finds the virtual GPU's libraries: in the wheel, or built once per machine and version of its
+sources.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -12,7 +16,7 @@ from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import HostCompiler, find_host_compiler
-from boltgen.errors import ToolchainError
+from boltgen.errors import BoltgenError, ToolchainError
 from boltgen.ir.key import digest
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings
@@ -23,6 +27,15 @@ LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 # Loaded before a program's own libraries, so that neither a path that was linked into it nor one in
 # the environment finds another CUDA. The loader takes later libraries of these names for them.
 _PRELOADED = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
+
+# The instruction sets that vgpu/Makefile knows, the best one first, and the flags in /proc/cpuinfo
+# of a CPU that has them. Source: `usable` in vgpu/exec/run.cpp.
+_ISA_FLAGS = {
+    "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "f16c"}),
+    "avx2": frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "abm"}),
+    "generic": frozenset[str](),
+}
+_CPU = Path("/proc/cpuinfo")
 
 _SOURCES = (".cpp", ".h", ".map", "Makefile")
 _POLL_SECONDS = 0.2
@@ -36,25 +49,28 @@ def vgpu_libraries(
     Raises:
         ToolchainError: make or the host compiler is missing, or the build fails.
         CacheError: the cache cannot be used.
+        BoltgenError: BOLTGEN_VGPU_ISAS names no instruction set of this CPU.
     """
+    isas = _wanted_isas(settings)
     compiler = find_host_compiler(settings)
     cache = cache or Cache(settings.cache_dir)
     told = reporter or Silent()
     return cache.get_or_build(
         "vgpu",
-        _key(compiler),
-        lambda folder: _make(resource_dir("vgpu"), folder, compiler, settings, told),
+        _key(compiler, isas),
+        lambda folder: _make(folder, compiler, isas, settings, told),
         LIBRARIES,
     ).folder
 
 
 def vgpu_key(settings: Settings) -> str:
-    """What the virtual GPU of this machine is known by, built or not.
+    """The identity of this machine's virtual GPU, built or not.
 
     Raises:
         ToolchainError: the host compiler is missing.
+        BoltgenError: BOLTGEN_VGPU_ISAS names no instruction set of this CPU.
     """
-    return _key(find_host_compiler(settings))
+    return _key(find_host_compiler(settings), _wanted_isas(settings))
 
 
 def vgpu_environment(
@@ -70,11 +86,37 @@ def vgpu_environment(
     )
 
 
-def _key(compiler: HostCompiler) -> str:
+def host_isas(cpu: Path = _CPU) -> tuple[str, ...]:
+    """The instruction sets that this CPU can execute, the best one first."""
+    found = re.search(r"^flags\s*:(.*)$", cpu.read_text(), re.MULTILINE)
+    flags = set(found[1].split()) if found else set()
+    return tuple(isa for isa, needed in _ISA_FLAGS.items() if needed <= flags)
+
+
+def _wanted_isas(settings: Settings) -> tuple[str, ...]:
+    """The instruction sets that the virtual GPU is compiled for, the best one first."""
+    usable = host_isas()
+    if not settings.vgpu_isas:
+        return usable[:1]
+    asked = " ".join(settings.vgpu_isas)
+    if unknown := sorted(set(settings.vgpu_isas) - _ISA_FLAGS.keys()):
+        raise BoltgenError(
+            f"BOLTGEN_VGPU_ISAS={asked}: there is no instruction set {unknown[0]!r}; give some of "
+            f"{', '.join(_ISA_FLAGS)}, with spaces between them"
+        )
+    if not set(settings.vgpu_isas) & set(usable):
+        raise BoltgenError(
+            f"BOLTGEN_VGPU_ISAS={asked}: this CPU cannot execute that; add one of "
+            f"{', '.join(usable)}, or unset it"
+        )
+    return tuple(isa for isa in _ISA_FLAGS if isa in settings.vgpu_isas)
+
+
+def _key(compiler: HostCompiler, isas: tuple[str, ...]) -> str:
     source = resource_dir("vgpu")
     files = sorted(path for path in source.rglob("*") if path.name.endswith(_SOURCES))
     contents = tuple((str(path.relative_to(source)), path.read_text()) for path in files)
-    return digest("vgpu", contents, device_table(), compiler.version)
+    return digest("vgpu", contents, device_table(), isas, compiler.version)
 
 
 def device_table() -> str:
@@ -130,7 +172,11 @@ def _fields(values: Mapping[str, object]) -> str:
 
 
 def _make(
-    source: Path, folder: Path, compiler: HostCompiler, settings: Settings, reporter: Reporter
+    folder: Path,
+    compiler: HostCompiler,
+    isas: tuple[str, ...],
+    settings: Settings,
+    reporter: Reporter,
 ) -> None:
     make = shutil.which("make", path=settings.search_path)
     if not make:
@@ -138,6 +184,7 @@ def _make(
             "make is not on PATH; the virtual GPU is built with it: install it (Debian and "
             "Ubuntu: `apt install make`)"
         )
+    source = resource_dir("vgpu")
     devices = folder / "devices.inc"
     devices.write_text(device_table())
     command = (
@@ -146,6 +193,7 @@ def _make(
         str(source),
         f"-j{settings.jobs}",
         f"CXX={compiler.path}",
+        f"ISAS={' '.join(isas)}",
         f"OUT={folder}",
         f"DEVICES={devices}",
     )
@@ -153,26 +201,34 @@ def _make(
     status = _run(command, folder, log, settings, reporter)
     missing = [name for name in LIBRARIES if not (folder / name).is_file()]
     if status or missing:
-        said = log.read_text(errors="replace").splitlines()
-        errors = [line for line in said if "error:" in line or "Error" in line] or said[-1:]
         raise ToolchainError(
             f"the virtual GPU cannot be built with {compiler.path} ({compiler.version}): "
-            f"{errors[0] if errors else f'no {missing[0]} was made'}\n"
-            f"  it needs g++ 11 or newer; by hand: make -C {source} OUT=<folder>"
+            f"{_reason(log) or f'no {missing[0]} was made'}\n"
+            f"  it needs g++ 11 or newer; by hand: make -C {source} OUT=<folder> "
+            f"ISAS='{' '.join(isas)}' PYTHON={sys.executable}"
         )
     shutil.rmtree(folder / "obj", ignore_errors=True)
+
+
+def _reason(log: Path) -> str:
+    """The line of make's output that says why it failed: a compiler's error before make's own."""
+    said = log.read_text(errors="replace").splitlines()
+    for sign in ("error:", "***"):
+        for line in said:
+            if sign in line:
+                return line.strip()
+    return said[-1].strip() if said else ""
 
 
 def _run(
     command: tuple[str, ...], folder: Path, log: Path, settings: Settings, reporter: Reporter
 ) -> int:
-    """Run make; progress is told by the objects that appear."""
+    """Run make and return its status; tell progress by the objects that appear."""
     environment = dict(settings.compiler_environment)
     children = Children()
-    counting = folder / "plan.log"
-    children.run((*command, "-n"), folder=folder, environment=environment, log=counting)
-    total = counting.read_text(errors="replace").count(" -c ")
-    counting.unlink()
+    if status := children.run((*command, "-n"), folder=folder, environment=environment, log=log):
+        return status
+    total = log.read_text(errors="replace").count(" -c ")
     reporter.start("building the virtual GPU", total)
     seen: set[Path] = set()
     try:

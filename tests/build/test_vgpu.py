@@ -11,7 +11,7 @@ import pytest
 from boltgen.arch import ARCHES
 from boltgen.build import vgpu
 from boltgen.build.cache import Cache
-from boltgen.errors import ToolchainError
+from boltgen.errors import BoltgenError, ToolchainError
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings, settings_from
 from tests.build.fakes import write_script
@@ -120,8 +120,12 @@ def test_no_make(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("echo 'a.cpp:1:1: error: no such thing'; exit 2", "a.cpp:1:1: error: no such thing"),
-        ("", "no libvgpu.so was made"),
+        (
+            "echo 'a.cpp:1:1: error: no such thing'; echo 'make: *** [a.o] Error 1'; exit 2",
+            "a.cpp:1:1: error: no such thing",
+        ),
+        ("echo g++ -c a.cpp; echo 'make: *** [a.o] Killed'; echo bye; exit 2", "[a.o] Killed"),
+        ("true", "no libvgpu.so was made"),
     ],
 )
 def test_a_build_that_fails(source: Path, tmp_path: Path, body: str, said: str) -> None:
@@ -132,3 +136,53 @@ def test_a_build_that_fails(source: Path, tmp_path: Path, body: str, said: str) 
     assert "(g++ 12.2)" in str(caught.value)
     assert f"by hand: make -C {source} OUT=<folder>" in str(caught.value)
     assert not list((Cache(tmp_path / "cache").root / "building").iterdir())
+
+
+def test_a_plan_that_fails(source: Path, tmp_path: Path) -> None:
+    """Make's own reason is shown, and nothing is started."""
+    made = "make: *** No rule to make target '../boltgen/arch.py', needed by 'devices.inc'.  Stop."
+    settings, recorder = settings_with(tmp_path, f'echo "{made}" >&2; exit 2'), Recorder()
+    with pytest.raises(ToolchainError, match="No rule to make target") as caught:
+        vgpu.vgpu_libraries(settings, reporter=recorder)
+    assert made in str(caught.value)
+    assert recorder.heard == []
+
+
+AVX2 = "avx2 fma f16c bmi1 bmi2 abm"
+CPUS = {
+    "avx512 avx2 generic": f"avx512f avx512bw avx512dq avx512vl avx512cd {AVX2}",
+    "avx2 generic": f"avx512f avx512bw {AVX2}",
+    "generic": "sse2 avx f16c fma",
+}
+
+
+@pytest.mark.parametrize("isas", CPUS)
+def test_it_is_built_for_the_best_instruction_set_of_the_cpu(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isas: str
+) -> None:
+    cpu = tmp_path / "cpuinfo"
+    cpu.write_text(f"processor\t: 0\nflags\t\t: fpu {CPUS[isas]} sse\nbugs\t\t: avx2\n")
+    usable = vgpu.host_isas(cpu)
+    assert " ".join(usable) == isas
+    monkeypatch.setattr(vgpu, "host_isas", lambda: usable)
+    settings = settings_with(tmp_path, MAKE + 'echo "$@" > $out/asked\n' + LIBRARIES)
+    folder = vgpu.vgpu_libraries(settings)
+    assert f"ISAS={usable[0]} OUT=" in (folder / "asked").read_text()
+
+
+def test_machines_that_share_a_cache_have_builds_of_their_own(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_with(tmp_path, MAKE + 'echo "$@" > $out/asked\n' + LIBRARIES)
+    monkeypatch.setattr(vgpu, "host_isas", lambda: ("avx512", "avx2", "generic"))
+    new = vgpu.vgpu_libraries(settings)
+    for_both = vgpu.vgpu_libraries(replace(settings, vgpu_isas=("generic", "avx512")))
+    assert "ISAS=avx512 generic OUT=" in (for_both / "asked").read_text()
+    monkeypatch.setattr(vgpu, "host_isas", lambda: ("avx2", "generic"))
+    old = vgpu.vgpu_libraries(settings)
+    assert len({new, old, for_both}) == 3
+    assert vgpu.vgpu_key(settings) == old.name
+    with pytest.raises(BoltgenError, match=r"AS=avx512: this CPU cannot .*add one of avx2, gen"):
+        vgpu.vgpu_libraries(replace(settings, vgpu_isas=("avx512",)))
+    with pytest.raises(BoltgenError, match="no instruction set 'sse2'; give some of avx512, avx2"):
+        vgpu.vgpu_libraries(replace(settings, vgpu_isas=("avx2", "sse2")))

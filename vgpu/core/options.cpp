@@ -73,13 +73,15 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     o.device.multiprocessors =
         n ? o.multiprocessors : find_device(o.device.capability)->multiprocessors;
   } else if (name == "isa") {
-    const Isa& isa = select_isa(value);
-    if (value != "auto" && value != isa.name) {
-      return fail(Code::kInvalidValue,
-                  "vgpu option isa=" + value +
-                      ": this CPU has no such instruction set; want auto, avx512, avx2 or generic");
+    const Isa* isa = find_isa(value);
+    if (!isa) {
+      return fail(
+          Code::kInvalidValue,
+          "vgpu option isa=" + value +
+              ": this CPU or this build has no such instruction set; want auto, avx512, avx2 "
+              "or generic");
     }
-    o.isa = &isa;
+    o.isa = isa;
   } else if (name == "check") {
     return apply_checks(o, value);
   } else if (name == "seed" || name == "timeout" || name == "slack") {
@@ -131,7 +133,7 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
 Options defaults() {
   Options o = {*find_device(80),
                static_cast<int>(std::thread::hardware_concurrency()),
-               &select_isa("auto"),
+               &best_isa(),
                false,
                true,
                0,

@@ -23,7 +23,7 @@ void* const kBuffer = reinterpret_cast<void*>(1);
 void* const kSize = reinterpret_cast<void*>(2);
 
 // Modules that are loaded, and with them the functions that may be used.
-std::mutex mutex;
+std::mutex modules_mutex;
 std::set<void*>& modules() {
   static auto* const s = new std::set<void*>;
   return *s;
@@ -34,7 +34,7 @@ std::map<void*, void*>& functions() {  // to their modules
 }
 
 Code find_module(void* module, const char* call, Module** out) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(modules_mutex);
   if (modules().count(module) == 0) {
     return fail(Code::kInvalidHandle, std::string(call) + (module ? ": the module is not loaded"
                                                                   : ": the module is null"));
@@ -81,7 +81,7 @@ CUresult launch_function(void* function, const LaunchShape& shape, void* stream,
 namespace vgpu::driver {
 
 Code find_function(void* function, const char* call, Kernel** out) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(modules_mutex);
   if (functions().count(function) == 0) {
     return fail(Code::kInvalidHandle,
                 std::string(call) + (function ? ": the function belongs to no module that is loaded"
@@ -100,7 +100,7 @@ CUresult cuModuleLoadData(void** module, const void* image) {
   std::unique_ptr<Module> loaded;
   const Code code = Module::load(image, &loaded);
   *module = loaded.release();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(modules_mutex);
   if (*module) modules().insert(*module);
   return result(code);
 }
@@ -121,7 +121,7 @@ CUresult cuModuleUnload(void* module) {
   if (const Code code = find_module(module, "cuModuleUnload", &m); code != Code::kSuccess)
     return result(code);
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(modules_mutex);
     modules().erase(module);
     std::erase_if(functions(), [&](const auto& entry) { return entry.second == module; });
   }
@@ -135,7 +135,7 @@ CUresult cuModuleGetFunction(void** function, void* module, const char* name) {
   if (!function || !name)
     return result(fail(Code::kInvalidValue, "cuModuleGetFunction: an argument is null"));
   *function = m->kernel(name);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(modules_mutex);
   if (*function) functions()[*function] = module;
   if (*function) return 0;
   return result(fail(Code::kNotFound, std::string("the module has no kernel ") + name));

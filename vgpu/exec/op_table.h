@@ -46,7 +46,9 @@ struct Isa {
   OpFn control_word;  // wrapper: sets MXCSR from Ins::extra around Ins::inner
 };
 
-const Isa& select_isa(const std::string& name);  // "auto" takes the best usable one
-const OpTable& op_table(const Isa& isa);         // built on first use
+// A variant that is compiled in and that this CPU can execute; "auto" is the best one. Else null.
+const Isa* find_isa(const std::string& name);
+const Isa& best_isa();                    // where there is none, the process ends
+const OpTable& op_table(const Isa& isa);  // built on first use
 
 }  // namespace vgpu

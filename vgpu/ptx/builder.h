@@ -13,6 +13,8 @@
 
 namespace vgpu::ptx {
 
+inline u64 align_up(u64 value, u64 align) { return (value + align - 1) / align * align; }
+
 using Width = Constant::Width;
 
 // What is added to a constant: an address of shared memory is known when a CTA starts.

@@ -12,12 +12,6 @@
 #include "ptx/opcode.h"
 
 namespace vgpu::ptx {
-namespace {
-
-u32 align_up(u32 value, u32 align) { return (value + align - 1) / align * align; }
-
-}  // namespace
-
 Builder::Builder(const Module& module, const Function& kernel, const Isa& isa,
                  const SymbolAddress& symbols, u32 checks)
     : module_(module),

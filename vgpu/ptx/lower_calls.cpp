@@ -11,8 +11,6 @@ namespace {
 // Where inlining has made a program this long, calls are no longer inlined.
 constexpr size_t kLongestInlined = 100'000;
 
-u64 align_up(u64 value, u64 align) { return (value + align - 1) / align * align; }
-
 // Symbols anywhere in an operand.
 template <class F>
 void each_symbol(const Operand& o, F visit) {

@@ -59,8 +59,6 @@ const std::map<std::string, Special> kSpecialRegisters = {
     {"envreg2", Special::kWorkspaceLow},
 };
 
-u32 align_up(u32 value, u32 align) { return (value + align - 1) / align * align; }
-
 }  // namespace
 
 int Builder::new_slot(Width width) {
