@@ -543,7 +543,7 @@ def main() -> int:
     if curand_headers() is None:
         parser.error(
             "cuRAND's headers, which examples include, are not installed: pip install "
-            "'boltgen[bench]'"
+            "'.[bench]'"
         )
     chosen = [e for e in EXAMPLES if not options.names or e.name in options.names]
     libraries = vgpu_libraries(settings_from())

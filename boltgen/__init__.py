@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from boltgen.installation import refuse_other_platforms
+
 if TYPE_CHECKING:
     from boltgen import relax, relay
     from boltgen.arch import Arch
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from boltgen.tuning.database import Database
     from boltgen.tuning.session import Session
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Arch",
     "Artifact",
@@ -26,6 +30,7 @@ __all__ = [
     "KernelOptions",
     "Session",
     "TuneOptions",
+    "__version__",
     "activate",
     "compile",
     "load",
@@ -55,6 +60,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    refuse_other_platforms()
     if name in {"relax", "relay"}:
         return importlib.import_module(f"boltgen.{name}")
     if name in _HOMES:

@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 
+from boltgen.errors import BoltgenError
+from boltgen.installation import refuse_other_platforms
 from boltgen.settings import forget_odd_terminal_sizes
 
-_INTERRUPTED, _TERMINATED = 130, 143
+_REFUSED, _INTERRUPTED, _TERMINATED = 1, 130, 143
 _LAST_STREAM = 2
 
 
@@ -27,6 +29,11 @@ def _terminate(*_: object) -> None:
 
 def obey() -> int:
     """Run the command line of this process; the status to end with."""
+    try:
+        refuse_other_platforms()
+    except BoltgenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _REFUSED
     try:
         forget_odd_terminal_sizes()
         # Importing takes a second, in which users press Ctrl-C too.

@@ -13,11 +13,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from boltgen.build.progress import Reporter, Silent
 from boltgen.errors import ToolchainError
+from boltgen.installation import install_arguments
 
 TVM_WHEEL = "bitblas==0.1.0.post1"
 _TVM_PYTHON = "bitblas/3rdparty/tvm/python/tvm/"
@@ -92,11 +92,8 @@ def _check_python(interpreter: Path) -> None:
 
 
 def _boltgen() -> list[str]:
-    """What pip is to install: this checkout, or the release that is running."""
-    checkout = Path(__file__).resolve().parents[2]
-    if (checkout / "pyproject.toml").is_file():
-        return ["--editable", str(checkout)]
-    return [f"boltgen=={version('boltgen')}"]
+    """Return the arguments of `pip install` for the boltgen that is running."""
+    return list(install_arguments())
 
 
 def _install_tvm(python: Path) -> None:

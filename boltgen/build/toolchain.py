@@ -19,6 +19,7 @@ from typing import TypeAlias
 from boltgen.arch import Arch
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.errors import ToolchainError
+from boltgen.installation import install_command
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings
 
@@ -31,10 +32,13 @@ FIRST_UNKNOWN_NVCC = (14, 0)
 TESTED_NVCC = (13, 0)
 
 _PROBE_SECONDS = 30
-_REMEDY = (
-    "install boltgen with its dependencies (`pip install boltgen` brings nvcc 13.0 from PyPI), "
-    "or set CUDA_HOME to a toolkit, or put nvcc on PATH"
-)
+
+
+def _remedy() -> str:
+    return (
+        f"install boltgen with its dependencies (`{install_command()}` brings nvcc 13.0 from "
+        "PyPI), or set CUDA_HOME to a toolkit, or put nvcc on PATH"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +165,7 @@ def find_nvcc(settings: Settings) -> Nvcc:
     seen = "\n".join(
         f"  {c.origin}: {f'{c.path}: ' if c.path else ''}{c.reason}" for c in passed_over
     )
-    raise ToolchainError(f"no usable nvcc:\n{seen}\nRemedy: {_REMEDY}")
+    raise ToolchainError(f"no usable nvcc:\n{seen}\nRemedy: {_remedy()}")
 
 
 def require_nvcc_for(arch: Arch, nvcc: Nvcc) -> None:
@@ -174,7 +178,7 @@ def require_nvcc_for(arch: Arch, nvcc: Nvcc) -> None:
         first = ".".join(map(str, arch.first_nvcc))
         raise ToolchainError(
             f"{nvcc.path} is of release {nvcc.version_text}, and {arch.name} needs {first} or "
-            f"newer; {_REMEDY}"
+            f"newer; {_remedy()}"
         )
 
 

@@ -10,6 +10,7 @@ import typer
 from boltgen.cli.console import errors_for_people, out
 from boltgen.cli.flags import Debug
 from boltgen.errors import BoltgenError
+from boltgen.installation import install_command
 
 bench_app = typer.Typer(help="Measurements of the suite for GPUs.", no_args_is_help=True)
 
@@ -40,7 +41,7 @@ def report_command(
             if (error.name or "").partition(".")[0] != "matplotlib":
                 raise
             raise BoltgenError(
-                "the report's plots need matplotlib: `pip install 'boltgen[bench]'`"
+                f"the report's plots need matplotlib: `{install_command('bench')}`"
             ) from error
         made = make_report(slices, output)
     out.print(f"{made.folder}: {made.measured} items measured, {made.failed} failed")

@@ -36,6 +36,7 @@ from boltgen.families.instructions import Instructions
 from boltgen.families.registry import FAMILIES, predict
 from boltgen.families.space import AnySpace
 from boltgen.intake.files import written_whole
+from boltgen.installation import install_command
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 
@@ -417,6 +418,6 @@ def _xgboost() -> ModuleType:
         import xgboost  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise BoltgenError(
-            "a learned cost model needs XGBoost: pip install 'boltgen[learned]'"
+            f"a learned cost model needs XGBoost: {install_command('learned')}"
         ) from error
     return xgboost

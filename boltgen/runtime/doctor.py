@@ -23,6 +23,7 @@ from boltgen.build.toolchain import (
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.errors import BoltgenError
 from boltgen.frontend.relay.versions import installed_tvm
+from boltgen.installation import install_command
 from boltgen.settings import Settings
 
 
@@ -100,7 +101,7 @@ def _tvm_text() -> str:
     found = installed_tvm()
     if found is None:
         raise BoltgenError(
-            "not installed: `pip install 'boltgen[relax]'` for Relax, `boltgen setup-relay DIR` "
+            f"not installed: `{install_command('relax')}` for Relax, `boltgen setup-relay DIR` "
             "for Relay"
         )
     where = f"{found.version} in {found.folder}"

@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from boltgen.errors import TuningError
+from boltgen.installation import install_command
 from boltgen.ir.outcome import Outcome, Timing
 from boltgen.runtime.loaded import last_line
 from boltgen.runtime.rest_schedule import built_in, named, trace_text
@@ -50,7 +51,7 @@ def load_tuner() -> Any:
             importlib.import_module(name)
         except ImportError:
             raise TuningError(
-                f"TVM's tuner needs {name}: `pip install 'boltgen[metaschedule]'`"
+                f"TVM's tuner needs {name}: `{install_command('metaschedule')}`"
             ) from None
     load_intrinsics()
     return importlib.import_module("tvm.s_tir.meta_schedule")

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, BinaryIO
 
 from boltgen.errors import ArtifactError, BoltgenError
+from boltgen.installation import install_command
 from boltgen.intake.files import read_regular, written_whole
 from boltgen.runtime.metadata import FILE_NAME
 
@@ -130,6 +131,6 @@ def _serialization() -> ModuleType:
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
     except ImportError as error:
         raise BoltgenError(
-            "signatures need the package cryptography: pip install 'boltgen[sign]'"
+            f"signatures need the package cryptography: {install_command('sign')}"
         ) from error
     return serialization

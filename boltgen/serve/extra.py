@@ -7,6 +7,7 @@ import sys
 import warnings
 
 from boltgen.errors import ServingError
+from boltgen.installation import install_command
 
 
 def require_server() -> None:
@@ -25,7 +26,7 @@ def require_server() -> None:
         importlib.import_module("kserve")
     except ImportError as error:
         raise ServingError(
-            f"`boltgen serve` needs KServe's server ({error}): pip install 'boltgen[relax,serve]'"
+            f"`boltgen serve` needs KServe's server ({error}): {install_command('relax', 'serve')}"
         ) from error
     finally:
         sys.argv = arguments

@@ -13,6 +13,7 @@ from boltgen.build.profiler import _command
 from boltgen.build.toolchain import Nvcc, Unusable, find_host_compiler, find_nvcc, probe_nvcc
 from boltgen.build.unit import fatbin_unit
 from boltgen.errors import ToolchainError
+from boltgen.installation import install_command
 from boltgen.settings import Settings, settings_from
 from tests.build.fakes import fake_toolchain, write_script, write_toolkit
 
@@ -63,7 +64,7 @@ def test_nvcc_missing_everywhere(places: Path) -> None:
     assert "PyPI wheel: the wheel nvidia-cuda-nvcc is not installed" in message
     assert f"CUDA_HOME: {places / 'home' / 'bin' / 'nvcc'}: no nvcc there" in message
     assert "PATH: no nvcc in its folders" in message
-    assert "pip install boltgen" in message
+    assert f"`{install_command()}` brings nvcc 13.0" in message
 
 
 def test_cuda_home_not_set(places: Path) -> None:

@@ -14,6 +14,7 @@ import boltgen
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
+from boltgen.installation import install_command
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
 from boltgen.pipeline import PipelineOptions
 from boltgen.runtime import rest_search
@@ -255,7 +256,7 @@ def test_a_package_that_is_missing_is_named_and_boltgens_tasks_are_tuned(
     report = boltgen.tune(model(), arch="sm_80", device="vgpu", budget="1trials", observer=heard)
     assert (report.measured, report.rest) == (0, ())
     (warning,) = heard.warnings
-    assert "needs a_package_that_is_not_there: `pip install 'boltgen[metaschedule]'`" in warning
+    assert f"needs a_package_that_is_not_there: `{install_command('metaschedule')}`" in warning
     assert "--rest off leaves it out" in warning
 
 

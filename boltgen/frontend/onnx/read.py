@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from boltgen.errors import ModelImportError
+from boltgen.installation import install_command
 
 
 def onnx_package() -> Any:
@@ -23,7 +24,7 @@ def onnx_package() -> Any:
         import onnx.version_converter  # noqa: PLC0415
     except ImportError as error:
         raise ModelImportError(
-            "reading an ONNX model needs the onnx package: pip install 'boltgen[onnx]'"
+            f"reading an ONNX model needs the onnx package: {install_command('onnx')}"
         ) from error
     return onnx
 

@@ -35,6 +35,7 @@ from boltgen.frontend.relax.torch_reductions import CONVERTERS as REDUCTIONS
 from boltgen.frontend.relax.torch_types import cast, dtype_of, promote
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
+from boltgen.installation import install_command
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def read_program(path: Path) -> Any:
         import torch  # noqa: PLC0415
     except ImportError as error:
         raise ModelImportError(
-            "reading a torch.export program needs PyTorch: pip install 'boltgen[torch]'"
+            f"reading a torch.export program needs PyTorch: {install_command('torch')}"
         ) from error
     if not path.is_file():
         raise ModelImportError(f"{path}: there is no such file")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boltgen.errors import ToolchainError
+from boltgen.installation import install_command
 
 # Relay was removed after 0.19. 0.14 is the first release whose external code generators, packed
 # calling convention and static libraries are those that the frontend is written against.
@@ -102,7 +103,7 @@ def require_relax() -> InstalledTvm:
         ToolchainError: there is none, or it is too old.
     """
     found = installed_tvm()
-    remedy = "`pip install 'boltgen[relax]'` in an environment of its own"
+    remedy = f"`{install_command('relax')}` in an environment of its own"
     if found is None:
         raise ToolchainError(f"TVM is not installed: {remedy}")
     if not found.has_relax:
