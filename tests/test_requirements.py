@@ -1,4 +1,4 @@
-"""What pyproject.toml pins can be installed on the oldest Python that it names."""
+"""The versions that the tests have: of every requirement, in its range, for the oldest Python."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import re
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
-TEXT = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "pyproject.toml").read_text()
 OLDEST = re.search(r'^requires-python = ">=([\d.]+)"', TEXT, re.MULTILINE)[1]
-PINS = [Requirement(text) for text in re.findall(r'"([\w.-]+==[^"]+)"', TEXT)]
 
 
-def test_what_is_pinned_is_for_the_oldest_python():
+def pins(name: str) -> list[Requirement]:
+    return [*map(Requirement, (ROOT / "constraints" / f"{name}.txt").read_text().splitlines())]
+
+
+def test_what_is_pinned_is_for_the_oldest_python() -> None:
     """As far as it is installed here: a bundle for GPU machines has some of it, too."""
     seen, wrong = set(), {}
-    for pin in PINS:
+    for pin in pins("tests"):
         if pin.marker and not pin.marker.evaluate({"python_version": OLDEST}):
             continue
         try:
@@ -30,3 +35,21 @@ def test_what_is_pinned_is_for_the_oldest_python():
                 wrong[pin.name] = str(wanted)
     assert wrong == {}
     assert {"nvidia-cutlass", "jinja2", "rich"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("tests", ("relax", "onnx", "torch", "demo", "sign", "learned", "metaschedule", "dev")),
+        ("serve", ("relax", "onnx", "serve")),
+    ],
+)
+def test_the_tests_have_one_version_of_every_requirement(name: str, kept: tuple[str, ...]) -> None:
+    toml = pytest.importorskip("tomllib").loads(TEXT)["project"]
+    extras = toml["optional-dependencies"]
+    texts = [*toml["dependencies"], *(text for extra in kept for text in extras[extra])]
+    versions = {pin.name: str(pin.specifier)[2:] for pin in pins(name)}
+    assert len(versions) == len(pins(name))
+    for wanted in map(Requirement, texts):
+        version = versions[wanted.name.replace("_", "-")]
+        assert wanted.specifier.contains(version), (wanted, version)
