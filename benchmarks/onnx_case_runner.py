@@ -50,6 +50,44 @@ def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
     return [field.numpy() for field in fields]
 
 
+def cuda_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
+    """The model's outputs, as code for sm_80 computes them on the virtual GPU.
+
+    What TVM registers for Python alone is taken away: a deployed library does not find it.
+    """
+    import tvm
+    import tvm_ffi
+    from tvm import relax
+
+    from boltgen.arch import arch_named
+    from boltgen.build.cache import Cache
+    from boltgen.build.toolchain import find_toolchain
+    from boltgen.codegen.nvcc import DeviceCode
+    from boltgen.pipeline import PipelineOptions, build_regions
+    from boltgen.runtime.device import activate
+    from boltgen.runtime.model import import_model, partition
+    from boltgen.settings import settings_from
+
+    del names
+    for name in ("nonzero", "unique", "shape_to_tensor", "print", "assert_op"):
+        tvm_ffi.registry.remove_global_func(f"relax.run.{name}")
+    settings = settings_from()
+    tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
+    options = PipelineOptions(
+        settings=settings, toolchain=tools, cache=cache, device_code=DeviceCode.PTX
+    )
+    arch = arch_named("sm_80")
+    model = import_model(path, options)
+    partition(model, arch.name, options)
+    built = build_regions(model.regions, arch.name, options)
+    model.build(built, arch, tools, cache, options)
+    activate("vgpu", arch=arch.name)
+    machine = relax.VirtualMachine(model._executable, tvm.cuda(0))
+    result = machine["main"](*[tvm.runtime.tensor(array, tvm.cuda(0)) for array in inputs])
+    fields = list(result) if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
+    return [field.numpy() for field in fields]
+
+
 def relay_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
     """The model's outputs, as TVM 0.17 computes them on the host."""
     import boltgen.relay  # noqa: F401  loads what TVM's library needs
@@ -113,7 +151,7 @@ def main() -> None:
     frontend, folder = sys.argv[1], Path(sys.argv[2])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what converters print
-    run = {"relax": relax_run, "relay": relay_run}[frontend]
+    run = {"relax": relax_run, "cuda": cuda_run, "relay": relay_run}[frontend]
     for label in sys.stdin.read().splitlines():
         out.write(json.dumps({"label": label}) + "\n")
         out.flush()

@@ -20,6 +20,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 from tvm.target import Target
 
+from boltgen.runtime.lowering.data_shapes import with_device_kernels
 from boltgen.runtime.plain_schedule import Rule, apply_rules, schedule_plainly
 
 _THREADS = 256
@@ -63,7 +64,7 @@ def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
     before = (*cuda.library_dispatch_passes(target), *legalise)
     with target:
-        return tvm.transform.Sequential(before)(module)
+        return tvm.transform.Sequential(before)(with_device_kernels(module))
 
 
 def built_in_rules(target: Target) -> tvm.transform.Pass:

@@ -78,7 +78,7 @@ class _Emission:
         if expr.op == REGION:
             return self._region(expr, args)
         if expr.origin is None:
-            written = replace(expr, shape=tuple(self._symbols.shape(expr.static_shape)))
+            written = replace(expr, shape=tuple(self._symbols.shape(expr.shape or ())))
             return self._emit(_WRITERS.get(expr.op, _elementwise)(written, args))
         return self._again(expr, args)
 
@@ -103,7 +103,7 @@ class _Emission:
         """The author's expression on new operands."""
         origin = expr.origin
         if isinstance(origin, relax.MatchCast):
-            return self._builder.match_cast(self._rebuilt(origin.value, iter(args)), origin.ty)
+            return self._builder.match_cast(_of_type(origin.value.ty, iter(args)), origin.ty)
         if isinstance(origin, relax.VarBinding):  # a function, which may name itself
             value = self._substituted(origin.value, args)
             binding = relax.VarBinding(origin.var, self._builder.normalize(value))

@@ -1,7 +1,8 @@
 """The symbolic dimensions of a Relax function: as extents of the neutral graph, and back in TIR.
 
 A sum of products of variables is one in the graph too. Any other expression of variables ("n // 2")
-is a symbol of its own there, which stands for TVM's expression.
+is a symbol of its own there, which stands for TVM's expression. An extent that depends on data, as
+the number of nonzero elements, has no range and may be 0: it is a string, and no kernel has it.
 """
 
 from __future__ import annotations
@@ -49,24 +50,33 @@ class Symbols:
         self._ranges = ranges_in(function)
         self._exprs: dict[str, tirx.PrimExpr] = {}
         self._names: dict[Any, str] = {}
+        self._of_data: set[Any] = set()
         for param in function.params:
             self._meet(param.ty)
         body = function.body
         for block in body.blocks if isinstance(body, relax.SeqExpr) else ():
             for binding in block.bindings:
+                if isinstance(binding, relax.MatchCast):
+                    self._of_data.update(_variables(binding.ty) - self._names.keys())
                 self._meet(binding.var.ty)
 
-    def extent(self, expr: object) -> int:
+    def extent(self, expr: object) -> int | str:
         """An extent of TVM's as one of the graph."""
+        if self._of_data and not isinstance(expr, tirx.IntImm):
+            if self._of_data.intersection(tirx.analysis.undefined_vars(expr)):
+                return self._name(expr if isinstance(expr, tirx.Var) else str(expr), expr)
+        return self._sum(expr)
+
+    def _sum(self, expr: object) -> int:
         match expr:
             case tirx.IntImm():
                 return int(expr.value)
             case tirx.Add():
-                return self.extent(expr.a) + self.extent(expr.b)
+                return self._sum(expr.a) + self._sum(expr.b)
             case tirx.Sub():
-                return self.extent(expr.a) - self.extent(expr.b)
+                return self._sum(expr.a) - self._sum(expr.b)
             case tirx.Mul():
-                return self.extent(expr.a) * self.extent(expr.b)
+                return self._sum(expr.a) * self._sum(expr.b)
             case tirx.Var():
                 return self._symbol(expr, expr, str(expr.name))
         return self._symbol(str(expr), expr, str(expr))
@@ -88,6 +98,8 @@ class Symbols:
         return [self._expr(extent) for extent in extents]
 
     def _expr(self, extent: int | str) -> Any:
+        if isinstance(extent, str):
+            return self._exprs[extent]
         if not isinstance(extent, Dim):
             return extent
         total = None
@@ -104,14 +116,19 @@ class Symbols:
         return total
 
     def _symbol(self, key: object, expr: tirx.PrimExpr, text: str) -> int:
+        low, high = self._ranges.get(text, (1, MOST_UNKNOWN))
+        return symbolic(Symbol(self._name(key, expr), low, high))
+
+    def _name(self, key: object, expr: tirx.PrimExpr) -> str:
+        """The name of an expression, which no other one has."""
         if key not in self._names:
+            text = str(expr.name) if isinstance(expr, tirx.Var) else str(expr)
             name, number = text, 1
             while name in self._exprs:
                 name, number = f"{text}_{number}", number + 1
             self._names[key] = name
             self._exprs[name] = expr
-        low, high = self._ranges.get(text, (1, MOST_UNKNOWN))
-        return symbolic(Symbol(self._names[key], low, high))
+        return self._names[key]
 
     def _meet(self, type_: object) -> None:
         """Name the symbols of a type, in the order in which they are met."""
@@ -119,3 +136,17 @@ class Symbols:
             for field in type_.fields:
                 self._meet(field)
         self.tensor_type(type_)
+
+
+def _variables(type_: object) -> set[Any]:
+    """The variables of TIR in a type."""
+    match type_:
+        case relax.TupleType():
+            return set().union(*map(_variables, type_.fields))
+        case relax.ShapeType():
+            extents = type_.values or ()
+        case relax.TensorType():
+            extents = type_.shape.values if isinstance(type_.shape, relax.ShapeExpr) else ()
+        case _:
+            extents = ()
+    return {var for extent in extents for var in tirx.analysis.undefined_vars(extent)}

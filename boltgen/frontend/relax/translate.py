@@ -192,12 +192,21 @@ class _Translation(Translation):
             return self._items[expr]
         if isinstance(expr, ir.Tuple):
             return tuple(self._structure(part) for part in expr.fields)
+        if isinstance(expr, (ir.Call, ir.TupleGetItem)):  # which a `match_cast` may contain
+            self._items[expr] = self._computed(expr, expr.ty)
+            return self._items[expr]
         return self._opaque(expr, expr.ty, type(expr).__name__.lower())
 
     def _bound(self, binding: relax.Binding) -> Structure:
         value, type_ = binding.value, binding.var.ty
         if isinstance(binding, relax.MatchCast):
-            return self._opaque(binding, type_, "match_cast", self._leaves(value), pinned=True)
+            args = tuple(leaves(self._structure(value)))
+            return self._opaque(binding, type_, "match_cast", args, pinned=True)
+        if isinstance(value, relax.Function):
+            return self._opaque(binding, type_, "function")
+        return self._computed(value, type_)
+
+    def _computed(self, value: ir.Expr, type_: object) -> Structure:
         match value:
             case relax.Var() | ir.GenericConst() | ir.Tuple():
                 return self._structure(value)
@@ -208,8 +217,6 @@ class _Translation(Translation):
                 return part
             case ir.Call():
                 return self._call(value, type_)
-            case relax.Function():
-                return self._opaque(binding, type_, "function")
         return self._opaque(value, type_, type(value).__name__.lower())
 
     def _call(self, call: ir.Call, type_: object) -> Structure:

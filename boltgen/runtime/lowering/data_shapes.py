@@ -1,0 +1,190 @@
+"""Operators whose results have a shape that depends on data, as kernels of their own.
+
+TVM 0.27 computes them by NumPy (`relax.run.nonzero`), or on the host. Here a first kernel counts
+the results on the device, the count is read back as a shape, and a second kernel writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax, te, tirx
+
+from boltgen.errors import ModelImportError
+from boltgen.runtime.lowering import kernels
+
+op = relax.op
+
+
+def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
+    """`module` with every operator of this kind as kernels for the device.
+
+    Raises:
+        ModelImportError: an operator has a form that none of the kernels computes.
+    """
+    writer = _Writer(module)
+    for gvar, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            writer.builder_.update_func(gvar, writer.visit_expr(function))
+    return writer.builder_.finalize() if writer.written else module
+
+
+@relax.expr_functor.mutator
+class _Writer(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._shapes: dict[relax.Var, relax.ShapeExpr] = {}
+        self.written = 0
+
+    def visit_call_(self, call: ir.Call) -> ir.Expr:
+        call = super().visit_call_(call)
+        name = str(call.op.name) if isinstance(call.op, ir.Op) else ""
+        if name not in _WRITERS:
+            return call
+        self.written += 1
+        return _WRITERS[name](self, call)
+
+    def emit(self, expr: ir.Expr) -> relax.Var:
+        """A variable that is bound to `expr`."""
+        return self.builder_.emit(expr)
+
+    def kernel(self, function: tirx.PrimFunc, name: str, args: list[Any], out_ty: Any) -> relax.Var:
+        """The results of one of our kernels."""
+        gvar = self.builder_.add_func(function, name)
+        return self.emit(op.call_tir(gvar, ir.Tuple(args), out_ty))
+
+    def extents(self, tensor: ir.Expr, count: int) -> list[tirx.Var]:
+        """The numbers in a tensor of so many, as symbols."""
+        shape = self.emit(op.tensor_to_shape(tensor))
+        symbols = [tirx.Var("data_extent", "int64") for _ in range(count)]
+        self.builder_.match_cast(shape, relax.ShapeType(symbols))
+        return symbols
+
+    def flat(self, tensor: ir.Expr) -> relax.Var:
+        """A tensor as a row."""
+        return self.emit(op.reshape(tensor, [-1]))
+
+
+def _shape(tensor: ir.Expr, what: str) -> list[Any]:
+    if not isinstance(tensor.ty.shape, relax.ShapeExpr):
+        raise ModelImportError(
+            f"{what} reads a tensor whose shape is not known when the model is compiled. Give its "
+            "operand a shape"
+        )
+    return list(tensor.ty.shape.values)
+
+
+def _tensor(shape: list[Any], dtype: str) -> relax.TensorType:
+    return relax.TensorType(shape, dtype)
+
+
+def _nonzero(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """The coordinates (rank, m) of elements that are not 0, in their order."""
+    (x,) = call.args
+    shape = _shape(x, "NonZero")
+    dtype = str(x.ty.dtype)
+    set_ = x if dtype == "bool" else writer.emit(op.not_equal(x, relax.const(0, dtype)))
+    flags = writer.flat(set_)
+    ones = writer.emit(op.astype(flags, "int64"))
+    sums = writer.emit(op.cumsum(ones, 0))
+    total = writer.emit(op.sum(ones, [0], keepdims=True))
+    (m,) = writer.extents(total, 1)
+    args = [flags, sums]
+    places = writer.kernel(kernels.places(), "places", args, _tensor([m], "int64"))
+
+    def coordinates(places: te.Tensor) -> te.Tensor:
+        def at(axis: Any, place: Any) -> Any:
+            found, below = tirx.const(0, "int64"), tirx.const(1, "int64")
+            for dim in reversed(range(len(shape))):
+                value = tirx.indexmod(tirx.indexdiv(places[place], below), shape[dim])
+                found, below = tirx.Select(axis == dim, value, found), below * shape[dim]
+            return found
+
+        return te.compute((max(len(shape), 1), m), at, name="coordinates")
+
+    return writer.builder_.call_te(coordinates, places)
+
+
+def _unique(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """The distinct elements, or slices along an axis, in order; and where they are, if asked."""
+    x, *given = call.args
+    is_sorted, has_index, has_inverse, has_counts = (int(each.value) for each in given[:4])
+    axis = int(given[4].value) if len(given) > 4 else None
+    shape, dtype = _shape(x, "Unique"), str(x.ty.dtype)
+    if axis is None:
+        rest: list[Any] = []
+        rows = writer.emit(op.reshape(x, [-1, 1]))
+    else:
+        axis %= len(shape)
+        rest = [each for place, each in enumerate(shape) if place != axis]
+        order = [axis, *(place for place in range(len(shape)) if place != axis)]
+        front = writer.emit(op.permute_dims(x, order))
+        width = int(np.prod([int(each) for each in rest], dtype=np.int64))
+        rows = writer.emit(op.reshape(front, [shape[axis], width]))
+    n, d = rows.ty.shape.values
+    column = _tensor([n], "int64")
+    found = writer.kernel(kernels.firsts(dtype), "firsts", [rows], [column, column])
+    first, count = (writer.emit(ir.TupleGetItem(found, place)) for place in range(2))
+    rank_of = kernels.ranks(dtype, is_sorted=bool(is_sorted))
+    rank = writer.kernel(rank_of, "ranks", [rows, first], column)
+    own = writer.emit(op.arange(0, n, 1, "int64"))
+    is_first = writer.emit(op.astype(writer.emit(op.equal(first, own)), "int64"))
+    (m,) = writer.extents(writer.emit(op.sum(is_first, [0], keepdims=True)), 1)
+    each = _tensor([m], "int64")
+    types = [_tensor([m, d], dtype), each, each]
+    made = writer.kernel(kernels.distinct(dtype), "distinct", [rows, first, rank, count], types)
+    values, index, counts = (writer.emit(ir.TupleGetItem(made, place)) for place in range(3))
+    if axis is None:
+        values = writer.emit(op.reshape(values, [m]))
+    else:
+        values = writer.emit(op.reshape(values, [m, *rest]))
+        back = list(range(1, axis + 1)) + [0] + list(range(axis + 1, len(shape)))
+        values = writer.emit(op.permute_dims(values, back))
+    asked = ((has_index, index), (has_inverse, rank), (has_counts, counts))
+    more = [each for is_asked, each in asked if is_asked]
+    return ir.Tuple([values, *more]) if more else values
+
+
+def _number(expr: ir.Expr, what: str) -> float:
+    if not isinstance(expr, ir.GenericConst):
+        raise ModelImportError(
+            f"NonMaxSuppression computes its {what}. Make {what} a constant of the model"
+        )
+    return float(expr.value.numpy().reshape(-1)[0])
+
+
+def _suppressed(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """The boxes that no better one of their class overlaps: (m, 3), and m as a tensor of one."""
+    boxes, scores, *limits = call.args
+    if str(call.attrs.output_format) != "onnx":
+        raise ModelImportError(
+            f"all_class_non_max_suppression has the output format {call.attrs.output_format}. "
+            "Use the output format onnx"
+        )
+    most, overlap, least = map(_number, limits, ("most boxes", "overlap", "least score"))
+    batches, classes, n = _shape(scores, "NonMaxSuppression")
+    order = writer.emit(op.argsort(scores, -1, descending=True, dtype="int64"))
+    kernel = kernels.suppression(
+        str(boxes.ty.dtype), str(scores.ty.dtype), int(most), overlap, least
+    )
+    of_boxes, of_classes = [batches, classes, n], [batches, classes]
+    types = [_tensor(of_boxes, "int64"), _tensor(of_classes, "int64"), _tensor(of_boxes, "int8")]
+    made = writer.kernel(kernel, "suppression", [boxes, scores, order], types)
+    kept, count = (writer.emit(ir.TupleGetItem(made, place)) for place in range(2))
+    counts = writer.flat(count)
+    ends = writer.emit(op.reshape(writer.emit(op.cumsum(counts, 0)), of_classes))
+    total = writer.emit(op.sum(counts, [0], keepdims=True))
+    (m,) = writer.extents(total, 1)
+    args = [kept, count, ends]
+    found = writer.kernel(kernels.selected(), "selected", args, _tensor([m, 3], "int64"))
+    return ir.Tuple([found, total])
+
+
+_WRITERS: Mapping[str, Callable[[_Writer, ir.Call], ir.Expr]] = {
+    "relax.nonzero": _nonzero,
+    "relax.unique": _unique,
+    "relax.vision.all_class_non_max_suppression": _suppressed,
+}
