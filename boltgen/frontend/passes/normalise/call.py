@@ -56,7 +56,7 @@ class OperatorCall:
     `original` is the author's operator, or None where the author wrote none; `attrs` has its
     attributes under the neutral names. `is_angle` tells that a sine or cosine is taken of the
     result, `is_score` that nothing but a softmax is; an `is_large` result was seen to leave FP16's
-    range.
+    range. A constant of the size of `factor_ahead` multiplies the result later.
     """
 
     name: str
@@ -70,6 +70,7 @@ class OperatorCall:
     is_angle: bool = False
     is_score: bool = False
     is_large: bool = False
+    factor_ahead: float = 1.0
 
     @property
     def is_kept_wide(self) -> bool:
@@ -102,8 +103,13 @@ class OperatorCall:
         """The arguments that are tensors."""
         return [arg for arg in self.args if isinstance(arg, Value)]
 
+    def scaled(self, reach: Reach) -> Reach:
+        """`reach` as the factors of the result tell it."""
+        return replace(reach, size=min(reach.size, 1.0 / self.factor_ahead))
+
     def compute_dtype(self, reach: Reach = WITHIN) -> str:
         """The dtype in which a floating result of this `reach` is computed and stored."""
+        reach = self.scaled(reach)
         is_authored = self.context.is_mixed and self.dtype == "float32"
         wide = reach.is_beyond or is_authored or self.is_kept_wide
         return "float32" if wide else self.narrow
@@ -122,7 +128,7 @@ class OperatorCall:
         read it, so that one narrow copy serves them; where one does, that one decides.
         """
         value = self.store.of_expr(expr, self.shape, self.dtype, order)
-        value.reach = BEYOND if self.is_kept_wide and value.is_float else reach
+        value.reach = BEYOND if self.is_kept_wide and value.is_float else self.scaled(reach)
         value.single_use = self.single_use
         is_wide = value.is_float and value.stored == "float32"
         may_narrow = is_wide and self.compute_dtype(value.reach) == self.narrow

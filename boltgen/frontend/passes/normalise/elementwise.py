@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from boltgen.frontend.graph import Array
 from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
 from boltgen.frontend.passes.normalise.reach import (
@@ -15,8 +14,10 @@ from boltgen.frontend.passes.normalise.reach import (
     WITHIN,
     Reach,
     clipped_reach,
+    floor_of,
     power_reach,
     reach_of,
+    smallest_floor,
 )
 from boltgen.frontend.passes.normalise.values import (
     FLAT,
@@ -142,6 +143,7 @@ def elementwise(call: OperatorCall) -> Item | None:
     values = call.tensors
     variables = [value for value in values if value.constant is None]
     constants = [value.constant for value in values if value.constant is not None]
+    has_lost = any(v.constant is not None and v.reach.is_fine for v in values)
     order = common_order(values, call.shape, is_score=call.is_score)
     flat = variables[0].flat if len(variables) == 1 else None
     flat = flat if all(array.size == 1 for array in constants) else None
@@ -151,7 +153,7 @@ def elementwise(call: OperatorCall) -> Item | None:
         call.compute_dtype(reach) == "float32"
         or call.name in _WIDE
         or any(v.is_float and v.stored == "float32" for v in variables)
-        or any(_vanishes(array, store.precision) for array in constants)
+        or has_lost
     )
     computed = "float32" if is_wide else call.narrow
     args = [
@@ -161,24 +163,14 @@ def elementwise(call: OperatorCall) -> Item | None:
     dtype = computed if call.dtype in FLOATS else call.dtype
     shape = call.shape if flat is not None else permuted(call.shape, order)
     early = any(v.is_float and v.stored == call.narrow for v in variables)
-    early = early and call.name not in _WIDE
-    early = early and not any(_vanishes(array, store.precision) for array in constants)
+    early = early and call.name not in _WIDE and not has_lost
     result = call.result(call.again(args, shape, dtype), order, reach=reach, narrow_early=early)
     result.flat = flat
     return result
 
 
-def _vanishes(array: Array, precision: DType) -> bool:
-    """Whether `precision` makes zero of a number that is none: FP16 of an epsilon of 1e-12, say."""
-    if array.dtype.kind != "f" or array.size != 1:
-        return False
-    with np.errstate(over="ignore"):  # what becomes infinite does not vanish
-        narrow = array.reshape(()).astype(precision.numpy)
-    return bool(array.reshape(()) != 0 and narrow == 0)
-
-
 def _reach(call: OperatorCall) -> Reach:
-    values = call.tensors
+    values, precision = call.tensors, call.store.precision
     reaches = [value.reach for value in values]
     constants = [v.constant for v in values if v.constant is not None and v.constant.size == 1]
     number = float(constants[0].reshape(())) if len(constants) == 1 else None
@@ -190,7 +182,17 @@ def _reach(call: OperatorCall) -> Reach:
         return power_reach(number if is_number else None, reaches[0])
     if call.name == "clip":
         low, high = (cast("float", call.attrs[end]) for end in ("low", "high"))
-        return clipped_reach(low, high, reaches[0])
+        return clipped_reach(low, high, reaches[0], precision)
+    if call.name == "nn.leakyrelu":
+        slope = floor_of(cast("float", call.attrs["alpha"]), precision)
+        return replace(reaches[0], floor=min(reaches[0].floor, slope))
+    if call.name in {"maximum", "minimum"}:
+        reaches = [
+            replace(each.reach, floor=smallest_floor(each.constant, precision))
+            if each.constant is not None
+            else each.reach
+            for each in values
+        ]
     means = [value.mean for value in values if value.mean is not None]
     mean = means[0] if means and (call.name == "multiply" or values[0].mean) else None
     if mean is not None and number and call.name in {"divide", "multiply"}:

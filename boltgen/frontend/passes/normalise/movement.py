@@ -16,7 +16,7 @@ from boltgen.frontend.passes.image_norms import (
 )
 from boltgen.frontend.passes.normalise.call import Item, OperatorCall, Rule, common_order
 from boltgen.frontend.passes.normalise.elementwise import apply
-from boltgen.frontend.passes.normalise.reach import BEYOND, Reach, any_of
+from boltgen.frontend.passes.normalise.reach import Reach, floor_of, power_reach, side_by_side
 from boltgen.frontend.passes.normalise.values import (
     FLAT,
     FLOATS,
@@ -243,11 +243,11 @@ def _of_stack(call: OperatorCall) -> Item | None:
 
 def _reduction_reach(name: str, x: Value, count: int) -> Reach:
     if name == "variance":
-        return Reach(over=True)
+        return power_reach(2.0, x.reach)
     if name == "std":
         return x.reach
-    if name == "sum" and (count > _FEW or x.reach.is_beyond):
-        return BEYOND
+    if name == "sum" and (count > _FEW or x.reach.over or x.reach.under):
+        return replace(x.reach, over=True, under=True)
     return x.reach
 
 
@@ -333,7 +333,7 @@ def _joined(call: OperatorCall) -> Item | None:
     is_stack = call.name == "stack"
     if call.dtype not in FLOATS or (is_stack and axis != 0):
         return None
-    reach = any_of([value.reach for value in values])
+    reach = side_by_side([value.reach for value in values])
     dtype = call.compute_dtype(reach)
     order = common_order(values, call.shape[1:] if is_stack else call.shape)
     args = [call.store.get(value, order, dtype) for value in values]
@@ -353,8 +353,11 @@ def _pad(call: OperatorCall) -> Item | None:
     logical = cast("tuple[tuple[int, int], ...]", call.attrs["widths"])
     value, mode = cast("float", call.attrs["value"]), str(call.attrs["mode"])
     widths = [logical[axis] for axis in x.order]
-    expr = call.builder.pad(call.store.get(x, x.order, x.stored), widths, value, mode)
-    result = call.result(expr, x.order, reach=x.reach)
+    floor = floor_of(value, call.store.precision) if mode == "constant" else 1.0
+    reach = replace(x.reach, floor=min(x.reach.floor, floor))
+    dtype = "float32" if reach.has_guard else x.stored
+    expr = call.builder.pad(call.store.get(x, x.order, dtype), widths, value, mode)
+    result = call.result(expr, x.order, reach=reach)
     if mode == "constant" and value == 0.0 and all(min(pair) >= 0 for pair in logical):
         result.padded = Padded(x, logical)
     return result

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.graph import GROUPED, REASON, Array
+from boltgen.frontend.graph import GROUPED, REASON, Array, GraphBuilder
 from boltgen.frontend.passes.normalise.call import Declined, Item, OperatorCall, Rule
 from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.movement import viewed
@@ -23,7 +23,9 @@ from boltgen.frontend.passes.normalise.values import (
     fits,
     identity,
     is_same,
+    keeps,
     permuted,
+    power_of_two,
 )
 from boltgen.ir.dtypes import DType, alignment_elements
 
@@ -46,7 +48,13 @@ def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
     for value in operands:
         if value.constant is not None:
             continue  # what is known is judged by its numbers
-        if is_short and value.reach.is_beyond and not value.is_exact:
+        reach = call.store.settle(value).reach
+        if is_short and reach.is_small and not value.is_exact:
+            return (
+                f"an operand's numbers are small, about {reach.size:.0e}, and FP16 has few bits of "
+                "such: multiply the product's result by the small factor, and not its operand"
+            )
+        if is_short and reach.is_outside and not value.is_exact:
             return (
                 "FP16 may not hold an operand: squares, sums, positions or large numbers are in "
                 "it; normalise or clip it before the product"
@@ -95,22 +103,22 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     written = {**attrs, "padding": padding, **layouts}
     out_dtype, reach = _result_dtype(call)
 
-    def product(kernel: int, bias: int | None, dtype: str, **more: object) -> int:
+    def product(kernel: int, dtype: str, wanted: str, **more: object) -> int:
         # What TVM computes, it accumulates in the output's type: grouped ones are summed in FP32.
-        wanted = out_dtype if dtype == call.narrow else dtype
         summed = "float32" if groups != 1 else wanted
         args = [store.get(x, order, dtype), kernel]
         expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
-        expr = expr if summed == wanted else builder.astype(expr, wanted)
-        return expr if bias is None else builder.elementwise("add", expr, bias)
+        return expr if summed == wanted else builder.astype(expr, wanted)
 
     if weight.constant is None:
-        made = product(store.get(weight, kernel_order, call.narrow), None, call.narrow)
+        made = product(store.get(weight, kernel_order, call.narrow), call.narrow, out_dtype)
         return call.result(made, order, reach=reach)
 
-    def emit(array: Array, bias: Array | None) -> int:
-        folded = _folded(call, array.transpose(kernel_order), bias, (1, 1, 1, -1))
-        return product(folded.weight, folded.bias, folded.dtype, **folded.attrs)
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
+        laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
+        folded = _folded(call, laid, bias, reach, axis=0, along=along)
+        made = product(folded.weight, folded.dtype, folded.summed, **folded.attrs)
+        return folded.finish(builder, made)
 
     linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
     return _pending(call, linear, order, out_dtype, reach)
@@ -161,8 +169,8 @@ def _conv1d(call: OperatorCall) -> Item | Declined | None:
         expr = call.builder.reshape(call.store.get(made, made.order), shape)
         return call.result(expr, order, reach=made.reach)
 
-    def emit(array: Array, bias: Array | None) -> int:
-        return call.builder.reshape(pending.emit(array, bias), shape)
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
+        return call.builder.reshape(pending.emit(array, bias, reach), shape)
 
     linear = Linear(emit, pending.weight, pending.axis, layout.index("C"))
     return _pending(call, linear, order, made.stored, made.reach)
@@ -179,6 +187,20 @@ def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Valu
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
+def _unfit(call: OperatorCall, *operands: Value) -> str | None:
+    """Why constants that are multiplied as they are cannot be so in FP16; None where they can."""
+    precision = call.store.precision
+    for array in (value.constant for value in operands):
+        if array is not None and not fits(array, precision):
+            return _too_large(precision, array)
+        if array is not None and not keeps(array, precision):
+            return (
+                f"a constant of it reaches no more than {np.abs(array).max():.0e}, and "
+                f"{precision.value} has few bits of such numbers: scale it up"
+            )
+    return None
+
+
 def _too_large(precision: DType, *arrays: Array) -> str:
     largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays)
     return (
@@ -189,34 +211,82 @@ def _too_large(precision: DType, *arrays: Array) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folded:
-    """A product's constant operands, as expressions, and the dtype of all its operands."""
+    """A product's constant operands and what follows it, as expressions.
+
+    The product multiplies `weight` in `dtype` and is in `summed`; `factors` and `bias` bring it to
+    its result, which is in `stored`.
+    """
 
     weight: int
     bias: int | None
     dtype: str
-    attrs: Mapping[str, object]
+    summed: str
+    stored: str
+    factors: int | None = None
+    attrs: Mapping[str, object] = field(default_factory=dict)
+
+    def finish(self, builder: GraphBuilder, made: int) -> int:
+        """The result of the product `made`."""
+        if self.factors is not None:
+            made = builder.elementwise("multiply", made, self.factors)
+        if self.summed != self.stored:
+            made = builder.astype(made, self.stored)
+        return made if self.bias is None else builder.elementwise("add", made, self.bias)
 
 
 def _folded(
-    call: OperatorCall, weight: Array, bias: Array | None, bias_shape: tuple[int, ...]
+    call: OperatorCall,
+    weight: Array,
+    bias: Array | None,
+    reach: Reach,
+    *,
+    axis: int,
+    along: tuple[int, ...],
 ) -> _Folded:
-    """The constant operands in the type of products where it holds both; else FP32 and why."""
+    """The constant operands in the type of products where it holds both; else FP32 and why.
+
+    Weights of which FP16 has few bits are multiplied by powers of two, and the result by their
+    inverses, which changes no bit. `axis` is the output channel's in the weight; in the result the
+    channels lie `along` the last dimension.
+    """
     arrays = [weight] if bias is None else [weight, bias]
-    attrs: dict[str, object] = {}
-    precision = call.store.precision
-    if all(fits(each, precision) for each in arrays):
-        dtype, bias_dtype = call.narrow, _result_dtype(call)[0]
-        allow = call.context.allow_nonfinite
-        made = [as_weight(each, call.name, precision, allow_nonfinite=allow) for each in arrays]
-    else:
-        dtype = bias_dtype = "float32"
-        attrs[REASON] = _too_large(precision, *arrays)
-        made = [np.asarray(each, np.float32) for each in arrays]
-    added = None
-    if bias is not None:
-        added = call.builder.constant(as_c_array(made[1].astype(bias_dtype).reshape(bias_shape)))
-    kernel = call.builder.constant(as_c_array(made[0]))
-    return _Folded(weight=kernel, bias=added, dtype=dtype, attrs=attrs)
+    precision, allow = call.store.precision, call.context.allow_nonfinite
+    if not all(fits(each, precision) for each in arrays):
+        wide = "float32"
+        added = _along(call, bias, along, wide)
+        kernel = call.builder.constant(as_c_array(np.asarray(weight, np.float32)))
+        attrs = {REASON: _too_large(precision, *arrays)}
+        return _Folded(weight=kernel, bias=added, dtype=wide, summed=wide, stored=wide, attrs=attrs)
+    for each in arrays:
+        as_weight(each, call.name, precision, allow_nonfinite=allow)
+    stored = call.compute_dtype(reach)
+    factors = power_of_two(weight, axis, precision, by_channel=reach.is_small)
+    scales = None
+    if factors is not None:
+        shape = [1] * weight.ndim
+        shape[axis] = -1
+        weight = weight * factors.reshape(shape)
+        scales = _along(call, 1.0 / factors, along if factors.size > 1 else (), "float32")
+    added = _along(call, bias, along, stored)
+    kernel = as_weight(weight, call.name, precision, allow_nonfinite=allow)
+    return _Folded(
+        weight=call.builder.constant(as_c_array(kernel)),
+        bias=added,
+        dtype=call.narrow,
+        summed=stored if factors is None else "float32",
+        stored=stored,
+        factors=scales,
+    )
+
+
+def _along(
+    call: OperatorCall, array: Array | None, shape: tuple[int, ...], dtype: str
+) -> int | None:
+    """One number for each channel, as a constant."""
+    if array is None:
+        return None
+    with np.errstate(over="ignore"):  # the numbers that are too large are infinite on purpose
+        return call.builder.constant(as_c_array(array.astype(dtype).reshape(shape)))
 
 
 def _pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach: Reach) -> Value:
@@ -226,7 +296,7 @@ def _pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reac
         order=order,
         stored=stored,
         pending=linear,
-        reach=reach,
+        reach=call.scaled(reach),
         single_use=call.single_use,
     )
 
@@ -246,8 +316,8 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     out_dtype, reach = _result_dtype(call)
     if b.constant is None or b.constant.ndim != 2:
         store.settle(b)
-        if b.constant is not None and not fits(b.constant, store.precision):
-            return Declined(_too_large(store.precision, b.constant))
+        if (reason := _unfit(call, a, b)) is not None:
+            return Declined(reason)
         turned = _transposed(len(call.shape))
         is_moved = a.flat is None and b.flat is None and b.constant is None
         if is_moved and a.order == turned == b.order:
@@ -264,18 +334,19 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
         weight = weight.reshape(c, h, w, -1).transpose(1, 2, 0, 3).reshape(weight.shape)
     flat_order = a.order if a.flat is not None else None
 
-    def emit(array: Array, bias: Array | None) -> int:
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
         k, n = array.shape
         precision = store.precision
         # In the layout whose rows allow the wider vector loads.
         as_columns = alignment_elements(precision, k) > alignment_elements(precision, n)
-        folded = _folded(call, array.T if as_columns else array, bias, (-1,))
+        laid = array.T if as_columns else array
+        axis = 0 if as_columns else 1
+        folded = _folded(call, laid, bias, reach, axis=axis, along=(-1,))
         right = folded.weight
         right = call.builder.permute_dims(right, (1, 0)) if as_columns else right
         left = store.get(a, flat_order, folded.dtype)
-        wanted = out_dtype if folded.dtype == call.narrow else folded.dtype
-        expr = call.builder.matmul(left, right, wanted, **folded.attrs)
-        return expr if folded.bias is None else call.builder.elementwise("add", expr, folded.bias)
+        expr = call.builder.matmul(left, right, folded.summed, **folded.attrs)
+        return folded.finish(call.builder, expr)
 
     linear = Linear(emit, weight, axis=1, channel=len(call.shape) - 1)
     return _pending(call, linear, identity(len(call.shape)), out_dtype, reach)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from boltgen.frontend.graph import Graph
+import numpy as np
+
+from boltgen.frontend.graph import CONSTANT, INPUT, Array, Graph
 from boltgen.frontend.passes.epilogue_rules import ELEMENTWISE
 
 _CIRCULAR = frozenset({"sin", "cos", "tan"})
@@ -12,6 +14,17 @@ _ANGLES = (
     | {"permute_dims", "concat", "stack", "broadcast_to", "take", "strided_slice", "tile", "repeat"}
     | {"expand_dims", "squeeze", "flatten"}
 )
+# A factor from here on brings back what FP16 has few bits of: what it multiplies is small.
+_LARGE_FACTOR = 2.0**13
+# What makes small numbers of small numbers, moved or reduced or bounded.
+_HOMOGENEOUS = (
+    frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
+    | {"negative", "abs", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.bias_add"}
+    | {"reshape", "permute_dims", "concat", "broadcast_to", "strided_slice", "tile", "repeat"}
+    | {"expand_dims", "squeeze", "flatten", "nn.batch_flatten", "nn.pad", "astype"}
+    | {"mean", "sum", "max", "min", "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
+)
+_VIEWS = frozenset({"reshape", "broadcast_to", "expand_dims", "squeeze", "flatten", "astype"})
 _SOFTMAX = frozenset({"nn.softmax", "nn.log_softmax"})
 # What may stand between scores and their softmax.
 _ON_SCORES = frozenset({"add", "where", "reshape"})
@@ -43,3 +56,55 @@ def scores(graph: Graph) -> frozenset[int]:
         ):
             found.add(index)
     return frozenset(found)
+
+
+def factors_ahead(graph: Graph) -> dict[int, float]:
+    """Values that a large constant multiplies later, and the factor, back to other computations.
+
+    Their author takes them for small numbers: what is of ordinary size would become too large.
+    """
+    found: dict[int, float] = {}
+
+    def keep(index: int, factor: float) -> None:
+        if graph[index].op not in {CONSTANT, INPUT} and factor >= _LARGE_FACTOR:
+            found[index] = max(found.get(index, 1.0), factor)
+
+    for index in range(len(graph) - 1, -1, -1):
+        expr = graph[index]
+        ahead = found.get(index, 1.0)
+        factors = _factors(graph, index)
+        if factors:
+            for arg, factor in factors.items():
+                keep(arg, factor * ahead)
+        elif index in found and expr.op in _HOMOGENEOUS:
+            for arg in expr.args:
+                keep(arg, ahead)
+    return found
+
+
+def _factors(graph: Graph, index: int) -> dict[int, float]:
+    """The operand that an operator multiplies by a constant, and the largest factor."""
+    expr = graph[index]
+    if expr.op not in {"multiply", "divide"}:
+        return {}
+    arrays = [_constant(graph, arg) for arg in expr.args]
+    if arrays[1] is not None and arrays[0] is None:
+        sizes = _sizes(arrays[1])
+        factor = sizes.max(initial=0.0) if expr.op == "multiply" else 1 / sizes.min(initial=np.inf)
+        return {expr.args[0]: float(factor)}
+    if arrays[0] is not None and arrays[1] is None and expr.op == "multiply":
+        return {expr.args[1]: float(_sizes(arrays[0]).max(initial=0.0))}
+    return {}
+
+
+def _sizes(array: Array) -> Array:
+    """The magnitudes of a constant's numbers that are neither zero nor infinite."""
+    return np.abs(array[np.isfinite(array) & (array != 0)], dtype=np.float64)
+
+
+def _constant(graph: Graph, index: int) -> Array | None:
+    """The numbers of a floating constant, wherever it is moved."""
+    while graph[index].op in _VIEWS:
+        index = graph[index].args[0]
+    array = graph[index].array
+    return array if array is not None and array.dtype.kind == "f" else None

@@ -8,7 +8,7 @@ asks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -23,6 +23,11 @@ Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a logical NCHW
 FLAT: Order = (-1,)  # of a logical (N, C*H*W) that is stored as (N, H*W*C)
 FLOATS = frozenset({"float16", "float32"})
+# The least relative RMS error for which a weight is taken to have lost bits: 4 times FP16's own.
+_ROUNDING = 2.0**-9
+# Weights up to it are looked at more closely: the largest of most is greater.
+_ORDINARY = 2.0**-6
+_LARGEST_SHIFT = 126  # 2^-126 is FP32's least normal number
 
 
 def identity(rank: int) -> Order:
@@ -93,10 +98,11 @@ class Linear:
     """A product whose weight and bias are constants and which is not emitted yet.
 
     A batch norm that follows goes into both. `axis` is the output channel's in the weight;
-    `channel` its axis in the logical result. `emit` writes the product of a weight and a bias.
+    `channel` its axis in the logical result. `emit` writes the product of a weight and a bias,
+    whose result has the given reach.
     """
 
-    emit: Callable[[Array, Array | None], int]
+    emit: Callable[[Array, Array | None, Reach], int]
     weight: Array
     axis: int
     channel: int
@@ -113,6 +119,16 @@ class Linear:
         """Add `shift`, one number per channel, to the result."""
         bias = 0.0 if self.bias is None else self.bias
         self.bias = bias + shift.astype(np.float64)
+
+    def reach(self, given: Reach) -> Reach:
+        """The reach `given`, made smaller where weights and bias make all results small."""
+        if max(self.weight.max(initial=0.0), -self.weight.min(initial=0.0)) > _ORDINARY:
+            return given
+        others = tuple(axis for axis in range(self.weight.ndim) if axis != self.axis)
+        squares = np.square(self.weight, dtype=np.float64).sum(others)
+        bias = 0.0 if self.bias is None else np.abs(self.bias)
+        size = float((np.sqrt(squares) + bias).max(initial=0.0))
+        return replace(given, size=min(given.size, size)) if 0.0 < size < 1.0 else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +213,7 @@ class Store:
             stored=str(array.dtype),
             constant=array,
             origin=origin,
-            reach=Reach.of_constant(array),
+            reach=Reach.of_constant(array, self.precision),
         )
 
     def of_expr(
@@ -213,7 +229,8 @@ class Store:
         """`value` with its pending product emitted."""
         if value.pending is not None:
             linear, value.pending = value.pending, None
-            expr = linear.emit(linear.weight, linear.bias)
+            value.reach = linear.reach(value.reach)
+            expr = linear.emit(linear.weight, linear.bias, value.reach)
             value.stored = self.builder.dtype(expr)
             value.forms[value.order, value.stored] = expr
         return value
@@ -280,6 +297,44 @@ def fits(array: Array, precision: DType) -> bool:
     """Whether every finite element of `array` is finite in `precision` too."""
     finite = array[np.isfinite(array)]
     return not finite.size or float(np.abs(finite).max()) <= precision.largest
+
+
+def keeps(array: Array, precision: DType) -> bool:
+    """Whether `precision` keeps the bits of a constant's numbers, but for those of few.
+
+    The rounding error of normal FP16 numbers has an RMS of at most 2^-11 of theirs.
+    """
+    if precision is not DType.F16 or str(array.dtype) == precision.value or not array.size:
+        return True
+    numbers = array.reshape(-1)
+    with np.errstate(over="ignore"):
+        if np.dot(numbers, numbers) > precision.smallest_normal**2 * array.size:
+            return True  # rounding is off by 2^-25 at most where it is not of normal numbers
+    finite = np.where(np.abs(array) <= precision.largest, array, 0).astype(np.float64)
+    error = finite - finite.astype(precision.numpy)
+    return bool((error**2).sum() <= _ROUNDING**2 * (finite**2).sum())
+
+
+def power_of_two(array: Array, axis: int, precision: DType, *, by_channel: bool) -> Array | None:
+    """The factors by which a weight's numbers become normal in `precision`; None for 1.
+
+    One number, or one for each channel along `axis` where `by_channel` asks that each channel keeps
+    its bits.
+    """
+    channels = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    if keeps(array, precision) and not by_channel:
+        return None
+    factor = _factors(np.abs(array).max(keepdims=True).reshape(1))
+    if by_channel and not all(keeps(each, precision) for each in channels * factor):
+        return _factors(np.abs(channels).max(1))
+    return None if keeps(array, precision) and factor == 1 else factor
+
+
+def _factors(largest: Array) -> Array:
+    """Powers of two that bring numbers to between 1 and 2; their inverses are FP32 numbers."""
+    _, exponents = np.frexp(np.where(largest == 0, 1.0, largest).astype(np.float64))
+    shifts = np.clip(1 - exponents, -_LARGEST_SHIFT, _LARGEST_SHIFT)
+    return np.asarray(np.ldexp(1.0, shifts))
 
 
 def as_weight(array: Array, operator: str, precision: DType, *, allow_nonfinite: bool) -> Array:

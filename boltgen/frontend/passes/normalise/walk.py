@@ -7,6 +7,7 @@ its neighbours are not the worse for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.frontend.graph import (
@@ -31,8 +32,8 @@ from boltgen.frontend.passes.normalise.call import (
     Rule,
 )
 from boltgen.frontend.passes.normalise.fold import evaluate
-from boltgen.frontend.passes.normalise.purpose import angles, scores
-from boltgen.frontend.passes.normalise.reach import BEYOND
+from boltgen.frontend.passes.normalise.purpose import angles, factors_ahead, scores
+from boltgen.frontend.passes.normalise.reach import Reach, any_of
 from boltgen.frontend.passes.normalise.softmax import spelled_softmax
 from boltgen.frontend.passes.normalise.softplus import softplus, spelled_softplus
 from boltgen.frontend.passes.normalise.values import Store, Value
@@ -94,6 +95,7 @@ class _Walk:
         self._builder = context.store.builder
         self._angles = angles(graph)
         self._scores = scores(graph)
+        self._factors = factors_ahead(graph)
         self._large = large
         self._items: list[Item] = []
 
@@ -134,6 +136,7 @@ class _Walk:
             is_angle=index in self._angles,
             is_score=index in self._scores,
             is_large=index in self._large,
+            factor_ahead=self._factors.get(index, 1.0),
         )
         try:
             made = self._rewritten(index, call)
@@ -179,5 +182,12 @@ class _Walk:
         is_product = expr.op in ANCHORS
         if value.is_float and not is_product:
             reaches = [item.reach for item in items if isinstance(item, Value) and item.is_float]
-            value.reach = BEYOND if any(reach.is_beyond for reach in reaches) else value.reach
+            value.reach = _unknown(reaches) if reaches else value.reach
         return value
+
+
+def _unknown(reaches: Sequence[Reach]) -> Reach:
+    """The reach of what an unknown operator makes of values."""
+    reach = any_of(reaches)
+    is_wide = reach.over or reach.under
+    return replace(reach, over=is_wide, under=is_wide)
