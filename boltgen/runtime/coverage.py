@@ -106,7 +106,7 @@ def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: b
     """
     if not launches:
         return "TVM launches no kernel of its own"
-    share = _percent(rest_us / (rest_us + regions_us))
+    share = _percent(rest_us / ((rest_us + regions_us) or 1.0))
     return (
         f"{launches} launches of TVM's own kernels take at least {rest_us:.1f} us by the model, "
         f"{share} of the time of all{_MIDDLE if is_open else ''}"

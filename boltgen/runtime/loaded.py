@@ -58,6 +58,8 @@ class LoadedLibrary:
         kind = RelayRunner if self.metadata.frontend == "relay" else RelaxRunner
         try:
             return kind(self)
+        except ArtifactError:
+            raise
         except Exception as error:
             raise self.refused(error) from error
 
@@ -127,7 +129,11 @@ class RelaxRunner(Runner):
         from tvm import relax  # noqa: PLC0415
 
         self._machine = relax.VirtualMachine(library.module, library.device)
-        self._entry: Callable[..., Any] = self._machine[library.metadata.entry]
+        entry, inputs = library.metadata.entry, library.metadata.inputs
+        self._entry: Callable[..., Any] = self._machine[entry]
+        taken = int(self._machine._get_function_arity(entry))
+        if taken != len(inputs):
+            raise disagreement("inputs", taken, len(inputs))
 
     def call(self, tensors: Sequence[Any]) -> list[Any]:  # noqa: D102 (inherited)
         result = self._entry(*tensors)
@@ -177,6 +183,14 @@ class RelayRunner(Runner):
         self._executor.run()
         count = self._executor.get_num_outputs()
         return [self._executor.get_output(position) for position in range(count)]
+
+
+def disagreement(kind: str, of_library: int, of_metadata: int) -> ArtifactError:
+    """What to raise where a library has other inputs or outputs than its metadata says."""
+    return ArtifactError(
+        f"metadata.json names {of_metadata} {kind}, the library has {of_library}: one of them is "
+        "damaged; compile the model again"
+    )
 
 
 def release_unused_memory() -> None:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path, PurePosixPath
 
 from boltgen.arch import arch_named
 from boltgen.errors import ArtifactError, RecordError, UnknownArchError
 from boltgen.families.json_form import decode, encode
 from boltgen.families.trial import Trial
 from boltgen.intake.json_text import JsonError, read_json
+from boltgen.intake.numerals import MOST_EXTENT, shown
 from boltgen.runtime.checked import LibraryCheck
 
+# Fields in which there are numbers of any sign.
+_SIGNED = frozenset({"trials", "check"})
 # Raised whenever a field changes its meaning or goes away.
 SCHEMA = 2
 
 FILE_NAME = "metadata.json"
+
+# Element types that a model's inputs and outputs can have, by NumPy's and ml_dtypes' names.
+ELEMENTS = (
+    *("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32"),
+    *("uint64", "float16", "bfloat16", "float32", "float64"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+)
+FRONTENDS = ("relax", "relay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +218,76 @@ class Metadata:
         (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
 
 
+def _check_tensors(kind: str, infos: Sequence[TensorInfo]) -> None:
+    """Check that inputs or outputs are such as a model can have.
+
+    Raises:
+        RecordError: one is not; the message names the field.
+    """
+    names = [info.name for info in infos]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise RecordError(f"{kind}: two have the name {shown(repeated[0])}")
+    for number, info in enumerate(infos):
+        place = f"{kind}[{number}]"
+        if info.dtype not in ELEMENTS:
+            raise RecordError(
+                f"{place}.dtype: expected one of {', '.join(ELEMENTS)}, found {shown(info.dtype)}"
+            )
+        if any(isinstance(extent, int) and extent > MOST_EXTENT for extent in info.shape or ()):
+            raise RecordError(f"{place}.shape: an extent is more than {MOST_EXTENT}")
+
+
+def _check_parts(metadata: Metadata) -> None:
+    """Check what the types of the fields do not say.
+
+    Raises:
+        RecordError: a part cannot be; the message names the field.
+    """
+    _check_amounts(metadata)
+    _check_tensors("inputs", metadata.inputs)
+    _check_tensors("outputs", metadata.outputs)
+    if not metadata.outputs:
+        raise RecordError("outputs: expected at least one, found none")
+    if metadata.frontend not in FRONTENDS:
+        raise RecordError(
+            f"frontend: expected one of {', '.join(FRONTENDS)}, found {shown(metadata.frontend)}"
+        )
+    for number, range_ in enumerate(metadata.dimensions):
+        if range_.low > range_.high:
+            raise RecordError(f"dimensions[{number}]: {range_.low} to {range_.high} is empty")
+    for name in (*metadata.sources_sha256, *(kernel.source for kernel in metadata.kernels)):
+        _check_inside(name)
+
+
+def _check_inside(name: str) -> None:
+    """Check that a file that the metadata names is in the artifact's folder.
+
+    Raises:
+        RecordError: it is elsewhere.
+    """
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
+        raise RecordError(f"{shown(name)} is no file in the folder")
+
+
+def _check_amounts(value: object, place: str = "") -> None:
+    """Check that times, bytes, counts and operations are finite and not negative.
+
+    Raises:
+        RecordError: one is not; the message names the field.
+    """
+    if is_dataclass(value):
+        for each in fields(value):
+            if each.name not in _SIGNED:
+                within = f"{place}.{each.name}" if place else each.name
+                _check_amounts(getattr(value, each.name), within)
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            _check_amounts(item, f"{place}[{number}]")
+    elif isinstance(value, (int, float)) and not 0 <= value < math.inf:
+        raise RecordError(f"{place}: expected a finite number of at least 0, found {value}")
+
+
 def read_metadata(folder: Path) -> Metadata:
     """The metadata of the artifact in `folder`.
 
@@ -232,12 +314,13 @@ def read_metadata(folder: Path) -> Metadata:
         raise ArtifactError(f"{path} is not boltgen's: it names no schema; {again}")
     if values["schema"] != SCHEMA:
         raise ArtifactError(
-            f"{path} has schema {values['schema']!r}, this version of boltgen reads {SCHEMA}; "
+            f"{path} has schema {repr(values['schema'])[:60]}, this version of boltgen reads {SCHEMA}; "
             f"{again}"
         )
     try:
         metadata: Metadata = decode(Metadata, values)
         arch_named(metadata.arch)
+        _check_parts(metadata)
     except (RecordError, UnknownArchError) as error:
         raise ArtifactError(f"{path} is incomplete or damaged ({error}); {again}") from error
     return metadata

@@ -24,6 +24,7 @@ from boltgen.runtime.loaded import (
     LoadedLibrary,
     RelaxRunner,
     Runner,
+    disagreement,
     last_line,
     release_unused_memory,
 )
@@ -189,6 +190,9 @@ class Session:
             raise _failed(error, library) from error
 
     def _named(self, values: Sequence[Any]) -> dict[str, Any]:
+        outputs = self._metadata.outputs
+        if len(values) != len(outputs):
+            raise disagreement("outputs", len(values), len(outputs))
         return dict(zip((info.name for info in self._metadata.outputs), values, strict=True))
 
 

@@ -98,6 +98,7 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
     path = folder / "sample" / "metadata.json"
     path.write_bytes(mutated_json(path.read_text(), rng))
     command(folder, "inspect", str(folder / "sample"))
+    command(folder, "report", str(folder / "sample"), "-o", str(folder / "page.html"))
 
 
 def _make_records(folder: Path) -> None:

@@ -228,6 +228,28 @@ def test_inputs_are_checked_before_a_device_is_touched(sample: Artifact) -> None
         ({"versions": {"nvcc": None}}, "versions.nvcc: expected a text"),
         ({"arch": "sm_x"}, "sm_x"),
         ({"phases": [{"name": "link", "seconds": "long"}]}, "seconds: expected a number"),
+        ({"phases": [{"name": "link", "seconds": "inf"}]}, r"phases\[0\].seconds: .* found inf"),
+        ({"phases": [{"name": "link", "seconds": -1}]}, r"phases\[0\].seconds: .* found -1"),
+        (
+            {"inputs": [{"name": "x", "shape": [1], "dtype": "float99"}]},
+            r"inputs\[0\].dtype: expected one of bool, .* found 'float99'",
+        ),
+        (
+            {"outputs": [{"name": "y", "shape": [1], "dtype": "object"}]},
+            r"outputs\[0\].dtype: expected one of",
+        ),
+        ({"inputs": [{"name": "x", "shape": [-1], "dtype": "int8"}]}, r"inputs\[0\].shape\[0\]: "),
+        ({"inputs": [{"name": "x", "shape": [2**40], "dtype": "int8"}]}, r"inputs\[0\].shape: "),
+        ({"inputs": [{"name": "x", "shape": [], "dtype": "int8"}] * 2}, "two have the name 'x'"),
+        ({"outputs": []}, "outputs: expected at least one, found none"),
+        ({"frontend": "tf"}, "frontend: expected one of relax, relay, found 'tf'"),
+        ({"dimensions": [{"name": "n", "low": 3, "high": 2}]}, r"dimensions\[0\]: 3 to 2 is empty"),
+        ({"sources_sha256": {"../../etc/passwd": "0"}}, "'../../etc/passwd' is no file in the"),
+        (
+            {"kernels": [{"symbol": "k", "config": "", "source": "/etc/passwd"}]},
+            "'/etc/passwd' is no file in the folder",
+        ),
+        ({"schema": "2"}, "has schema '2', this version of boltgen reads 2"),
     ],
 )
 def test_metadata_of_other_types(tmp_path: Path, change: dict[str, object], words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from onnx import numpy_helper
 
 import boltgen
-from boltgen.errors import DeviceError, InputError
+from boltgen.errors import ArtifactError, DeviceError, InputError
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.vgpu import Vgpu
 
@@ -180,3 +181,16 @@ def test_numbers_that_are_none(artifacts: tuple[Artifact, Artifact], value: floa
 def test_a_file_is_loaded_once(artifact: Artifact) -> None:
     one, other = artifact.open(), boltgen.load(artifact.folder).open()
     assert one._library is other._library
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_a_library_with_other_tensors_than_its_metadata_is_refused(
+    artifact: Artifact, tmp_path: Path, kind: str
+) -> None:
+    folder = artifact.save(tmp_path / "copy")
+    infos = getattr(artifact.metadata, kind)
+    replace(artifact.metadata, **{kind: (*infos, replace(infos[0], name="z"))}).write(folder)
+    damaged = boltgen.load(folder)
+    inputs = {info.name: rows(2) for info in damaged.metadata.inputs}
+    with pytest.raises(ArtifactError, match=f"names 2 {kind}, the library has 1.*compile the"):
+        damaged.run(inputs)
