@@ -391,7 +391,7 @@ def arch_named(name: str) -> Arch:
     if name in ARCHES:
         return ARCHES[name]
     nearest = _nearest(name)
-    hint = f"; did you mean '{nearest}'?" if nearest else ""
+    hint = f"; did you mean '{nearest}'?" if nearest else "."
     raise UnknownArchError(f"unknown arch {name!r}{hint} Known: {', '.join(ARCHES)}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +16,11 @@ from boltgen.cli.console import errors_for_people, out
 from boltgen.cli.flags import Debug
 from boltgen.cost import learned
 from boltgen.errors import InputError, RecordError
-from boltgen.intake.numerals import MOST_ROWS
+from boltgen.intake.numerals import MOST_ROWS, shown
+from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceKind
+from boltgen.ir.problem import PROBLEM_KINDS
+from boltgen.runtime.gpu_names import require_arch
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
 from boltgen.tuning.database import Database
@@ -35,7 +38,7 @@ Where = Annotated[
     ),
 ]
 OfArch = Annotated[
-    str | None, typer.Option("--arch", metavar="SM", help="Of this architecture: sm_80.")
+    str | None, typer.Option("--arch", metavar="GPU", help="Of this architecture: sm_80, or A100.")
 ]
 OfKind = Annotated[
     DeviceKind | None, typer.Option("--kind", help="Measured, modelled or replayed times.")
@@ -82,7 +85,21 @@ def _open(where: Path | None) -> Database:
 def _asked(context: typer.Context) -> Query:
     """The conditions among a command's options, which have the names of a query's fields."""
     names = {field.name for field in fields(Query)}
-    return Query(**{name: value for name, value in context.params.items() if name in names})
+    asked = Query(**{name: value for name, value in context.params.items() if name in names})
+    if asked.arch is not None:
+        asked = replace(asked, arch=require_arch(asked.arch))
+    if asked.operation is not None:
+        known = {kind.__name__.lower(): kind.__name__ for kind in (*PROBLEM_KINDS, LayoutTransform)}
+        if asked.operation.lower() not in known:
+            raise InputError(
+                f"--operation {shown(asked.operation)}: give one of {', '.join(known.values())}"
+            )
+        asked = replace(asked, operation=known[asked.operation.lower()])
+    return asked
+
+
+def _counted(records: int) -> str:
+    return f"{records} record{'' if records == 1 else 's'}"
 
 
 @db_app.command()
@@ -126,8 +143,8 @@ def query(  # noqa: PLR0917 (typer's options are arguments)
     """
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
-        found = itertools.islice(opened.records(asked, best=best), limit)
-        out.print(tables.records(found))
+        found = list(itertools.islice(opened.records(asked, best=best), limit))
+        out.print(tables.records(found) if found else "no record fits these options")
 
 
 @db_app.command("export")
@@ -156,7 +173,7 @@ def export_command(  # noqa: PLR0917
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
         count = write_records(file, opened.records(asked))
-        out.print(Text(f"{count} records written to {file}"), soft_wrap=True)
+        out.print(Text(f"{_counted(count)} written to {file}"), soft_wrap=True)
 
 
 @db_app.command("import")
@@ -227,16 +244,16 @@ def train(  # noqa: PLR0917
             raise InputError(f"{file}: the name of a cost model ends in {learned.SUFFIX}")
         model = learned.train(examples(opened.records(_asked(context))))
         found = model.training
-        shown = (
+        told = (
             f"{found.times} times of {found.problems} problems; of those it had not seen, the "
             f"first pick took {found.regret:.3f} of the fastest's time (analytical: "
             f"{found.analytical_regret:.3f}), off by {found.log_error:.0%} (analytical: "
             f"{found.analytical_log_error:.0%})"
         )
         if found.regret >= found.analytical_regret:
-            raise RecordError(f"the analytical model picks as well: {shown}; nothing is written")
+            raise RecordError(f"the analytical model picks as well: {told}; nothing is written")
         model.save(file)
-        out.print(Text(f"{shown}; written to {file}"), soft_wrap=True)
+        out.print(Text(f"{told}; written to {file}"), soft_wrap=True)
 
 
 @db_app.command()
@@ -263,8 +280,9 @@ def prune(  # noqa: PLR0917
       boltgen db prune --void
       boltgen db prune --before 2026-01-01
     """
-    asked = _asked(context)
+    with errors_for_people(debug):
+        asked = _asked(context)
     if asked == Query():
         raise typer.BadParameter("say which records to forget, by at least one option")
     with errors_for_people(debug), _open(database) as opened:
-        out.print(f"{opened.prune(asked)} records forgotten")
+        out.print(f"{_counted(opened.prune(asked))} forgotten")

@@ -22,6 +22,7 @@ from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.kernel import KernelSpec
 from boltgen.runtime.asked_arch import asked_arch
+from boltgen.runtime.gpu_names import require_arch
 from boltgen.settings import settings_from
 
 library_app = typer.Typer(
@@ -139,7 +140,7 @@ def list_command(debug: Debug = False) -> None:
 def export_command(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.")],
     arch: Annotated[
-        str | None, typer.Option(metavar="SM", help="Only kernels of this architecture.")
+        str | None, typer.Option(metavar="GPU", help="Only kernels of this architecture.")
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -150,10 +151,11 @@ def export_command(
       boltgen library export sm80.boltgen-library --arch sm_80
     """
     with errors_for_people(debug):
+        wanted = None if arch is None else require_arch(arch)
         units = [
             unit
             for unit in stored_units(Cache(settings_from().cache_dir))
-            if arch is None or unit.about.arch == arch
+            if wanted is None or unit.about.arch == wanted
         ]
         export_library(units, archive)
         size = archive.stat().st_size

@@ -37,11 +37,11 @@ _MOST_SEED = 2**63 - 1
 
 # `arch` is a parameter of its own: a model is compiled, or tuned, for an architecture.
 ARCH = Option(
-    "The GPU's architecture, or native: that of the GPU here, which `tune` takes by default where "
-    "it measures on one.",
+    "The GPU: its architecture (sm_80), its name (A100, 'RTX 4090'), or native: the GPU here, "
+    "which `tune` takes by default where it measures on one.",
     given.as_it_is,
     str,
-    metavar="SM",
+    metavar="GPU",
 )
 
 

@@ -11,6 +11,7 @@ import sys
 
 from boltgen.arch import Arch, arch_named, arch_of_device, what_is_lost
 from boltgen.errors import DeviceError, UnknownArchError
+from boltgen.runtime.gpu_names import require_arch
 
 NATIVE = "native"
 
@@ -42,15 +43,16 @@ _REMEDY = "name the architecture, such as --arch sm_80"
 
 
 def asked_arch(name: str) -> Arch:
-    """The row that a user asks for; warns where another one makes more of the same GPUs.
+    """The row that a user asks for, by its name or a GPU's; warns where another one makes more of
+    the same GPUs.
 
     Raises:
-        UnknownArchError: the table has none of that name.
+        UnknownArchError: no row and no GPU has that name.
         DeviceError: it is `native`, and there is no GPU that boltgen knows.
     """
     if name == NATIVE:
         return native_arch()
-    row = arch_named(name)
+    row = arch_named(require_arch(name))
     if lost := what_is_lost(row):
         _log.warning("%s", lost)
     return row

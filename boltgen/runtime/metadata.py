@@ -314,8 +314,8 @@ def read_metadata(folder: Path) -> Metadata:
         raise ArtifactError(f"{path} is not boltgen's: it names no schema; {again}")
     if values["schema"] != SCHEMA:
         raise ArtifactError(
-            f"{path} has schema {repr(values['schema'])[:60]}, this version of boltgen reads {SCHEMA}; "
-            f"{again}"
+            f"{path} has schema {repr(values['schema'])[:60]}, this version of boltgen reads "
+            f"{SCHEMA}; {again}"
         )
     try:
         metadata: Metadata = decode(Metadata, values)

@@ -76,7 +76,7 @@ def test_records_move_through_files(folder: Path) -> None:
     assert f"0 new records from {file}" in db("import", file)
     elsewhere = folder / "elsewhere.sqlite"
     assert f"4 new records from {file}" in db("import", file, "--database", elsewhere)
-    assert "1 records written" in db("export", folder / "f.jsonl", "--failures")
+    assert "1 record written" in db("export", folder / "f.jsonl", "--failures")
     assert list(read_records(folder / "f.jsonl")) == [RECORDS[2]]
 
 
@@ -112,8 +112,8 @@ def test_databases_are_merged(folder: Path) -> None:
 
 
 def test_records_are_forgotten_by_description() -> None:
-    assert "1 records forgotten" in db("prune", "--failures")
-    assert "1 records forgotten" in db("prune", "--toolchain", OTHER)
+    assert "1 record forgotten" in db("prune", "--failures")
+    assert "1 record forgotten" in db("prune", "--toolchain", OTHER)
     assert "0 records forgotten" in db("prune", "--arch", "sm_75")
     assert db("query").count("gemm") == 2
     assert "by at least one option" in db("prune", status=2)
@@ -166,6 +166,16 @@ def test_a_file_of_another_program_is_left_as_it_is(folder: Path) -> None:
     text = db("export", str(notes), status=1)
     assert f"{notes} cannot be written: it exists, and boltgen did not write it" in text
     assert notes.read_text() == "mine"
+
+
+def test_conditions_that_nothing_can_fulfil_are_refused(folder: Path) -> None:
+    assert "unknown arch 'xx'" in db("query", "--arch", "xx", status=1)
+    assert "did you mean 'H100' (sm_90a)" in db("prune", "--arch", "H10", status=1)
+    text = db("query", "--operation", "Gem", status=1)
+    assert "--operation 'Gem': give one of Gemm, Conv2d" in text
+    assert db("query", "--arch", "A100") == db("query", "--arch", "sm_80")
+    assert db("query", "--operation", "gemm").count("gemm") >= 3
+    assert "no record fits these options" in db("query", "--arch", "t4")
 
 
 def test_help_has_examples() -> None:

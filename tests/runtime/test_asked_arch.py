@@ -109,6 +109,42 @@ def test_a_gpu_that_is_not_there() -> None:
     assert "DeviceError: no GPU: the driver reports" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        *(("A100", "sm_80"), ("a100", "sm_80"), ("NVIDIA A100-SXM4-80GB", "sm_80")),
+        *(("h100", "sm_90a"), ("H100 PCIe", "sm_90a"), ("H100 80GB HBM3", "sm_90a")),
+        *(("GH200 480GB", "sm_90a"), ("H200 NVL", "sm_90a")),
+        *(("RTX 4090", "sm_89"), ("rtx4090", "sm_89"), ("NVIDIA GeForce RTX 4070 Ti", "sm_89")),
+        *(("4090", "sm_89"), ("L40S", "sm_89"), ("L4", "sm_89"), ("RTX 6000 Ada", "sm_89")),
+        *(("t4", "sm_75"), ("Tesla T4", "sm_75"), ("RTX 6000", "sm_75"), ("2080 Ti", "sm_75")),
+        *(("A10G", "sm_86"), ("a10", "sm_86"), ("RTX A6000", "sm_86"), ("RTX 3090", "sm_86")),
+        *(("B200", "sm_100"), ("GB200", "sm_100"), ("B300", "sm_103"), ("RTX 5090", "sm_120")),
+        *(("RTX PRO 6000 Blackwell Workstation Edition", "sm_120"), ("DGX Spark", "sm_121")),
+    ],
+)
+def test_a_gpu_by_its_name(name: str, arch: str) -> None:
+    assert asked_arch(name).name == arch
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("h10", r"'h10'; did you mean 'H100' \(sm_90a\)\?"),
+        ("RTX 4900", r"did you mean 'RTX 4090' \(sm_89\)\?"),
+        ("L4OS", r"did you mean 'L40S' \(sm_89\)\?"),
+        ("V100", "V100 is a GPU of sm_70, for which boltgen makes no kernels"),
+        ("Jetson AGX Orin", "ORIN is a GPU of sm_87, for which"),
+        ("GTX 1660 Ti", "GTX 1660 is a GPU of sm_75 without tensor cores"),
+        ("6000", r"unknown arch '6000'\. Known: sm_75"),
+        ("sm80", r"did you mean 'sm_80'\?"),
+    ],
+)
+def test_a_gpu_that_is_not_known_or_has_no_kernels(name: str, said: str) -> None:
+    with pytest.raises(UnknownArchError, match=said):
+        asked_arch(name)
+
+
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UnknownArchError, match="unknown arch 'hopper'"):
         asked_arch("hopper")
