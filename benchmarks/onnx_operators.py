@@ -97,7 +97,7 @@ def becomes(operator: str, counts: Mapping[str, int]) -> str:
     has_rule = any(
         rule.why and not rule.below and not rule.only for rule in RULES.get(operator, ())
     )
-    is_lacking = operator not in TAKEN.takes - TAKEN.contrib_only
+    is_lacking = operator not in TAKEN.takes
     return f"{how}, rewritten" if has_rule or is_lacking else how
 
 

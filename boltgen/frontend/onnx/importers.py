@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# Operators of com.microsoft that TVM's converters know by their bare name.
+# Names in TVM's tables that mean operators of com.microsoft, which are rewritten.
 CONTRIB = frozenset(
-    {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu",
-     "SkipLayerNormalization"}
-)  # fmt: skip
-# Names in TVM's table that mean no operator of ONNX, or another one.
-CONTRIB_ONLY = CONTRIB - {"Gelu"}
+    {"Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"}
+)
 # Operators that TVM 0.17's converter to Relay has, and TVM 0.27's to Relax has not, rewritings
 # included. It is asked where Relax refuses, in an environment without Relay.
 ONLY_RELAY = frozenset(
@@ -20,7 +17,7 @@ ONLY_RELAY = frozenset(
 
 # Operators whose cases TVM 0.17's converter computes wrongly, without a word: they are written as
 # ONNX defines them, or refused.
-WRONG_IN_RELAY = frozenset({"Attention", "DFT", "Gelu", "LpPool"})
+WRONG_IN_RELAY = frozenset({"DFT", "Gelu", "LpPool"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +26,6 @@ class Importer:
 
     name: str
     takes: frozenset[str]
-    contrib: frozenset[str] = CONTRIB
-    contrib_only: frozenset[str] = CONTRIB_ONLY
     # Whether its graphs are packed: quantised matrices then stay whole numbers.
     packs_weights: bool = False
     # Whether an input may have dimensions that are not known.
@@ -43,10 +38,14 @@ class Importer:
 def relax_importer(takes: frozenset[str]) -> Importer:
     """TVM 0.27's converter to Relax, which has the operators `takes`."""
     return Importer(
-        name="relax", takes=takes, packs_weights=True, other="relay", other_takes=ONLY_RELAY
+        name="relax",
+        takes=takes - CONTRIB,
+        packs_weights=True,
+        other="relay",
+        other_takes=ONLY_RELAY,
     )
 
 
 def relay_importer(takes: frozenset[str]) -> Importer:
     """TVM 0.17's converter to Relay, which has the operators `takes`, some of them wrongly."""
-    return Importer(name="relay", takes=takes - WRONG_IN_RELAY)
+    return Importer(name="relay", takes=takes - CONTRIB - WRONG_IN_RELAY)

@@ -145,6 +145,11 @@ def _require_taken(model: Any, refused: list[Refusal], importer: Importer) -> No
     if not first:
         return
     advice = [each.remedy for each in first.values() if each.remedy]
+    if any(each.node.domain.startswith("com.m") for each in first.values() if not each.remedy):
+        advice.append(
+            "save the model without ONNX Runtime's own optimisations (ORT_DISABLE_ALL), or export "
+            "it again, as standard operators"
+        )
     if importer.other and set(first) <= importer.other_takes:
         advice.append(f"try --frontend {importer.other}, whose converter takes them")
     if not advice:

@@ -30,6 +30,10 @@ from boltgen.frontend.onnx.validate import STANDARD
 # A rewriting's nodes are rewritten again, but no chain of rules is as long.
 MOST_REWRITINGS = 12
 
+# Of operators that a rule must rewrite, where it needs a type, a rank or a size that is not known.
+_UNKNOWN = "a type or a size that it needs is not known"
+_SIZES = "give the model's inputs fixed sizes with --shape"
+
 
 class Record:
     """Say what was done."""
@@ -139,9 +143,7 @@ class Rewriter:
         self._keep(node, opset)
 
     def _is_taken(self, node: Any) -> bool:
-        if node.domain in STANDARD:
-            return node.op_type in self._importer.takes - self._importer.contrib_only
-        return node.domain == "com.microsoft" and node.op_type in self._importer.contrib
+        return node.domain in STANDARD and node.op_type in self._importer.takes
 
     def _lift(self, node: Any, opset: int, left: int) -> bool:
         rules = [rule for rule in RULES.get(node.op_type, ()) if opset < rule.below]
@@ -152,6 +154,8 @@ class Rewriter:
         try:
             results = rule.apply(builder)
         except UnknownError:
+            if node.domain not in STANDARD:
+                self.refused.append(Refusal(node=node, what=_UNKNOWN, remedy=_SIZES))
             return False
         except UnsupportedError as error:
             self.refused.append(Refusal(node=node, what=error.what, remedy=error.remedy))

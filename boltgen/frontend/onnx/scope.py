@@ -166,14 +166,16 @@ class Scope:
             tensor = self.tensor(name)
             if tensor is not None and len(tensor.dims) <= 1 and sum(tensor.dims) <= 64:
                 data[name] = tensor
+        # ONNX Runtime and TVM take operators of newer sets in a model of an old one.
+        defs = self.onnx.defs
+        version = self.opset if defs.has(node.op_type, self.opset) else defs.onnx_opset_version()
         try:
-            schema = self.onnx.defs.get_schema(node.op_type, self.opset, node.domain)
             found: dict[str, Any] = self.onnx.shape_inference.infer_node_outputs(
-                schema,
+                defs.get_schema(node.op_type, version, node.domain),
                 node,
                 types,
                 data,
-                opset_imports=[self.onnx.helper.make_opsetid("", self.opset)],
+                opset_imports=[self.onnx.helper.make_opsetid("", version)],
             )
         except Exception:  # its errors have no common base; what is not inferred is not known
             return {}

@@ -3,6 +3,12 @@
 from boltgen.frontend.onnx.rewrites import (  # noqa: F401
     arithmetic,
     contraction,
+    contrib_attention,
+    contrib_elementwise,
+    contrib_grouped_attention,
+    contrib_norms,
+    contrib_products,
+    contrib_rotary,
     detection,
     indexing,
     legacy,
