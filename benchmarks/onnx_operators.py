@@ -131,7 +131,7 @@ _HEAD = (
     "Of the operator set com.microsoft, MatMulNBits is rewritten: 4 and 8 bits, blocks of 16 or",
     "more, zero points packed in uint8, a bias. For Relax kernels multiply its weights packed, and",
     "those of a DequantizeLinear of constant INT4 or INT8 before a MatMul ([which of them",
-    "are packed](guide.md#weights-of-four-and-eight-bits)). For Relay, weights become floats",
+    "are packed](how-to/quantised-weights.md)). For Relay, weights become floats",
     "beforehand. `accuracy_level` is ignored: it allows A to be rounded to INT8, which no kernel",
     "does. Zero points that are floats, and a `g_idx` that permutes K, are refused.",
     "",

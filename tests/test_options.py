@@ -1,12 +1,10 @@
-"""One definition of each option: the command line, Python and the guide follow from it."""
+"""One definition of each option: the command line, Python and the docs follow from it."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
-from dataclasses import Field, fields
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -38,8 +36,6 @@ DEFAULT_ARCHES = {"compile": DEFAULT_ARCH, "tune": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": boltgen.tune}
 # Of the commands alone: what is read, what is written, and how they end.
 OWN = {"model", "models", "arch", "output", "debug", "help"}
-GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide.md"
-TABLE = re.compile(r"(?<=--update-golden -->\n)\| Python.*?(?=\n<!-- end)", re.DOTALL)
 
 
 def flags(command: str) -> dict[str, Any]:
@@ -192,35 +188,3 @@ def test_whatever_a_model_may_depend_on_is_part_of_its_key() -> None:
     of_kernels = {"precision", "accumulate", "fuse", "pad"}
     of_model = {"shapes", "io", "traffic", "frontend", "rest", "check", "finite"}
     assert set(CompileOptions().decisive) == of_model | of_kernels
-
-
-def _cell(each: Field[Any], kinds: list[str]) -> str:
-    option = option_of(each)
-    flag = (option.names or (f"--{each.name}",))[0] if option.flag else ""
-    if option.flag is bool:
-        flag = f"{flag}`, `--no-{each.name}"
-    default = default_of(each)
-    shown = "" if default is None or callable(default) else f"`{default}`"
-    cells = (f"`{each.name}`", f"`{flag}`" if flag else "", ", ".join(kinds), shown, option.help)
-    return f"| {' | '.join(cells)} |"
-
-
-def table() -> str:
-    """The options as the guide has them; where two kinds differ in one, it has a line of each."""
-    lines: dict[str, tuple[Field[Any], list[str]]] = {}
-    for command, kind in TAKERS.items():
-        for each in fields(kind):
-            lines.setdefault(_cell(each, []), (each, []))[1].append(command)
-    rows = [_cell(each, kinds) for each, kinds in lines.values()]
-    arch = f"| `arch` | `--arch` | {', '.join(TAKERS)} | `{DEFAULT_ARCH}` | {ARCH.help} |"
-    head = ["| Python | command line | of | default | what |", "|---|---|---|---|---|"]
-    return "\n".join([*head, arch, *rows])
-
-
-def test_the_guide_has_the_table_of_options(request: pytest.FixtureRequest) -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    (found,) = TABLE.findall(text)
-    if request.config.getoption("--update-golden"):
-        GUIDE.write_text(TABLE.sub(lambda _: table(), text), encoding="utf-8")
-        return
-    assert found == table(), "run pytest tests/test_options.py --update-golden, and read the diff"

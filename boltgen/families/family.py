@@ -1,7 +1,7 @@
 """KernelFamily: how a workload becomes a kernel.
 
 A family is a value. Whatever enumerates, selects, renders, launches, measures or stores kernels
-asks the families in `families.registry`, and names none of them. See docs/extending.md.
+asks the families in `families.registry`, and names none of them. See docs/develop/kernel-family.md.
 """
 
 from __future__ import annotations
