@@ -33,22 +33,29 @@ MARK = "--- end of a block ---"
 
 @dataclass(frozen=True)
 class Needs:
-    """A program's needs beside its page: code before it, replacements, and an interpreter."""
+    """A program's needs beside its page: code before and after it, replacements, an interpreter."""
 
     before: str = ""
+    after: str = "pass"
     replaced: dict[str, str] = field(default_factory=dict)
     python: Path = Path(sys.executable)
 
 
 _SERVER = """
-import atexit, contextlib
-from pathlib import Path
 import boltgen
 from tests.serving.process import serving
 boltgen.compile("models/digits/digits.onnx", arch="sm_80").save("digits.boltgen")
-_running = contextlib.ExitStack()
-atexit.register(_running.close)
-_server = _running.enter_context(serving([Path("digits.boltgen").absolute()]))
+running = serving([Path("digits.boltgen").absolute()])
+server = running.__enter__()
+"""
+# The page's program may fail, and the server has to end all the same.
+_RUN = """
+from pathlib import Path
+{before}
+try:
+    exec(compile(Path("page.py").read_text(), "page.py", "exec"), globals())
+finally:
+    {after}
 """
 
 # A page that is not here needs nothing. Replacements stand for a GPU, for minutes, or for a port.
@@ -61,7 +68,8 @@ NEEDS = {
     ),
     "tutorials/serving.md": Needs(
         before=_SERVER,
-        replaced={'"http://127.0.0.1:8080': 'f"http://{_server.http}'},
+        after="running.__exit__(None, None, None)",
+        replaced={'"http://127.0.0.1:8080': 'f"http://{server.http}'},
         python=SERVE,
     ),
     "how-to/relay.md": Needs(python=RELAY),
@@ -92,14 +100,16 @@ def test_the_program_of_a_page_runs(
 ) -> None:
     needs = NEEDS.get(page, Needs())
     assert needs.python.is_file(), f"{needs.python} is missing: see the Makefile"
-    program = f"\nprint({MARK!r})\n".join([needs.before, *(text for text, _ in blocks)])
+    program = f"\nprint({MARK!r})\n".join(["", *(text for text, _ in blocks)])
     for old, new in needs.replaced.items():
         assert old in program
         program = program.replace(old, new)
-    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    (tmp_path / "page.py").write_text(program, encoding="utf-8")
+    run = _RUN.format(before=needs.before, after=needs.after)
+    (tmp_path / "run.py").write_text(run, encoding="utf-8")
     (tmp_path / "models").symlink_to(ROOT / "models")
     done = subprocess.run(
-        [str(needs.python), "program.py"],
+        [str(needs.python), "run.py"],
         cwd=tmp_path,
         env={
             **os.environ,
