@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ CONV_CONFIG = Cutlass2Config(
 HOPPER_EXTENT = 2048  # of M, N and K
 CHECKS = "memcheck,initcheck"
 REPEATS = 5
+# All variants, of which this CPU executes some.
+SETTINGS = replace(settings_from(), vgpu_isas=("avx512", "avx2", "generic"))
 
 Figures = dict[str, Any]
 
@@ -100,10 +103,9 @@ def _measure(vgpu: Vgpu, launch: Launch, inputs: Inputs) -> LaunchRecord:
 
 def build_kernel(kernel: KernelSource, folder: Path) -> KernelLibrary:
     """Compile the kernel to a library of its own, through the user's cache."""
-    settings = settings_from()
-    tools = find_toolchain(settings)
+    tools = find_toolchain(SETTINGS)
     units = [kernel_unit(kernel, tools, DeviceCode.PTX)]
-    (built,) = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=1))
+    (built,) = objects_or_raise(compile_all(units, Cache(SETTINGS.cache_dir), jobs=1))
     return KernelLibrary(link_shared([built.path], folder / "libkernel.so", tools))
 
 
@@ -176,7 +178,7 @@ def measure_kernels(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
 
 def measure_hopper(vgpu: Vgpu) -> Figures:
     """GEMMs with TMA, multicast and wgmma in clusters of two; one thread and two."""
-    driver = Driver(vgpu, vgpu_libraries(settings_from()))
+    driver = Driver(vgpu, vgpu_libraries(SETTINGS))
     vgpu.set_option("device", "sm_90")
     library = ctypes.CDLL(str(build_gemms()))
     products = {name: Product.random(driver, name, *(HOPPER_EXTENT,) * 3) for name in GEMMS}
@@ -279,15 +281,14 @@ def measure_resnet18(vgpu: Vgpu, folder: Path) -> Figures:
 
 def measure_launches() -> Figures:
     """Microseconds of wall time for a launch of an empty kernel, by a program of its own."""
-    settings = settings_from()
-    tools = find_toolchain(settings)
+    tools = find_toolchain(SETTINGS)
     text = Path(__file__).with_name("vgpu_launches.cu").read_text(encoding="utf-8")
     (program,) = build_programs([program_unit("vgpu_launches", text, tools, arch="sm_80")])
     done = run_program(
         [str(program)],
-        libraries=vgpu_libraries(settings),
+        libraries=vgpu_libraries(SETTINGS),
         options={"device": "sm_80", "threads": "1"},
-        settings=settings,
+        settings=SETTINGS,
         capture=True,
     )
     if done.returncode:
@@ -307,7 +308,7 @@ def main() -> None:
     if only == "launches":
         print(json.dumps(measure_launches()))
         return
-    vgpu = activate("vgpu").vgpu
+    vgpu = activate("vgpu", settings=SETTINGS).vgpu
     assert vgpu is not None
     if only == "hopper":
         print(json.dumps(measure_hopper(vgpu)))

@@ -26,6 +26,12 @@ def resource_dir(name: str) -> Path:
     )
 
 
+def prebuilt_dir(name: str) -> Path | None:
+    """The folder of libraries that the wheel has of the resource `name`; None if it has none."""
+    folder = _PACKAGE / "_resources" / f"{name}_prebuilt"
+    return folder if folder.is_dir() else None
+
+
 def shipped_records() -> tuple[Path, ...]:
     """The databases of measurements that came with boltgen: `records/*.sqlite` in the package."""
     return tuple(sorted((_PACKAGE / "records").glob("*.sqlite")))

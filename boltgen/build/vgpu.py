@@ -18,7 +18,7 @@ from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import HostCompiler, find_host_compiler
 from boltgen.errors import BoltgenError, ToolchainError
 from boltgen.ir.key import digest
-from boltgen.paths import resource_dir
+from boltgen.paths import prebuilt_dir, resource_dir
 from boltgen.settings import Settings
 
 # What the rest of boltgen loads; a build without them is no build.
@@ -37,6 +37,9 @@ _ISA_FLAGS = {
 }
 _CPU = Path("/proc/cpuinfo")
 
+# In the wheel's folder of libraries: the key of the sources that they were built from, and by what.
+_PREBUILT_KEY = "key"
+
 _SOURCES = (".cpp", ".h", ".map", "Makefile")
 _POLL_SECONDS = 0.2
 
@@ -44,13 +47,15 @@ _POLL_SECONDS = 0.2
 def vgpu_libraries(
     settings: Settings, cache: Cache | None = None, reporter: Reporter | None = None
 ) -> Path:
-    """The folder of the virtual GPU's libraries, built where the cache has none.
+    """The folder of the virtual GPU's libraries: the wheel's, else the cache's, else a new build.
 
     Raises:
         ToolchainError: make or the host compiler is missing, or the build fails.
         CacheError: the cache cannot be used.
         BoltgenError: BOLTGEN_VGPU_ISAS names no instruction set of this CPU.
     """
+    if prebuilt := _prebuilt(settings):
+        return prebuilt
     isas = _wanted_isas(settings)
     compiler = find_host_compiler(settings)
     cache = cache or Cache(settings.cache_dir)
@@ -70,7 +75,32 @@ def vgpu_key(settings: Settings) -> str:
         ToolchainError: the host compiler is missing.
         BoltgenError: BOLTGEN_VGPU_ISAS names no instruction set of this CPU.
     """
+    if prebuilt := _prebuilt(settings):
+        return digest("vgpu", (prebuilt / _PREBUILT_KEY).read_text())
     return _key(find_host_compiler(settings), _wanted_isas(settings))
+
+
+def prebuild(folder: Path, settings: Settings, reporter: Reporter) -> None:
+    """Build the libraries for every CPU into `folder`, for a wheel.
+
+    Raises:
+        ToolchainError: make or the host compiler is missing, or the build fails.
+    """
+    compiler = find_host_compiler(settings)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    _make(folder, compiler, tuple(_ISA_FLAGS), settings, reporter)
+    for path in set(folder.iterdir()) - {folder / name for name in LIBRARIES}:
+        path.unlink()
+    (folder / _PREBUILT_KEY).write_text(f"{_source_key()}\n{compiler.version}\n")
+
+
+def _prebuilt(settings: Settings) -> Path | None:
+    """The wheel's libraries, unless its sources have changed or other variants are asked for."""
+    folder = prebuilt_dir("vgpu")
+    if folder is None or settings.vgpu_isas:
+        return None
+    return folder if (folder / _PREBUILT_KEY).read_text().startswith(_source_key()) else None
 
 
 def vgpu_environment(
@@ -113,10 +143,14 @@ def _wanted_isas(settings: Settings) -> tuple[str, ...]:
 
 
 def _key(compiler: HostCompiler, isas: tuple[str, ...]) -> str:
+    return digest("vgpu", _source_key(), isas, compiler.version)
+
+
+def _source_key() -> str:
     source = resource_dir("vgpu")
     files = sorted(path for path in source.rglob("*") if path.name.endswith(_SOURCES))
     contents = tuple((str(path.relative_to(source)), path.read_text()) for path in files)
-    return digest("vgpu", contents, device_table(), isas, compiler.version)
+    return digest("vgpu sources", contents, device_table())
 
 
 def device_table() -> str:

@@ -4,6 +4,7 @@ product of fragments in one warp."""
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from boltgen.errors import VgpuError
 from tests.vgpu.driver import Array, Driver, entry
@@ -97,8 +98,16 @@ def multiply_fragments(
     return found
 
 
+def several_instruction_sets(driver: Driver) -> list[str]:
+    """Instruction sets to compare; the test is skipped where the build has one only."""
+    found = instruction_sets(driver)
+    if len(found) == 1:
+        pytest.skip(f"this build has {found[0]} only: set BOLTGEN_VGPU_ISAS to compare several")
+    return found
+
+
 def instruction_sets(driver: Driver) -> list[str]:
-    """Those of the host."""
+    """The instruction sets that this build has and this CPU can execute."""
     found = []
     for isa in ("avx512", "avx2", "generic"):
         try:

