@@ -50,44 +50,6 @@ def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
     return [field.numpy() for field in fields]
 
 
-def cuda_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
-    """The model's outputs, as code for sm_80 computes them on the virtual GPU.
-
-    What TVM registers for Python alone is taken away: a deployed library does not find it.
-    """
-    import tvm
-    import tvm_ffi
-    from tvm import relax
-
-    from boltgen.arch import arch_named
-    from boltgen.build.cache import Cache
-    from boltgen.build.toolchain import find_toolchain
-    from boltgen.codegen.nvcc import DeviceCode
-    from boltgen.pipeline import PipelineOptions, build_regions
-    from boltgen.runtime.device import activate
-    from boltgen.runtime.model import import_model, partition
-    from boltgen.settings import settings_from
-
-    del names
-    for name in ("nonzero", "unique", "shape_to_tensor", "print", "assert_op"):
-        tvm_ffi.registry.remove_global_func(f"relax.run.{name}")
-    settings = settings_from()
-    tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
-    options = PipelineOptions(
-        settings=settings, toolchain=tools, cache=cache, device_code=DeviceCode.PTX
-    )
-    arch = arch_named("sm_80")
-    model = import_model(path, options)
-    partition(model, arch.name, options)
-    built = build_regions(model.regions, arch.name, options)
-    model.build(built, arch, tools, cache, options)
-    activate("vgpu", arch=arch.name)
-    machine = relax.VirtualMachine(model._executable, tvm.cuda(0))
-    result = machine["main"](*[tvm.runtime.tensor(array, tvm.cuda(0)) for array in inputs])
-    fields = list(result) if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
-    return [field.numpy() for field in fields]
-
-
 def relay_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
     """The model's outputs, as TVM 0.17 computes them on the host."""
     import boltgen.relay  # noqa: F401  loads what TVM's library needs
@@ -132,14 +94,18 @@ def status(run: Run, folder: Path, label: str) -> tuple[str, str]:
     return "wrong", said[0]
 
 
-def difference(actual: Arrays, wanted: Arrays, of_fp16: float) -> str:
-    """How results differ from what is wanted; `of_fp16` is the error of FP16 beside the largest."""
+def difference(actual: Arrays, wanted: Arrays, of_fp16: float, *, has_fp16: bool = False) -> str:
+    """How results differ from what is wanted; `of_fp16` is the error of FP16 beside the largest.
+
+    It is of results that are FP16, and of all where the model computes in FP16 inside.
+    """
     for have, want in zip(actual, wanted, strict=False):
         if have.shape != want.shape or have.dtype != want.dtype:
             return f"{have.shape} {have.dtype} instead of {want.shape} {want.dtype}"
         wide = want.astype(np.float64)
         largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
-        atol = max(ATOL, of_fp16 * largest) if want.dtype == np.float16 else ATOL
+        is_fp16 = has_fp16 or want.dtype == np.float16
+        atol = max(ATOL, of_fp16 * largest) if is_fp16 else ATOL
         far = ~np.isclose(have.astype(np.float64), wide, RTOL, atol, equal_nan=True)
         if far.any():
             return f"{int(far.sum())} of {want.size} elements"
@@ -151,7 +117,7 @@ def main() -> None:
     frontend, folder = sys.argv[1], Path(sys.argv[2])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what converters print
-    run = {"relax": relax_run, "cuda": cuda_run, "relay": relay_run}[frontend]
+    run = {"relax": relax_run, "relay": relay_run}[frontend]
     for label in sys.stdin.read().splitlines():
         out.write(json.dumps({"label": label}) + "\n")
         out.flush()

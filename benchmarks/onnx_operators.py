@@ -1,8 +1,10 @@
 """What becomes of each ONNX operator, by either frontend: the table in docs/onnx-operators.md.
 
-`python -m benchmarks.onnx_operators [OPERATOR]...` runs the cases of `onnx_cases` through both
-(half an hour for all operators), keeps the counts in results/onnx_operators.json, and writes the
-table. With `--table` it writes the table alone, from the counts that are kept.
+`python -m benchmarks.onnx_operators [OPERATOR]...` runs the cases of `onnx_cases` through both, on
+the host and for CUDA (an hour for all operators), keeps what it finds in
+results/onnx_operators.json, and writes the table. With `--cuda` it runs the cases for CUDA alone,
+with `--resume` those of them only that the record lacks, as after an interruption. With `--table`
+it writes the table alone, from what is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +26,8 @@ from boltgen.frontend.relax.onnx_reader import converter
 TABLE = ROOT / "docs" / "onnx-operators.md"
 KEPT = RESULTS / "onnx_operators.json"
 PYTHON = {"relax": ".venv/bin/python", "relay": ".venv-relay/bin/python"}
+# Cases whose kernels are compiled by one run of nvcc.
+_TOGETHER = 24
 # Counts of ok, wrong and refused cases, by operator.
 Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 
@@ -79,6 +84,69 @@ def survey(wanted: Collection[str]) -> dict[str, dict[str, dict[str, int]]]:
             frontend: counted(run_cases(frontend, folder, sorted(operators)), operators)
             for frontend in PYTHON
         }
+
+
+def survey_cuda(wanted: Collection[str], *, resume: bool) -> None:
+    """Compile the cases for sm_80, run them on the virtual GPU, and keep each one's status."""
+    from benchmarks.onnx_cases import cases  # noqa: PLC0415  which loads ONNX Runtime
+
+    kept = read_kept()
+    record = kept.setdefault("cuda", {"date": "", "cases": {}})
+    known: dict[str, dict[str, str]] = record["cases"]
+    with tempfile.TemporaryDirectory() as name:
+        folder, operators = Path(name), {}
+        for case in cases():
+            if (wanted and case.operator not in wanted) or (
+                resume and case.label in known.get(case.operator, {})
+            ):
+                continue
+            case.save(folder)
+            operators[case.label] = case.operator
+        for label, status in run_cuda_cases(folder, sorted(operators)):
+            known.setdefault(operators[label], {})[label] = status
+            record["date"] = datetime.now(timezone.utc).date().isoformat()
+            KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def run_cuda_cases(folder: Path, labels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The label and the status of each case; what fails among others is run again alone."""
+    groups = [labels[at : at + _TOGETHER] for at in range(0, len(labels), _TOGETHER)]
+    alone: list[str] = []
+    while groups:
+        done = 0
+        for found in _cuda_lines(folder, groups):
+            yield from ((label, status) for label, status in found.items() if status != "failed")
+            alone += [label for label, status in found.items() if status == "failed"]
+            done += 1
+        alone += groups[done] if done < len(groups) else []  # the process ended in it
+        groups = groups[done + 1 :]
+    for label in alone:
+        found = next(_cuda_lines(folder, [[label]]), {})
+        yield label, found.get(label, "failed")
+
+
+def _cuda_lines(folder: Path, groups: Sequence[Sequence[str]]) -> Iterator[dict[str, str]]:
+    """The statuses of each group, as long as the process lives that runs them."""
+    with subprocess.Popen(
+        [ROOT / PYTHON["relax"], "-m", "benchmarks.cuda_case_runner", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("".join(" ".join(group) + "\n" for group in groups))
+        process.stdin.close()
+        for group in groups:
+            lines = [process.stdout.readline() for _ in group]
+            if not all(lines):
+                return
+            found = {each["label"]: each for each in map(json.loads, lines)}
+            for label, each in found.items():
+                if each["status"] in {"failed", "wrong"}:
+                    print(f"{label}: {each['status']}, {each['why']}", flush=True)
+            yield {label: each["status"] for label, each in found.items()}
 
 
 def counted(statuses: Mapping[str, str], operators: Mapping[str, str]) -> dict[str, dict[str, int]]:
@@ -162,11 +230,15 @@ def read_kept() -> dict[str, Any]:
 
 def main() -> None:
     """Run the cases unless only the table is wanted, and write it."""
-    if "--table" not in sys.argv:
+    flags = {each for each in sys.argv[1:] if each.startswith("--")}
+    operators = [each for each in sys.argv[1:] if each not in flags]
+    if not flags:
         kept = read_kept()
-        for frontend, counts in survey(sys.argv[1:]).items():
+        for frontend, counts in survey(operators).items():
             kept[frontend] = dict(sorted({**kept[frontend], **counts}.items()))
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    if "--table" not in flags:
+        survey_cuda(operators, resume="--resume" in flags)
     TABLE.write_text(table(read_kept()))
 
 

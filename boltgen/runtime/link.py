@@ -53,14 +53,17 @@ def build_library(
     `pipeline` is what lowers Relax: by default `schedules.pipeline`, with `look` and `tuned`.
 
     Raises:
-        CompileError: nvcc refuses what TVM generated.
+        CompileError: TVM cannot schedule a kernel, or nvcc refuses what TVM generated.
+        ModelImportError: an operator has a form that no kernel computes.
     """
     target = cuda_target(arch)
     compiler = CudaCompiler(arch, tools, cache)
     registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
     with compiler.installed(compiler.compile, *registry), target:
-        chosen = pipeline or schedules.pipeline(target, look, tuned)
-        executable = tvm.compile(module, target=target, relax_pipeline=chosen)
+        if pipeline is None:
+            module = schedules.scheduled(module, target, look, tuned)
+            pipeline = schedules.finish(target)
+        executable = tvm.compile(module, target=target, relax_pipeline=pipeline)
         return executable, compiler.sources
 
 

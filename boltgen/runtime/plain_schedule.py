@@ -19,6 +19,7 @@ from boltgen.errors import CompileError
 
 _SCHEDULED = "tirx.is_scheduled"
 _THREADS = 256
+_SPATIAL = tirx.IterVar.DataPar
 Rule: TypeAlias = Callable[[tirx.PrimFunc, Target], "s_tir.Schedule | None"]
 
 
@@ -44,6 +45,9 @@ def _scheduled(
     name: str, function: tirx.PrimFunc, target: Target, rules: Sequence[Rule]
 ) -> tirx.PrimFunc:
     failures = []
+    function = _without_empty_loops(function)
+    if not _blocks(function.body.block.body):
+        return function.with_attr(_SCHEDULED, True)  # its results have no elements
     for rule in rules:
         try:
             schedule = rule(function, target)
@@ -56,6 +60,37 @@ def _scheduled(
         f"TVM has no CUDA schedule for the function {name} of this model. Compute this operator "
         "outside the model, or report the model"
     ) from (failures[-1] if failures else None)
+
+
+def _without_empty_loops(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`function` without loops of no step, which rules split by 0 or take for one step.
+
+    Raises:
+        CompileError: a result is a reduction of no elements.
+    """
+
+    def emptied(loop: tirx.For) -> tirx.Stmt:
+        if not (isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 0):
+            return loop
+        if any(block.init is not None and _has_results(block) for block in _blocks(loop)):
+            raise CompileError(
+                "an operator of this model reduces an extent of 0, and no kernel computes it. Give "
+                "the input another shape"
+            )
+        return tirx.Evaluate(0)
+
+    return function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, emptied)))
+
+
+def _has_results(block: s_tir.SBlock) -> bool:
+    extents = [each.dom.extent for each in block.iter_vars if each.iter_type == _SPATIAL]
+    return not any(isinstance(each, tirx.IntImm) and int(each) == 0 for each in extents)
+
+
+def _blocks(part: tirx.Stmt) -> list[s_tir.SBlock]:
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(part, (s_tir.SBlock, found.append), order="post")
+    return found
 
 
 def is_complete(schedule: s_tir.Schedule) -> bool:
@@ -109,7 +144,7 @@ def _bind(schedule: s_tir.Schedule, loop: Any, threads: int) -> None:
     schedule.bind(thread, "threadIdx.x")
 
 
-def _root(schedule: s_tir.Schedule) -> tirx.SBlock:
+def _root(schedule: s_tir.Schedule) -> s_tir.SBlock:
     (name,) = (gvar.name_hint for gvar in schedule.mod.get_global_vars())
     return schedule.mod[name].body.block
 

@@ -18,7 +18,7 @@ from tvm.target import Target
 
 from boltgen.frontend.relax.region_calls import SCHEDULED
 from boltgen.intake.json_text import parse_json
-from boltgen.runtime.schedules import built_in_rules
+from boltgen.runtime.schedules import by_rules
 from boltgen.tuning.rest import BUILT_IN
 
 _SYMBOL = "global_symbol"
@@ -89,7 +89,7 @@ def scheduled(function: tirx.PrimFunc, config: str, target: Target) -> tirx.Prim
 
 def _by_rules(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     with target:
-        return built_in_rules(target)(named(function))[ENTRY]
+        return by_rules(named(function), target)[ENTRY]
 
 
 def _values(form: Any) -> Any:

@@ -21,6 +21,7 @@ from tvm.s_tir.dlight.base import try_inline
 from tvm.target import Target
 
 from boltgen.runtime.lowering.data_shapes import with_device_kernels
+from boltgen.runtime.lowering.order import with_extents_first
 from boltgen.runtime.plain_schedule import Rule, apply_rules, schedule_plainly
 
 _THREADS = 256
@@ -48,15 +49,37 @@ def pipeline(
 
     def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         with target:
-            module = unscheduled(module, target)
-            if look is not None:
-                look(module)
-            if tuned is not None:
-                module = tuned(module)
-            after = (*cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
-            return tvm.transform.Sequential((built_in_rules(target), *after))(module)
+            return finish(target)(scheduled(module, target, look, tuned))
 
     return tvm.transform.module_pass(run, opt_level=0, name="boltgen.relax.pipeline")
+
+
+def scheduled(
+    module: tvm.IRModule,
+    target: Target,
+    look: Callable[[tvm.IRModule], None] | None = None,
+    tuned: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
+) -> tvm.IRModule:
+    """`module` with the schedules of TVM's kernels; see `pipeline`.
+
+    It is no pass of TVM's, which would turn every error into one of its own.
+
+    Raises:
+        CompileError: no rule schedules a kernel.
+        ModelImportError: an operator has a form that no kernel computes.
+    """
+    module = unscheduled(module, target)
+    if look is not None:
+        look(module)
+    with target:
+        return by_rules(module if tuned is None else tuned(module), target)
+
+
+def finish(target: Target) -> tvm.transform.Pass:
+    """What makes a module of scheduled kernels one for TVM's virtual machine."""
+    return tvm.transform.Sequential(
+        (*cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
+    )
 
 
 def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
@@ -64,11 +87,15 @@ def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
     before = (*cuda.library_dispatch_passes(target), *legalise)
     with target:
-        return tvm.transform.Sequential(before)(with_device_kernels(module))
+        return with_extents_first(tvm.transform.Sequential(before)(with_device_kernels(module)))
 
 
-def built_in_rules(target: Target) -> tvm.transform.Pass:
-    """The schedules of kernels for which nothing better is known, to be run for `target`."""
+def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """`module` with schedules of all kernels for which nothing better is known.
+
+    Raises:
+        CompileError: no rule schedules a kernel.
+    """
     rules = (
         *(_of_dlight(rule) for rule in (dlight.gpu.Matmul(), dlight.gpu.GEMV())),
         schedule_window,
@@ -84,10 +111,7 @@ def built_in_rules(target: Target) -> tvm.transform.Pass:
         schedule_plainly,
     )
 
-    def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        return apply_rules(module, target, rules)
-
-    return tvm.transform.module_pass(run, opt_level=0, name="boltgen.relax.schedules")
+    return apply_rules(module, target, rules)
 
 
 def _of_dlight(rule: dlight.ScheduleRule) -> Rule:

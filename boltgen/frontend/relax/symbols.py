@@ -62,10 +62,10 @@ class Symbols:
 
     def extent(self, expr: object) -> int | str:
         """An extent of TVM's as one of the graph."""
-        if self._of_data and not isinstance(expr, tirx.IntImm):
-            if self._of_data.intersection(tirx.analysis.undefined_vars(expr)):
-                return self._name(expr if isinstance(expr, tirx.Var) else str(expr), expr)
-        return self._sum(expr)
+        is_known = not self._of_data or isinstance(expr, tirx.IntImm)
+        if is_known or not self._of_data.intersection(tirx.analysis.undefined_vars(expr)):
+            return self._sum(expr)
+        return self._name(expr if isinstance(expr, tirx.Var) else str(expr), expr)
 
     def _sum(self, expr: object) -> int:
         match expr:

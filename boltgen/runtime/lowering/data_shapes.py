@@ -17,6 +17,7 @@ from boltgen.errors import ModelImportError
 from boltgen.runtime.lowering import kernels
 
 op = relax.op
+_READ_SHAPE = ir.Op.get("relax.tensor_to_shape")
 
 
 def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
@@ -28,7 +29,7 @@ def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
     writer = _Writer(module)
     for gvar, function in module.functions_items():
         if isinstance(function, relax.Function):
-            writer.builder_.update_func(gvar, writer.visit_expr(function))
+            writer.builder_.update_func(gvar, writer.written_anew(function))
     return writer.builder_.finalize() if writer.written else module
 
 
@@ -37,15 +38,45 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._shapes: dict[relax.Var, relax.ShapeExpr] = {}
+        # The shapes that operators take.
+        self._read: set[relax.Var] = set()
         self.written = 0
+
+    def visit_dataflow_var_(self, var: relax.DataflowVar) -> ir.Expr:
+        return self._shapes.get(var) or super().visit_dataflow_var_(var)
+
+    def visit_var_(self, var: relax.Var) -> ir.Expr:
+        return self._shapes.get(var) or super().visit_var_(var)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """A binding, but for a shape of unknown extents: a name is given to each of them."""
+        call, type_ = binding.value, binding.var.ty
+        is_read = isinstance(call, ir.Call) and call.op == _READ_SHAPE and binding.var in self._read
+        if not is_read or type_.ndim < 0:
+            super().visit_var_binding_(binding)
+            return
+        tensor = self.visit_expr(call.args[0])
+        self._shapes[binding.var] = relax.ShapeExpr(self.extents(tensor, int(type_.ndim)))
+        self.written += 1
 
     def visit_call_(self, call: ir.Call) -> ir.Expr:
         call = super().visit_call_(call)
         name = str(call.op.name) if isinstance(call.op, ir.Op) else ""
         if name not in _WRITERS:
             return call
-        self.written += 1
-        return _WRITERS[name](self, call)
+        made = _WRITERS[name](self, call)
+        self.written += made is not call
+        return made
+
+    def written_anew(self, function: relax.Function) -> relax.Function:
+        """`function`, in whose calls every operator of this kind is kernels."""
+
+        def see(expr: ir.Expr) -> None:
+            if isinstance(expr, ir.Call):
+                self._read.update(each for each in expr.args if isinstance(each, relax.Var))
+
+        relax.analysis.post_order_visit(function, see)
+        return self.visit_expr(function)
 
     def emit(self, expr: ir.Expr) -> relax.Var:
         """A variable that is bound to `expr`."""
@@ -141,7 +172,7 @@ def _unique(writer: _Writer, call: ir.Call) -> ir.Expr:
         values = writer.emit(op.reshape(values, [m]))
     else:
         values = writer.emit(op.reshape(values, [m, *rest]))
-        back = list(range(1, axis + 1)) + [0] + list(range(axis + 1, len(shape)))
+        back = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
         values = writer.emit(op.permute_dims(values, back))
     asked = ((has_index, index), (has_inverse, rank), (has_counts, counts))
     more = [each for is_asked, each in asked if is_asked]
@@ -183,8 +214,48 @@ def _suppressed(writer: _Writer, call: ir.Call) -> ir.Expr:
     return ir.Tuple([found, total])
 
 
+def _split(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """Parts of which some are empty, as slices: TVM splits in different places only."""
+    (x,) = call.args
+    places, axis = call.attrs.indices_or_sections, int(call.attrs.axis)
+    if isinstance(places, (int, tirx.IntImm)) or len({int(at) for at in places}) == len(places):
+        return call
+    ends = [*map(int, places), _shape(x, "Split")[axis]]
+    begins = [0, *ends[:-1]]
+    pairs = zip(begins, ends, strict=True)
+    return ir.Tuple([writer.emit(op.strided_slice(x, [axis], [b], [e])) for b, e in pairs])
+
+
+def _remainder(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """A remainder in FP16 or BF16 by FP32, of which it is exact: CUDA has no other."""
+    dtype = str(call.ty.dtype)
+    if dtype not in {"float16", "bfloat16"}:
+        return call
+    wide = [writer.emit(op.astype(each, "float32")) for each in call.args]
+    return op.astype(writer.emit(ir.Call(call.op, wide)), dtype)
+
+
+def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """A sum or a product, which is a constant where its operand has no elements."""
+    del writer
+    (x,) = call.args
+    extents = [x.ty.shape, call.ty.shape]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in extents):
+        return call
+    before, after = ([str(each) for each in shape.values] for shape in extents)
+    if "0" not in before or "0" in after:
+        return call
+    number = 0 if call.op.name == "relax.sum" else 1
+    return relax.const(np.full([int(each) for each in after], number, str(call.ty.dtype)))
+
+
 _WRITERS: Mapping[str, Callable[[_Writer, ir.Call], ir.Expr]] = {
     "relax.nonzero": _nonzero,
     "relax.unique": _unique,
     "relax.vision.all_class_non_max_suppression": _suppressed,
+    "relax.sum": _total,
+    "relax.prod": _total,
+    "relax.split": _split,
+    "relax.mod": _remainder,
+    "relax.floor_mod": _remainder,
 }

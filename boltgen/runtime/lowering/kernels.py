@@ -3,7 +3,6 @@
 Each function returns a function of TIR for sizes that are read off its tensors. Nothing in them is
 computed twice for one result, and the order of results does not depend on that of the threads.
 """
-# ruff: noqa: ANN001, ANN202  TVMScript declares parameters in its own way
 
 from __future__ import annotations
 
