@@ -68,6 +68,28 @@ def test_a_kernel_computes_attention(label: str) -> None:
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=largest * 16 * 2**-11)
 
 
+@pytest.mark.parametrize("places", [6, "1..32"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        "MultiHeadAttention: unidirectional",
+        "Attention: unidirectional",
+        "GroupQueryAttention: prompt, rotary",
+    ],
+)
+def test_a_kernel_computes_attention_of_dynamic_dimensions(label: str, places: int | str) -> None:
+    case = CASES[label]
+    rows = {name: array.shape[2] for name, array in case.fed.items() if array.ndim == 3}
+    made = case.model({name: ("B", "S", width) for name, width in rows.items()})
+    shapes = {name: ("1..8", places, width) for name, width in rows.items()}
+    model = Model(import_model(made, shapes=shapes).module, normalise=True)
+    (region,) = [region for region in model.regions if "softmax" in region.label]
+    assert region.label.count("matmul") == 2
+    wanted = case.wanted()[0]
+    actual = model.run(*case.fed.values())[0]
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=np.abs(wanted).max() * 16 * 2**-11)
+
+
 @pytest.mark.parametrize(
     ("label", "function"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,13 +28,17 @@ _SHARED = "export it without shared buffers of the past: each step then returns 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """Q, K and V (batch, heads, places, width), and the numbers of places where they are known."""
+    """Q, K and V (batch, heads, places, width).
+
+    `hidden` is the width of V in all heads, and the numbers of places are those that are known.
+    """
 
     query: str
     key: str
     value: str
     rows: int | str | None
     keys: int | str | None
+    hidden: int
 
 
 def _width(extent: int | str | None) -> int:
@@ -43,14 +47,14 @@ def _width(extent: int | str | None) -> int:
     return extent
 
 
-def split_heads(build: Builder, x: str, count: int) -> str:
+def split_heads(build: Builder, x: str, count: int, hidden: int) -> str:
     """Heads (batch, heads, places, width) of rows (batch, places, hidden)."""
-    return build.Transpose(build.Reshape(x, [0, 0, count, -1]), perm=[0, 2, 1, 3])
+    return build.Transpose(build.Reshape(x, [0, 0, count, hidden // count]), perm=[0, 2, 1, 3])
 
 
-def joined_heads(build: Builder, heads: str) -> str:
+def joined_heads(build: Builder, heads: str, hidden: int) -> str:
     """Rows (batch, places, hidden) of heads."""
-    return build.Reshape(build.Transpose(heads, perm=[0, 2, 1, 3]), [0, 0, -1])
+    return build.Reshape(build.Transpose(heads, perm=[0, 2, 1, 3]), [0, 0, hidden])
 
 
 def weights(
@@ -182,7 +186,7 @@ def decoder(build: Builder) -> list[str]:
 def _projected(build: Builder, *, mask: int, bias: int, added_bias: int, past: int) -> list[str]:
     """Attention whose operands are at these places; K's past is followed by V's."""
     count = int(build.get("num_heads"))
-    heads = _packed(build, count) or _apart(build, count, bias)
+    heads = _packed(build) or _apart(build, count, bias)
     key, value, keys = heads.key, heads.value, heads.keys
     if build.operand(past):
         key, value = (
@@ -190,7 +194,7 @@ def _projected(build: Builder, *, mask: int, bias: int, added_bias: int, past: i
             for place, new in ((past, key), (past + 1, value))
         )
         keys = added(build.extents(past)[2], keys)
-    heads = Heads(query=heads.query, key=key, value=value, rows=heads.rows, keys=keys)
+    heads = replace(heads, key=key, value=value, keys=keys)
     extents = build.extents()
     width = _width(extents[-1]) if len(extents) == 5 else _width(extents[-1]) // count
     masks = [build.operand(added_bias)]
@@ -200,23 +204,24 @@ def _projected(build: Builder, *, mask: int, bias: int, added_bias: int, past: i
         masks.append(causal(build, heads.rows, keys))
     scores = weights(build, heads, masks, scale=_scale(build, width))
     seen = build.Softmax(scores, axis=-1)
-    return [joined_heads(build, build.MatMul(seen, value)), key, value, seen]
+    return [joined_heads(build, build.MatMul(seen, value), heads.hidden), key, value, seen]
 
 
-def _packed(build: Builder, count: int) -> Heads | None:
+def _packed(build: Builder) -> Heads | None:
     """Heads of one tensor (batch, places, heads, 3, width), or None where Q is apart."""
     extents = build.extents()
     if len(extents) != 5:
         return None
     if extents[3] != 3 or build.operand(3):
         raise UnsupportedError("packed Q, K and V with a bias", "export it with Q, K and V apart")
-    del count
     parts = [
         build.Transpose(build.Squeeze(part, [3]), perm=[0, 2, 1, 3])
         for part in build.many("Split", [build.x, [1, 1, 1]], 3, axis=3)
     ]
     query, key, value = parts
-    return Heads(query=query, key=key, value=value, rows=extents[1], keys=extents[1])
+    hidden = _width(extents[2]) * _width(extents[4])
+    places = extents[1]
+    return Heads(query=query, key=key, value=value, rows=places, keys=places, hidden=hidden)
 
 
 def _apart(build: Builder, count: int, bias: int) -> Heads:
@@ -231,18 +236,23 @@ def _apart(build: Builder, count: int, bias: int) -> Heads:
     is_packed, are_heads = len(given) == 5, len(given) == 4
     if build.operand(bias):
         names = _with_bias(build, names, bias, packed=is_packed, heads=are_heads)
-    query = split_heads(build, names[0], count)
+    hidden = _width(extents[-1])
+    query = split_heads(build, names[0], count, hidden)
     if is_packed:
+        last = hidden
         key, value = (
             build.Transpose(build.Squeeze(part, [3]), perm=[0, 2, 1, 3])
             for part in build.many("Split", [names[1], [1, 1]], 2, axis=3)
         )
     elif are_heads:
         key, value = names[1:]
+        last = count * _width(build.extents(2)[-1])
     else:
-        key, value = (split_heads(build, name, count) for name in names[1:])
+        last = _width(build.extents(2)[-1])
+        key = split_heads(build, names[1], count, hidden)
+        value = split_heads(build, names[2], count, last)
     keys = given[2] if are_heads else given[1]
-    return Heads(query=query, key=key, value=value, rows=extents[1], keys=keys)
+    return Heads(query=query, key=key, value=value, rows=extents[1], keys=keys, hidden=last)
 
 
 def _with_bias(
@@ -271,7 +281,8 @@ def attention(build: Builder) -> list[str]:
     projected = build.MatMul(build.x, build.operand(1))
     if build.operand(2):
         projected = build.Add(projected, build.operand(2))
-    query, key, value = (split_heads(build, part, count) for part in build.split(projected, sizes))
+    parts = zip(build.split(projected, sizes), sizes, strict=True)
+    query, key, value = (split_heads(build, part, count, size) for part, size in parts)
     rows = keys = build.extents()[1]
     present = ""
     if past := build.operand(4):
@@ -282,7 +293,7 @@ def attention(build: Builder) -> list[str]:
         keys = added(build.extents(4)[3], keys)
     if len(build.node.output) > 1 and build.node.output[1]:
         present = build.Concat(*(build.Unsqueeze(each, [0]) for each in (key, value)), axis=0)
-    heads = Heads(query=query, key=key, value=value, rows=rows, keys=keys)
+    heads = Heads(query=query, key=key, value=value, rows=rows, keys=keys, hidden=sizes[2])
     masks = [build.operand(5)]
     if build.operand(3):
         masks.append(padding(build, 3, keys))
@@ -290,4 +301,4 @@ def attention(build: Builder) -> list[str]:
         masks.append(causal(build, rows, keys))
     scores = weights(build, heads, masks, scale=_scale(build, sizes[0] // count))
     seen = build.Softmax(scores, axis=-1)
-    return [joined_heads(build, build.MatMul(seen, value)), present]
+    return [joined_heads(build, build.MatMul(seen, value), sizes[2]), present]

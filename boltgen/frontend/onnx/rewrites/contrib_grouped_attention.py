@@ -18,7 +18,7 @@ from boltgen.frontend.onnx.rewrites.contrib_attention import (
     split_heads,
     weights,
 )
-from boltgen.frontend.onnx.rewrites.contrib_rotary import counted, turned
+from boltgen.frontend.onnx.rewrites.contrib_rotary import counted, extent_of, turned
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 from boltgen.ir.key_masks import HIDDEN
 
@@ -48,7 +48,7 @@ def grouped(build: Builder) -> list[str]:
     if not build.operand(1):
         names = build.split(build.x, [count * width, shared * width, shared * width])
     query, key, value = (
-        split_heads(build, name, number)
+        split_heads(build, name, number, number * width)
         for name, number in zip(names, (count, shared, shared), strict=True)
     )
     past = _past(build)
@@ -62,10 +62,11 @@ def grouped(build: Builder) -> list[str]:
         rows, keys = past.new, past.places + past.new
     heads = Heads(
         query=query,
-        key=_repeated(build, key, count, shared, width),
-        value=_repeated(build, value, count, shared, width),
+        key=_repeated(build, key, count, shared, width, keys),
+        value=_repeated(build, value, count, shared, width, keys),
         rows=rows,
         keys=keys,
+        hidden=count * width,
     )
     # A row sees its own key and as many before it as the attribute says.
     window = int(build.get("local_window_size", -1)) + 1
@@ -79,7 +80,7 @@ def grouped(build: Builder) -> list[str]:
     presents = [key, value]
     if past and past.lengths:
         presents = [_in_order(build, each, past) for each in presents]
-    return [joined_heads(build, result), *presents]
+    return [joined_heads(build, result, heads.hidden), *presents]
 
 
 def _known(extent: int | str | None, what: str) -> int:
@@ -151,11 +152,17 @@ def _rotated(
     return query, key
 
 
-def _repeated(build: Builder, heads: str, count: int, shared: int, width: int) -> str:
+def _repeated(  # noqa: PLR0917
+    build: Builder, heads: str, count: int, shared: int, width: int, keys: int | str | None
+) -> str:
     """Heads of K or V, each as often as heads of Q read it."""
     if count == shared:
         return heads
-    wide = build.Expand(build.Unsqueeze(heads, [2]), [1, 1, count // shared, 1, 1])
+    extents = build.extents()
+    places = build.constant([keys]) if isinstance(keys, int) else extent_of(build, keys, 1)
+    known = [shared, count // shared], [width]
+    shape = build.Concat(extent_of(build, extents[0], 0), known[0], places, known[1], axis=0)
+    wide = build.Expand(build.Unsqueeze(heads, [2]), shape)
     return build.Reshape(wide, [0, count, -1, width])
 
 

@@ -60,7 +60,8 @@ def rotary(build: Builder) -> str:
     axis = 1 if is_flat else 2
     places = build.operand(1)
     if len(build.extents(1)) < 2:
-        places = build.Unsqueeze(build.Add(places, counted(build, extents[axis], axis)), [0])
+        first = build.Reshape(places, [1])
+        places = build.Unsqueeze(build.Add(first, counted(build, extents[axis], axis)), [0])
     cos, sin = (
         build.Unsqueeze(build.Gather(build.operand(place), places, axis=0), [2 if is_flat else 1])
         for place in (2, 3)
@@ -92,5 +93,14 @@ def counted(build: Builder, extent: int | str | None, axis: int) -> str:
     """The places from 0 on along an axis of the node's first operand."""
     if isinstance(extent, int):
         return build.constant(list(range(extent)))
-    length = build.Squeeze(build.Slice(build.Shape(build.x), [axis], [axis + 1]), [0])
-    return build.Range(build.constant(0), length, build.constant(1))
+    # Of a Range to an extent that is not known TVM's converter loses the shape.
+    ones = build.Expand(build.constant([1]), extent_of(build, extent, axis))
+    return build.CumSum(ones, build.constant(0), exclusive=1)
+
+
+def extent_of(build: Builder, extent: int | str | None, axis: int) -> str:
+    """An extent of the node's first operand, as a tensor of one number."""
+    if isinstance(extent, int):
+        return build.constant([extent])
+    place = build.Gather(build.Shape(build.x), build.constant(axis), axis=0)
+    return build.Unsqueeze(place, [0])
