@@ -7,12 +7,21 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.rewrites import RULES
 from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared
+from tests.frontend.onnx.models import (
+    assert_same,
+    model,
+    node,
+    noise,
+    operators,
+    prepared,
+    results,
+)
 from tests.frontend.oracle_kernels import Model
 
 IMAGE = {"x": (2, 4, 9, 7)}
@@ -43,6 +52,34 @@ def test_padding_by_rule(rule: str, operator: str) -> None:
 def test_transposed_convolutions(attributes: dict[str, Any]) -> None:
     single = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], **attributes)
     check(model([single], IMAGE, {"w": noise(4, 6, 3, 3)}), 2, 4, 9, 7)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cut"),
+    [
+        ({"dilations": [3, 2], "output_padding": [2, 1]}, [0, 0]),
+        ({"dilations": [3, 2], "output_padding": [2, 1], "pads": [1, 0, 1, 0]}, [1, 0]),
+        ({"dilations": [3, 2], "output_padding": [2, 1], "pads": [0, 3, 0, 3]}, [0, 3]),
+        ({"dilations": [2, 3], "output_padding": [1, 2], "strides": [2, 2]}, [0, 0]),
+    ],
+)
+def test_output_padding_of_a_stride_and_more(attributes: dict[str, Any], cut: list[int]) -> None:
+    # ONNX Runtime 1.23 reads outside of its buffers here: PyTorch has the values.
+    single = node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)
+    x, weight, bias = noise(2, 4, 9, 7), noise(4, 6, 3, 3), noise(6)
+    made = model([single], IMAGE, {"w": weight, "b": bias})
+    wanted = torch.nn.functional.conv_transpose2d(
+        *map(torch.from_numpy, (x, weight, bias)),
+        stride=attributes.get("strides", 1),
+        padding=cut,
+        output_padding=attributes["output_padding"],
+        dilation=attributes["dilations"],
+    ).numpy()
+    (after,) = results(prepared(made).model, {"x": x})
+    (actual,) = Model(import_model(made).module).run(x)
+    for found in (after, actual):
+        # Sums of at most 36 terms, in another order.
+        np.testing.assert_allclose(found, wanted, rtol=2**-16, atol=2**-16)
 
 
 def test_zeros_before_a_convolution_are_its_padding() -> None:

@@ -95,6 +95,35 @@ def transposed(build: Builder) -> list[str] | None:
     return build.again(auto_pad=None, output_shape=None, pads=pads, output_padding=extra)
 
 
+@rewrites("ConvTranspose", why="output padding that is not below its stride is written out")
+def wide_output_padding(build: Builder) -> str | None:
+    """Write output padding of a stride or more as less padding, and as zeros before the bias.
+
+    ONNX allows it up to the dilation, and TVM's converters below the stride alone.
+    """
+    if build.get("auto_pad", "NOTSET") != "NOTSET" or build.get("output_shape"):
+        return None
+    rank = _rank(build)
+    strides = build.get("strides") or [1] * rank
+    extra = list(build.get("output_padding") or [0] * rank)
+    if all(more < stride for more, stride in zip(extra, strides, strict=True)):
+        return None
+    pads = list(build.get("pads") or [0] * (2 * rank))
+    for axis in range(rank):
+        cut = min(pads[rank + axis], extra[axis])
+        pads[rank + axis] -= cut
+        extra[axis] -= cut
+    keys = ("dilations", "group", "kernel_shape", "strides")
+    given = {key: build.get(key) for key in keys}
+    result = build.ConvTranspose(build.x, build.operand(1), pads=pads, **given)
+    if any(extra):
+        result = build.Pad(result, [*([0] * (rank + 2)), 0, 0, *extra])
+    if build.operand(2):
+        column = build.Reshape(build.operand(2), [-1, *([1] * rank)])
+        result = build.Add(result, column)
+    return result
+
+
 @rewrites("MaxPool", "AveragePool", only="relay")
 def whole_windows(build: Builder) -> None:
     """Refuse ceil_mode where the last window starts in the padding: ONNX leaves it out."""
