@@ -118,7 +118,7 @@ def compile(
     tools = find_toolchain(settings)
     cache = Cache(settings.cache_dir)
     pipeline = PipelineOptions(**given.of_model, settings=settings, toolchain=tools, cache=cache)
-    with pipeline.phases.phase("look for it in the cache"):
+    with pipeline.phase("look for it in the cache"):
         key = None
         if given.reuse and given.tune is None and not samples:
             with stored_costs(row, tools, settings) as costs:
@@ -164,14 +164,14 @@ def _compile(
     imported = import_model(model, options)
     if samples:
         inputs = _tensor_infos(imported.inputs)
-        with phases.phase("calibrate"):
+        with options.phase("calibrate"):
             for sample in samples:
                 check_inputs(inputs, sample, _dimension_infos(imported.dimensions))
             imported.calibrate([[sample[info.name] for info in inputs] for sample in samples])
     if tuning is not None:
         tasks = tasks_of_model(imported, arch.name, options)
         with (
-            phases.phase("tune"),
+            phases.phase("tune"),  # it tells of itself
             open_task_session([tasks], arch, tuning, options, [imported]) as session,
         ):
             options = replace(options, device=session.run().device)
@@ -194,10 +194,10 @@ def _build(
     partition(imported, arch.name, options)
     partitioned = imported.partitioned
     built = build_regions(partitioned.regions, arch.name, options, imported.frontend.convention)
-    with phases.phase("TVM build"):
+    with options.phase("TVM build"):
         device_sources = imported.build(built, arch, tools, cache, options)
     folder = _TemporaryFolder(tempfile.TemporaryDirectory(prefix="boltgen-"))
-    with phases.phase("link"):
+    with options.phase("link"):
         library = imported.export(folder.path / LIBRARY, tools)
     kernels = _write_sources(folder.path / SOURCES, built, device_sources)
     metadata = Metadata(

@@ -20,6 +20,7 @@ from boltgen.arch import arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.progress import telling
 from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import adapter_unit, kernel_unit
@@ -90,6 +91,12 @@ class PipelineOptions(ModelOptions):
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
     excluded: Excluded = field(default_factory=Excluded)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time the `with` block as phase `name`, and tell of it."""
+        with self.phases.phase(name), telling(self.reporter, name):
+            yield
 
     @classmethod
     def of(cls, options: KernelOptions) -> PipelineOptions:
@@ -315,7 +322,7 @@ def build_regions(
     voids = 0
     while True:
         with (
-            chosen.phases.phase("choose kernels and generate sources"),
+            chosen.phase("choose kernels and generate sources"),
             open_costs(compiled, only_compiled=voids >= _MOST_VOIDS) as costs,
         ):
             plan = plan_regions(
@@ -326,7 +333,7 @@ def build_regions(
                 planned_workspaces=chosen.planned_workspaces,
                 traffic=chosen.traffic,
             )
-        with chosen.phases.phase("compile kernels"):
+        with chosen.phase("compile kernels"):
             built = build_plan(plan, replace(chosen, toolchain=tools))
         if built.spilling <= spilling and not built.changed:
             return built

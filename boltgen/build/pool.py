@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.compile import Outcome, compile_unit
+from boltgen.build.estimate import Estimate, expected_seconds
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 from boltgen.errors import CompileError
@@ -38,22 +39,32 @@ def compile_all(
             outcomes[key] = compile_unit(unit, cache)
     missing = {key: unit for key, unit in distinct.items() if key not in outcomes}
     if missing:
-        told.start(title, len(missing))
+        estimate = Estimate({key: expected_seconds(unit) for key, unit in missing.items()}, jobs)
+        told.start(title, len(missing), estimate.left)
         try:
-            outcomes |= _compile_missing(missing, cache, jobs, told)
+            outcomes |= _compile_missing(missing, cache, estimate, told)
         finally:
             told.end()
     return [outcomes[unit.key] for unit in units]
 
 
 def _compile_missing(
-    missing: dict[str, TranslationUnit], cache: Cache, jobs: int, reporter: Reporter
+    missing: dict[str, TranslationUnit], cache: Cache, estimate: Estimate, reporter: Reporter
 ) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
     children = Children()
-    with ThreadPoolExecutor(max_workers=min(jobs, len(missing))) as pool, _stopping(children):
+
+    def compiled(key: str, unit: TranslationUnit) -> Outcome:
+        estimate.begin(key)
+        try:
+            return compile_unit(unit, cache, children)
+        finally:
+            estimate.done(key)
+
+    workers = min(estimate.jobs, len(missing))
+    with ThreadPoolExecutor(max_workers=workers) as pool, _stopping(children):
         futures: dict[Future[Outcome], str] = {
-            pool.submit(compile_unit, unit, cache, children): key for key, unit in missing.items()
+            pool.submit(compiled, key, unit): key for key, unit in missing.items()
         }
         try:
             for future in as_completed(futures):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from boltgen.arch import ARCHES
@@ -18,24 +19,27 @@ from boltgen.paths import resource_dir
 LIBRARY = "libboltgen_profiler.so"
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".h")
-_LOG = "build.log"
 # Written into the folder of the build, for profiler/interval.cuh.
 _FUNCTIONS = "unary_functions.inc"
 
 
-def profiler_library(tools: Toolchain, cache: Cache, reporter: Reporter | None = None) -> Path:
+def profiler_library(
+    tools: Toolchain, cache: Cache, reporter: Reporter | None = None, *, jobs: int = 1
+) -> Path:
     """The shared library whose C interface is `profiler/profiler.h`, built where it is not cached.
+
+    Its sources are compiled by `jobs` compilers at once.
 
     Raises:
         ToolchainError: nvcc cannot be started, or fails.
         CacheError: the cache cannot be used.
     """
     source = resource_dir("profiler")
-    command = _command(source, tools)
-    key = _key(source, command, tools)
+    compiling, linking = _commands(tools)
+    key = _key(source, ("-shared", *compiling, *linking), tools)
     told = reporter or Silent()
     entry = cache.get_or_build(
-        "profiler", key, lambda folder: _build(command, folder, tools, told), [LIBRARY]
+        "profiler", key, lambda folder: _build(source, folder, tools, jobs, told), [LIBRARY]
     )
     return entry.folder / LIBRARY
 
@@ -48,38 +52,65 @@ def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
     return digest("profiler", contents, abi, render_oracle_functions(), flags, tools.cuda_identity)
 
 
-def _command(source: Path, tools: Toolchain) -> tuple[str, ...]:
+def _commands(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words that compile a source, and those that link."""
     # PTX of the oldest serves the virtual GPU and what comes after the newest.
     known = [name for name, arch in ARCHES.items() if tools.nvcc.compiles_for(arch)]
     code = every_device_flags([name for name in known if not name.endswith("a")])
     runtime = tools.nvcc.runtime
-    return (
-        str(tools.nvcc.path),
-        *("-shared", *LANGUAGE_FLAGS, "-Xcompiler=-fPIC,-Wall,-Wextra"),
-        *code,
+    compiling = (
+        *(*LANGUAGE_FLAGS, "-Xcompiler=-fPIC,-Wall,-Wextra", *code),
         *("-ccbin", str(tools.cxx.path)),
         "-I.",  # _FUNCTIONS
         f"-I{tools.templates}",
-        *(str(path) for path in sorted(source.iterdir()) if path.suffix in (".cu", ".cpp")),
-        # As generated kernels are linked: the process decides which runtime it meets.
-        *("-cudart=none", f"-L{runtime.parent}", f"-l:{runtime.name}"),
-        *("-o", LIBRARY),
     )
+    # As generated kernels are linked: the process decides which runtime it meets.
+    linking = ("-cudart=none", f"-L{runtime.parent}", f"-l:{runtime.name}", "-o", LIBRARY)
+    return compiling, linking
 
 
-def _build(command: tuple[str, ...], folder: Path, tools: Toolchain, reporter: Reporter) -> None:
-    reporter.start("building the profiler", 1)
-    try:
-        (folder / _FUNCTIONS).write_text(render_oracle_functions(), encoding="utf-8")
-        log = folder / _LOG
-        status = Children().run(
-            command, folder=folder, environment=dict(tools.environment), log=log
+def _build(source: Path, folder: Path, tools: Toolchain, jobs: int, reporter: Reporter) -> None:
+    (folder / _FUNCTIONS).write_text(render_oracle_functions(), encoding="utf-8")
+    compiling, linking = _commands(tools)
+    sources = sorted(path for path in source.iterdir() if path.suffix in (".cu", ".cpp"))
+    # The largest first: the last one to end is then a short one.
+    sources.sort(key=lambda path: -path.stat().st_size)
+    children = Children()
+
+    def run(*words: str, name: str) -> str:
+        log = folder / f"{name}.log"
+        status = children.run(
+            (str(tools.nvcc.path), *words),
+            folder=folder,
+            environment=dict(tools.environment),
+            log=log,
         )
-        if status or not (folder / LIBRARY).is_file():
+        if status:
             said = log.read_text(encoding="utf-8", errors="replace").strip()
             raise ToolchainError(
                 f"{tools.nvcc.path} cannot build the profiler (status {status}):\n{said[-2000:]}"
             )
+        return name
+
+    reporter.start("building the profiler", len(sources) + 1)
+    try:
+        with ThreadPoolExecutor(max_workers=max(1, min(jobs, len(sources)))) as pool:
+            running = [
+                pool.submit(
+                    run, "-c", *compiling, str(path), "-o", f"{path.name}.o", name=path.name
+                )
+                for path in sources
+            ]
+            try:
+                for done in as_completed(running):
+                    reporter.step(done.result())
+            except BaseException:
+                children.stop()
+                raise
+        objects = [f"{path.name}.o" for path in sources]
+        run("-shared", *compiling, *objects, *linking, name=LIBRARY)
         reporter.step(LIBRARY)
     finally:
         reporter.end()
+    for path in sources:
+        (folder / f"{path.name}.o").unlink()

@@ -1,26 +1,43 @@
-"""How a build tells what it is doing: a bar on a terminal, plain lines elsewhere, or nothing."""
+"""How a task tells what it is doing: a bar on a terminal, plain lines elsewhere, Python's logging
+for who calls the library, or nothing.
+
+Tasks can be within tasks; the innermost one is told of. A task that is quick is not told of.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
-from typing import Protocol
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import Task as Shown
+from rich.text import Text
+
+_log = logging.getLogger(__name__)
+
+# The seconds that a task will still take; None where that cannot be said yet.
+Left: TypeAlias = Callable[[], float | None]
+
+# Seconds until a task is told of, and between two lines.
+_FIRST, EVERY = 1.0, 5.0
+# A shorter task tells of each step.
+_FEW_STEPS = 20
+# Who uses the library is told once of a task that takes longer, whatever is logged.
+_LONG = 10.0
 
 
 class Reporter(Protocol):
-    """Hears of a task of `total` steps."""
+    """Hears of a task of `total` steps, 0 where nobody knows how many."""
 
-    def start(self, title: str, total: int) -> None:
-        """A task begins."""
+    def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
+        """A task begins, perhaps within another one."""
 
     def step(self, what: str) -> None:
         """One step of it is done."""
@@ -29,10 +46,20 @@ class Reporter(Protocol):
         """The task is over, done or not."""
 
 
-class Silent:
-    """Tells nothing: the library's default."""
+@contextmanager
+def telling(reporter: Reporter, title: str) -> Iterator[None]:
+    """Tell of the `with` block as a task without steps."""
+    reporter.start(title)
+    try:
+        yield
+    finally:
+        reporter.end()
 
-    def start(self, title: str, total: int) -> None:
+
+class Silent:
+    """Tells nothing."""
+
+    def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
         """Ignore."""
 
     def step(self, what: str) -> None:
@@ -40,29 +67,150 @@ class Silent:
 
     def end(self) -> None:
         """Ignore."""
+
+
+@dataclass(slots=True)
+class _Task:
+    title: str
+    total: int
+    left: Left | None
+    done: int = 0
+    started: float = field(default_factory=time.monotonic)
+    told: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self.started
+
+    def state(self) -> str:
+        """`3 of 12, 15 s, about 40 s left`."""
+        parts = [f"{self.done} of {self.total}"] if self.total else []
+        return ", ".join([*parts, duration(self.seconds), *self._rest()])
+
+    def _rest(self) -> list[str]:
+        if self.left is not None:
+            seconds = self.left()
+        elif self.done and self.total:
+            seconds = self.seconds / self.done * (self.total - self.done)
+        else:
+            seconds = None
+        return [] if seconds is None else [f"about {duration(seconds)} left"]
+
+
+def duration(seconds: float) -> str:
+    """`15 s` or `2 min 5 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class Ticker:
+    """Calls `tick` about once a second, in a thread of its own, until it is stopped."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="boltgen-progress")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(_FIRST):
+            self._tick()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._over.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
 
 class Lines:
-    """One line a step, for logs."""
+    """Lines for logs: of each step, or of each tenth, and every few seconds between them."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._title = ""
-        self._total = 0
-        self._done = 0
+        self._tasks: list[_Task] = []
+        self._lock = threading.RLock()
+        self._ticker: Ticker | None = None
 
-    def start(self, title: str, total: int) -> None:
+    def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
         """Remember the task."""
-        self._title, self._total, self._done = title, total, 0
+        with self._lock:
+            self._tasks.append(_Task(title, total, left))
+        if self._ticker is None:
+            self._ticker = Ticker(self._tick)
 
     def step(self, what: str) -> None:
-        """Print `[done/total] title: what`."""
-        self._done += 1
-        line = f"[{self._done}/{self._total}] {self._title}: {what}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        """Tell of it as `[3/12] title: what`, with the seconds that are left."""
+        with self._lock:
+            task = self._tasks[-1]
+            before, task.done = task.done, task.done + 1
+            is_tenth = 10 * before // max(task.total, 1) < 10 * task.done // max(task.total, 1)
+            if task.total <= _FEW_STEPS or is_tenth or self._is_due(task):
+                rest = "".join(f", {text}" for text in task._rest() if task.done < task.total)
+                self._say(task, f"[{task.done}/{task.total}] {task.title}: {what}{rest}")
 
     def end(self) -> None:
-        """Nothing is left to do."""
+        """Forget the innermost task."""
+        with self._lock:
+            self._tasks.pop()
+        if not self._tasks and self._ticker is not None:
+            self._ticker.stop()
+            self._ticker = None
+
+    def _is_due(self, task: _Task) -> bool:
+        if task.told is None:
+            return task.seconds >= _FIRST
+        return time.monotonic() - task.told >= EVERY
+
+    def _tick(self) -> None:
+        with self._lock:
+            if self._tasks and self._is_due(task := self._tasks[-1]):
+                self._say(task, f"{task.title}: {task.state()}")
+
+    def _say(self, task: _Task, line: str) -> None:
+        task.told = time.monotonic()
+        self._print(line)
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class Logged(Lines):
+    """Lines to Python's logging, of the level INFO: the library's default.
+
+    A task of many steps that takes long is told of once as a warning, which is printed even where
+    nobody has configured logging.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Console(quiet=True))
+        self._has_warned = False
+
+    def _tick(self) -> None:
+        super()._tick()
+        with self._lock:
+            task = self._tasks[-1] if self._tasks else None
+            if task and task.total and not self._has_warned and task.seconds >= _LONG:
+                self._has_warned = True
+                _log.warning(
+                    "%s: %s; logging.getLogger('boltgen').setLevel('INFO') tells of each step",
+                    task.title,
+                    task.state(),
+                )
+
+    def _print(self, line: str) -> None:
+        _log.info("%s", line)
+
+
+class _State(ProgressColumn):
+    """What a task is at, and how long it will take."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Shown) -> Text:
+        """Its text."""
+        return Text(task.fields["told"].state() if task.fields.get("told") else "")
 
 
 class Bar:
@@ -71,28 +219,46 @@ class Bar:
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
+            BarColumn(bar_width=20),
+            _State(),
             console=console,
             transient=True,
         )
-        self._task = self._progress.add_task("", total=0)
+        self._task = self._progress.add_task("", total=None, told=None)
+        self._tasks: list[_Task] = []
+        self._lock = threading.RLock()
 
-    def start(self, title: str, total: int) -> None:
+    def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
         """Show the bar."""
-        self._progress.reset(self._task, total=total, description=title)
+        with self._lock:
+            self._tasks.append(_Task(title, total, left))
+            self._show()
         self._progress.start()
 
     def step(self, what: str) -> None:
         """Advance it."""
-        self._progress.advance(self._task)
+        with self._lock:
+            self._tasks[-1].done += 1
+            self._show()
 
     def end(self) -> None:
-        """Take it away."""
+        """Show the task around it, or take the bar away."""
+        with self._lock:
+            self._tasks.pop()
+            if self._tasks:
+                self._show()
+                return
         self._progress.stop()
+
+    def _show(self) -> None:
+        task = self._tasks[-1]
+        self._progress.update(
+            self._task,
+            description=task.title,
+            total=task.total or None,
+            completed=task.done,
+            told=task,
+        )
 
 
 def reporter_for(console: Console | None = None) -> Reporter:

@@ -156,12 +156,16 @@ def find_nvcc(settings: Settings) -> Nvcc:
 
     Raises:
         ToolchainError: there is none; the message lists what was found and why it is not usable.
+            Or there is no host compiler, without which none is.
     """
     passed_over: list[Unusable] = []
     for candidate in nvcc_candidates(settings):
         if isinstance(candidate, Nvcc):
             return candidate
         passed_over.append(candidate)
+    if any(each.path and each.path.is_file() for each in passed_over):
+        # Without one, nvcc cannot even be asked what it is: that is the first thing to mend.
+        find_host_compiler(settings)
     seen = "\n".join(
         f"  {c.origin}: {f'{c.path}: ' if c.path else ''}{c.reason}" for c in passed_over
     )
@@ -185,15 +189,18 @@ def require_nvcc_for(arch: Arch, nvcc: Nvcc) -> None:
 def nvcc_candidates(settings: Settings) -> Iterator[Candidate]:
     """What is found at each place, in the order of preference; probed as it is asked for."""
     env = dict(settings.compiler_environment)
+    compiler = shutil.which(settings.cxx, path=settings.search_path)
     wheel = [top / "bin" / "nvcc" for top in _wheel_toolkits()]
-    yield from _probe_all("PyPI wheel", wheel, "the wheel nvidia-cuda-nvcc is not installed", env)
+    absent = "the wheel nvidia-cuda-nvcc is not installed"
+    yield from _probe_all("PyPI wheel", wheel, absent, env, compiler)
     if settings.cuda_home is None:
         yield Unusable(origin="CUDA_HOME", path=None, reason="not set")
     else:
         at_home = settings.cuda_home / "bin" / "nvcc"
-        yield from _probe_all("CUDA_HOME", [at_home], "no nvcc there", env)
+        yield from _probe_all("CUDA_HOME", [at_home], "no nvcc there", env, compiler)
     found = shutil.which("nvcc", path=settings.search_path)
-    yield from _probe_all("PATH", [Path(found)] if found else [], "no nvcc in its folders", env)
+    on_path = [Path(found)] if found else []
+    yield from _probe_all("PATH", on_path, "no nvcc in its folders", env, compiler)
 
 
 def _wheel_toolkits() -> list[Path]:
@@ -205,24 +212,34 @@ def _wheel_toolkits() -> list[Path]:
 
 
 def _probe_all(
-    origin: str, paths: list[Path], absent: str, environment: dict[str, str]
+    origin: str,
+    paths: list[Path],
+    absent: str,
+    environment: dict[str, str],
+    compiler: str | None,
 ) -> Iterator[Candidate]:
     existing = [path for path in paths if path.is_file()]
     if not existing:
         yield Unusable(origin=origin, path=paths[0] if paths else None, reason=absent)
     for path in existing:
-        yield probe_nvcc(path, origin, environment)
+        yield probe_nvcc(path, origin, environment, compiler)
 
 
-def probe_nvcc(path: Path, origin: str, environment: dict[str, str]) -> Candidate:
-    """Ask the nvcc at `path` for its version and toolkit, and check that its parts are there."""
+def probe_nvcc(
+    path: Path, origin: str, environment: dict[str, str], compiler: str | None = None
+) -> Candidate:
+    """Ask the nvcc at `path` for its version and toolkit, and check that its parts are there.
+
+    It is asked with the host `compiler` that kernels are compiled with; else it looks for gcc.
+    """
+    host = ("-ccbin", compiler) if compiler else ()
 
     def unusable(reason: str) -> Unusable:
         return Unusable(origin=origin, path=path, reason=reason)
 
     try:
         answer = _run([str(path), "--version"], environment)
-        layout = _run([str(path), "--dryrun", "-x", "cu", "-c", "/dev/null"], environment)
+        layout = _run([str(path), "--dryrun", *host, "-x", "cu", "-c", "/dev/null"], environment)
     except ToolchainError as error:
         return unusable(f"broken: {error}")
     match = re.search(r"V(\d+)\.(\d+)\.(\d+)", answer)

@@ -53,7 +53,7 @@ def checked(
         artifact, objects = build()
         if level is CheckLevel.NONE:
             return _with(artifact, LibraryCheck(level=level))
-        with options.phases.phase("check"):
+        with options.phase("check"):
             found = check_kernels(
                 artifact.folder,
                 artifact.metadata,
@@ -76,7 +76,7 @@ def checked(
         _log.warning("%s", sentence)
     found = replace(found, replaced=replaced)
     if level is CheckLevel.FULL:
-        with options.phases.phase("check"):
+        with options.phase("check"):
             model = check_model(artifact, reference)
         found = replace(found, level=level, model=model)
         if not model.passed:

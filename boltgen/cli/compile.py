@@ -12,6 +12,7 @@ from rich.text import Text
 
 import boltgen
 from boltgen import tuner
+from boltgen.build.driver import device_architecture
 from boltgen.build.progress import reporter_for
 from boltgen.cli import tables
 from boltgen.cli.console import err, errors_for_people, out, say
@@ -26,10 +27,11 @@ from boltgen.cli.flags import (
     with_options,
 )
 from boltgen.cli.inspect import summary
+from boltgen.cli.tuning_progress import observer_for
+from boltgen.ir.outcome import DeviceKind
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
 from boltgen.runtime.artifact import Artifact, replaceable
-from boltgen.tuning.progress_bar import observer_for
 
 _KEPT = "what was measured is kept: the same command goes on from there"
 _NOTHING_KEPT = "nothing half-written was kept"
@@ -57,6 +59,8 @@ def compile_command(
     """
     with errors_for_people(debug, interrupted=_KEPT if options.tune else _NOTHING_KEPT):
         replaceable(output)
+        if options.tune is not None:
+            _require_device(options.device)
         heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
         artifact = boltgen.compile(model, arch=arch, options=heard)
         artifact.save(output)
@@ -88,6 +92,7 @@ def tune_command(
       boltgen tune a.onnx b.onnx --budget 10min --objective latency:2ms,500us
     """
     with errors_for_people(debug, interrupted=_KEPT):
+        _require_device(options.device)
         heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
         done = tuner.tune(models, arch, heard)
     out.print(tables.tuned(done))
@@ -96,6 +101,13 @@ def tune_command(
     if any(result.course for result in done.results):
         out.print(tables.searches(done))
     say(tables.tuning_summary(done))
+
+
+def _require_device(device: str) -> None:
+    """Check that there is a GPU where kernels are to be measured on one, before anything else."""
+    kind, _, place = device.partition(":")
+    if kind == DeviceKind.CUDA.value:
+        device_architecture(int(place or 0), "measure on the virtual GPU: --device vgpu")
 
 
 def run_command(

@@ -14,6 +14,7 @@ from pathlib import Path
 from boltgen.arch import arch_named, arch_of_device, device_for
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
+from boltgen.build.driver import device_architecture
 from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.profiler import profiler_library
 from boltgen.build.progress import Reporter
@@ -196,6 +197,8 @@ def open_cuda(
         ToolchainError: a compiler is missing.
     """
     chosen = options or BenchOptions()
+    # Before the profiler is built, which takes minutes.
+    device_architecture(ordinal, "measure on the virtual GPU: --device vgpu")
     return _open(
         chosen,
         arch=arch,
@@ -245,7 +248,9 @@ def _open(
 ) -> WorkerBench:
     tools = options.tools or find_toolchain(options.settings)
     cache = options.cache or Cache(options.settings.cache_dir)
-    profiler: Path = profiler_library(tools, cache, options.reporter)
+    profiler: Path = profiler_library(
+        tools, cache, options.reporter, jobs=options.jobs or options.settings.jobs
+    )
     worker = Worker(
         Setup(
             ordinal=ordinal,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from boltgen.build.progress import Reporter, Silent
+from boltgen.build.progress import Logged, Reporter
 from boltgen.cost.model import ANALYTICAL, COST_MODELS, TRAINED, CostModel, cost_model_named
 from boltgen.families.family import Level
 from boltgen.intake import given
@@ -99,7 +99,7 @@ class KernelOptions(Options):
         ),
     )
     reporter: Reporter = field(
-        default_factory=Silent,
+        default_factory=Logged,
         metadata=described("Hears of the steps of compiling.", given.as_it_is, is_decisive=False),
     )
 

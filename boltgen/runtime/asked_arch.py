@@ -6,10 +6,9 @@ Arrow: what is asked for to a row of `boltgen.arch`.
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 
 from boltgen.arch import Arch, arch_named, arch_of_device, what_is_lost
+from boltgen.build.driver import device_architecture
 from boltgen.errors import DeviceError, UnknownArchError
 from boltgen.runtime.gpu_names import require_arch
 
@@ -17,28 +16,6 @@ NATIVE = "native"
 
 _log = logging.getLogger(__name__)
 
-# In a process of its own: the driver that a process loads first serves it until its end, and
-# kernels are checked on the virtual GPU. Numbers: CUdevice_attribute's compute capability.
-_ASK = """
-import ctypes, sys
-try:
-    driver = ctypes.CDLL("libcuda.so.1")
-except OSError as error:
-    sys.exit(f"libcuda.so.1 cannot be loaded ({error})")
-def call(function, *arguments):
-    status = function(*arguments)
-    if status:
-        text = ctypes.c_char_p()
-        driver.cuGetErrorString(status, ctypes.byref(text))
-        sys.exit(f"the driver reports {(text.value or b'unknown error').decode()} ({status})")
-call(driver.cuInit, 0)
-device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-call(driver.cuDeviceGet, ctypes.byref(device), int(sys.argv[1]))
-call(driver.cuDeviceGetAttribute, ctypes.byref(major), 75, device)
-call(driver.cuDeviceGetAttribute, ctypes.byref(minor), 76, device)
-print(f"sm_{major.value}{minor.value}")
-"""
-_SECONDS = 60
 _REMEDY = "name the architecture, such as --arch sm_80"
 
 
@@ -66,23 +43,7 @@ def native_arch(ordinal: int = 0, remedy: str = _REMEDY) -> Arch:
     Raises:
         DeviceError: there is none, or boltgen does not know it.
     """
-    command = [sys.executable, "-c", _ASK, str(ordinal)]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DeviceError(f"the driver does not answer within {_SECONDS} s; {remedy}") from error
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        raise DeviceError(f"no GPU: {said}; {remedy}")
-    found = done.stdout.split()[-1]
+    found = device_architecture(ordinal, remedy)
     try:
         return arch_of_device(found)
     except UnknownArchError as error:

@@ -173,12 +173,12 @@ def import_model(model: object, options: PipelineOptions) -> Model:
     if isinstance(model, (str, Path)):
         _require_file(Path(model))
     frontend = frontend_of(options)
-    with options.phases.phase("load TVM"):
+    with options.phase("load TVM"):
         _REQUIRE[frontend]()
         provide_cuda_runtime(options.settings, options.reporter)
         # By name: a process has one of the two TVMs.
         steps = importlib.import_module(f"boltgen.runtime.{frontend}_model")
-    with options.phases.phase("import the model"):
+    with options.phase("import the model"):
         imported: Model = steps.Model(model, options.shapes, options.border)
     return imported
 
@@ -195,7 +195,7 @@ def _require_file(path: Path) -> None:
 
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
     """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
-    with options.phases.phase("normalise and partition"):
+    with options.phase("normalise and partition"):
         imported.annotate(passes_for(arch, options))
 
 
@@ -209,7 +209,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
         NoLegalConfigError: no kernel computes one of its products.
     """
     survey = Survey()
-    with options.phases.phase("normalise and partition"):
+    with options.phase("normalise and partition"):
         passes = passes_for(arch, options)
         padding = CostSurvey(passes.padding) if passes.padding else None
         joining = CostSurvey(passes.joining) if passes.joining else None

@@ -32,7 +32,7 @@ class Recorder:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def start(self, title: str, total: int) -> None:
+    def start(self, title: str, total: int = 0, left: object = None) -> None:
         self.heard.append(f"{title} {total}")
 
     def step(self, what: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.build import toolchain
-from boltgen.build.profiler import _command
+from boltgen.build.profiler import _commands
 from boltgen.build.toolchain import Nvcc, Unusable, find_host_compiler, find_nvcc, probe_nvcc
 from boltgen.build.unit import fatbin_unit
 from boltgen.errors import ToolchainError
@@ -169,8 +169,28 @@ def test_an_nvcc_that_is_too_old_for_an_arch_is_refused_before_it_is_started(
 def test_the_profiler_is_built_for_what_nvcc_knows(tmp_path: Path) -> None:
     tools = fake_toolchain(tmp_path)
     for version, known in (((12, 4, 131), 5), ((12, 8, 61), 7), ((13, 0, 88), 9)):
-        command = _command(tmp_path, replace(tools, nvcc=replace(tools.nvcc, version=version)))
-        assert command.count("-gencode") == known
+        compiling, _ = _commands(replace(tools, nvcc=replace(tools.nvcc, version=version)))
+        assert compiling.count("-gencode") == known
+
+
+def test_without_a_host_compiler_nvcc_is_not_blamed(places: Path) -> None:
+    body = "echo gcc: No such file or directory; exit 1"
+    write_script(places / "wheel" / "cu13" / "bin" / "nvcc", body)
+    settings = settings_from({"PATH": str(places), "CXX": "g++"})
+    with pytest.raises(ToolchainError, match=r"no host compiler: 'g\+\+'.*apt install g\+\+"):
+        find_nvcc(settings)
+
+
+def test_nvcc_is_asked_with_the_compiler_that_is_used(places: Path) -> None:
+    compiler = write_script(places / "path" / "bin" / "my-g++", "echo my-g++ 14")
+    nvcc = write_toolkit(places / "home")
+    text = nvcc.read_text()
+    nvcc.write_text(text.replace("#!/bin/sh\n", f'#!/bin/sh\necho "$@" >> {places}/asked\n'))
+    settings = settings_from(
+        {"CUDA_HOME": str(places / "home"), "PATH": f"{compiler.parent}:/bin", "CXX": "my-g++"}
+    )
+    assert find_nvcc(settings).path == nvcc
+    assert f"-ccbin {compiler}" in (places / "asked").read_text()
 
 
 def test_no_host_compiler(places: Path) -> None:

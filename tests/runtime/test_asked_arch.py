@@ -10,9 +10,9 @@ import pytest
 
 import boltgen
 from boltgen.arch import ARCHES
+from boltgen.build import driver as module
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import DeviceError, ModelImportError, UnknownArchError
-from boltgen.runtime import asked_arch as module
 from boltgen.runtime.asked_arch import asked_arch, native_arch
 from boltgen.settings import settings_from
 

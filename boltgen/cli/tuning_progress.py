@@ -1,4 +1,4 @@
-"""What a session tells on a terminal: a bar, or warnings alone."""
+"""How a session tells what it is doing: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from boltgen.build.progress import EVERY, Ticker, duration
 from boltgen.ir.outcome import Outcome
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.progress import Observer, Quiet
@@ -22,6 +23,57 @@ class Warnings(Quiet):
     def warn(self, message: str) -> None:
         """Print it."""
         self._console.print(f"warning: {message}", markup=False, highlight=False, soft_wrap=True)
+
+
+class Lines(Warnings):
+    """Lines for logs: that the session begins, and every few seconds what it has come to."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._budget = Budget(trials=1)
+        self._tasks = self._trials = 0
+        self._best = ""
+        self._started = self._told = 0.0
+        self._ticker: Ticker | None = None
+
+    def begin(self, budget: Budget, tasks: int) -> None:
+        """Say what begins."""
+        self._budget, self._tasks = budget, tasks
+        self._started = self._told = time.monotonic()
+        noun = "task" if tasks == 1 else "tasks"
+        self._say(f"tuning {tasks} {noun}, budget {budget}")
+        self._ticker = Ticker(self._tick)
+
+    def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
+        """Remember it for the next line."""
+        self._trials += 1
+        self._best = f", best {best_us:.1f} us for {timed} of {self._tasks} tasks" if timed else ""
+
+    def end(self) -> None:
+        """Say what was done."""
+        if self._ticker is not None:
+            self._ticker.stop()
+            self._ticker = None
+            self._tell()
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._told >= EVERY:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        spent = self._told - self._started
+        share = spent / self._budget.seconds if self._budget.seconds else None
+        if share is None and self._budget.trials and self._trials:
+            share = self._trials / self._budget.trials
+        left = f", about {duration(max(0.0, spent / share - spent))} left" if share else ""
+        noun = "trial" if self._trials == 1 else "trials"
+        self._say(
+            f"tuning: {self._trials} {noun} of {self._budget}, {duration(spent)}{left}{self._best}"
+        )
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class Bar(Warnings):
@@ -67,5 +119,5 @@ class Bar(Warnings):
 
 
 def observer_for(console: Console) -> Observer:
-    """A bar where the console is a terminal, else warnings alone."""
-    return Bar(console) if console.is_terminal else Warnings(console)
+    """A bar where the console is a terminal, else lines."""
+    return Bar(console) if console.is_terminal else Lines(console)

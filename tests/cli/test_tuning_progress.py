@@ -1,4 +1,4 @@
-"""What a session tells: a bar on a terminal, warnings elsewhere, or nothing."""
+"""What a session tells: a bar on a terminal, lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from boltgen.cli.tuning_progress import Bar, Lines, observer_for
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.progress import Quiet
-from boltgen.tuning.progress_bar import Bar, observer_for
 from tests.tuning.samples import record, timing
 
 
@@ -46,14 +46,27 @@ def test_a_budget_of_seconds_fills_the_bar_by_the_clock() -> None:
     assert 400 <= bar._progress.tasks[0].completed < 500
 
 
-def test_a_log_has_warnings_alone() -> None:
+def test_a_log_has_the_beginning_the_state_and_warnings() -> None:
     out, text = console(is_terminal=False)
     observer = observer_for(out)
+    assert isinstance(observer, Lines)
     observer.begin(Budget(trials=50), 4)
     observer.measured(record().trial, timing(20.0), 123.45, 3)
+    observer._started -= 10
+    observer._told -= 10
+    observer._tick()
+    observer._tick()
     observer.warn("the GPU's clock drifts [bold]")
     observer.end()
-    assert text.getvalue() == "warning: the GPU's clock drifts [bold]\n"
+    told = (
+        "tuning: 1 trial of 50trials, 10 s, about 8 min 10 s left, best 123.5 us for 3 of 4 tasks"
+    )
+    assert text.getvalue().splitlines() == [
+        "tuning 4 tasks, budget 50trials",
+        told,
+        "warning: the GPU's clock drifts [bold]",
+        told,
+    ]
 
 
 def test_the_library_tells_nothing() -> None:

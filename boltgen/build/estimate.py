@@ -1,0 +1,94 @@
+"""How long units will take to compile still: by what they are, and by how long the first ones took.
+
+Seconds are of one core of a Xeon of 2023 with CUDA 13; what matters is how they compare.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from boltgen.build.unit import TranslationUnit
+
+# Each kernel, by the header that it instantiates; measured with tests/golden.
+_KERNEL_S: Mapping[str, float] = {
+    **{"gemm": 6.4, "conv2d": 7.0, "prologue_gemm": 7.0, "grouped_gemm": 7.0},
+    **{"b2b_gemm": 8.0, "b2b_conv2d": 8.5, "attention": 4.0, "norm": 3.2, "skinny": 4.6},
+    **{"gemm_sm90": 43.0, "conv2d_sm90": 43.0, "b2b_gemm_sm90": 40.0, "b2b_conv2d_sm90": 40.0},
+    **{"attention_sm90": 20.0, "move": 0.3},
+}
+_OTHER_S = 4.0
+_COMPILER_S = 1.0
+_KERNEL = re.compile(r"^namespace \w+_kernel {", re.MULTILINE)
+_INCLUDE = re.compile(r'^#include "boltgen/(\w+)\.h"', re.MULTILINE)
+_ADAPTER_S, _ADAPTER_LINE_S = 1.5, 0.005
+_FATBIN_S = 1.0
+# How much the table counts against what was seen: as so many seconds of finished units.
+_TRUST_S = 1.0
+# A unit that takes longer than expected is nearly done.
+_LEAST_LEFT = 0.1
+
+
+def expected_seconds(unit: TranslationUnit) -> float:
+    """How long a unit takes to compile where nothing else runs."""
+    match unit.kind:
+        case "adapter":
+            return _ADAPTER_S + _ADAPTER_LINE_S * unit.text.count("\n")
+        case "fatbin":
+            return _FATBIN_S
+    kernels = max(1, len(_KERNEL.findall(unit.text)))
+    slowest = max((_KERNEL_S.get(name, 0.0) for name in _INCLUDE.findall(unit.text)), default=0.0)
+    return _COMPILER_S + kernels * (slowest or _OTHER_S)
+
+
+@dataclass(slots=True)
+class Estimate:
+    """Units by key with their expected seconds, of which `jobs` are compiled at once."""
+
+    expected: Mapping[str, float]
+    jobs: int
+    _running: dict[str, float] = field(default_factory=dict)
+    _seen: dict[str, float] = field(default_factory=dict)
+
+    def begin(self, key: str) -> None:
+        """A compiler starts on a unit."""
+        self._running[key] = time.monotonic()
+
+    def done(self, key: str) -> None:
+        """A unit is compiled, or has failed."""
+        self._seen[key] = time.monotonic() - self._running.pop(key, time.monotonic())
+
+    def left(self) -> float | None:
+        """Seconds until the last unit is done, by a simulation of the jobs.
+
+        None as long as nothing tells how fast this machine is.
+        """
+        now = time.monotonic()
+        running = {key: now - begun for key, begun in self._running.copy().items()}
+        slowness = self._slowness(running)
+        if slowness is None:
+            return None
+        free = [
+            max(slowness * self.expected[key] - spent, _LEAST_LEFT * slowness * self.expected[key])
+            for key, spent in running.items()
+        ]
+        free += [0.0] * (min(self.jobs, len(self.expected)) - len(free))
+        heapq.heapify(free)
+        for key, seconds in self.expected.items():
+            if key not in self._seen and key not in running:
+                heapq.heapreplace(free, free[0] + slowness * seconds)
+        return max(free)
+
+    def _slowness(self, running: Mapping[str, float]) -> float | None:
+        """How much longer units take here than the table says."""
+        spent = expected = _TRUST_S
+        for key, seconds in self._seen.copy().items():
+            spent, expected = spent + seconds, expected + self.expected[key]
+        # A unit that runs for longer than what is thought now tells of it before its end.
+        for key, seconds in running.items():
+            if seconds > spent / expected * self.expected[key]:
+                spent, expected = spent + seconds, expected + self.expected[key]
+        return None if expected == _TRUST_S else spent / expected
