@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 # Their text is written by programs, from docstrings and from test cases.
 GENERATED = {DOCS / "onnx-operators.md", *(DOCS / "reference").glob("*.md")}
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+READMES = ("README.md", "benchmarks/README.md", "profiler/README.md", "vgpu/README.md")
+PAGES = [*(ROOT / name for name in READMES), *sorted(DOCS.rglob("*.md"))]
 NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 FORBIDDEN = re.compile(r"(?:^|[.:!?] |^[-*|>] )(What|Those|None|Of)\b", re.MULTILINE)
