@@ -287,8 +287,9 @@ def _architectures() -> str:
     return "\n\n".join(
         [
             "# Architectures",
-            "Give one of these names to `--arch`. The figures are published ones of the GPU in the "
-            "second column. `boltgen/arch.py` has the source of each figure and marks estimates.",
+            "Give one of these names to `--arch`, or the name of a GPU: `A100`, `RTX 4090`. The "
+            "figures are published ones of the GPU in the second column. `boltgen/arch.py` has the "
+            "source of each figure and marks estimates.",
             "\n".join([*head, *_rows(ARCHES.values())]),
             "Kernels use the instruction `mma.sync`. The last column says which share of the "
             "peak it can reach. On sm_90a kernels of matmuls, convolutions and attention also use "
