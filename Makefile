@@ -43,7 +43,7 @@ $(DOCS)/.ready: docs/requirements.txt
 	$(DOCS)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	touch $@
 
-.PHONY: docs relay-env serve-env demo test lint format vgpu-examples gpu-bundle clean
+.PHONY: docs relay-env serve-env demo test lint format vgpu-examples gpu-bundle wheel clean
 demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
 	$(BIN)/python -m models.demo
 
@@ -73,6 +73,9 @@ vgpu-examples: $(VENV)/.dev  ## CUTLASS's examples on the virtual GPU, all of th
 
 gpu-bundle: $(VENV)/.dev  ## dist/gpu-bundle: the suite, to be run on a machine with a GPU
 	$(BIN)/python -m benchmarks.gpu.bundle $(if $(ARCH),--arch $(ARCH))
+
+wheel: $(VENV)/.dev  ## dist/: a wheel with the virtual GPU in it, for which no compiler is needed
+	$(BIN)/python make_wheel.py
 
 clean:
 	rm -rf $(VENV) $(RELAY) $(SERVE) $(DOCS) build dist site

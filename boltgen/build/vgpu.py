@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -81,18 +82,23 @@ def vgpu_key(settings: Settings) -> str:
 
 
 def prebuild(folder: Path, settings: Settings, reporter: Reporter) -> None:
-    """Build the libraries for every CPU into `folder`, for a wheel.
+    """Build the libraries for every CPU, and put them into `folder` for a wheel.
 
     Raises:
         ToolchainError: make or the host compiler is missing, or the build fails.
     """
     compiler = find_host_compiler(settings)
-    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as built:
+        _make(Path(built), compiler, tuple(_ISA_FLAGS), settings, reporter)
+        pack_prebuilt(Path(built), folder, compiler.version)
+
+
+def pack_prebuilt(libraries: Path, folder: Path, compiler: str) -> None:
+    """Copy the libraries into `folder`, with the key of the sources that they were built from."""
     folder.mkdir(parents=True)
-    _make(folder, compiler, tuple(_ISA_FLAGS), settings, reporter)
-    for path in set(folder.iterdir()) - {folder / name for name in LIBRARIES}:
-        path.unlink()
-    (folder / _PREBUILT_KEY).write_text(f"{_source_key()}\n{compiler.version}\n")
+    for name in LIBRARIES:
+        shutil.copy(libraries / name, folder)
+    (folder / _PREBUILT_KEY).write_text(f"{_source_key()}\n{compiler}\n")
 
 
 def _prebuilt(settings: Settings) -> Path | None:
