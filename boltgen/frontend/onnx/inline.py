@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from boltgen.frontend.onnx.scope import Scope
@@ -10,14 +10,32 @@ from boltgen.frontend.onnx.scope import Scope
 
 def branch_nodes(graph: Any, node: Any, scope: Scope) -> list[Any]:
     """The nodes of a branch without inputs, whose results take the names of the node's."""
-    names = {inner.name: scope.fresh(inner.name) for inner in graph.initializer if inner.name}
+    names: dict[str, str] = {}
+    _enter_constants(graph, names, scope)
+    results = [each.name for each in graph.output]
+    return _renamed(graph.node, results, caller=node, scope=scope, names=names)
+
+
+def body_nodes(
+    graph: Any, given: Sequence[str], node: Any, scope: Scope
+) -> tuple[list[Any], list[str]]:
+    """Copies of a body's nodes for values of its inputs, and the names of its results."""
+    names = {each.name: value for each, value in zip(graph.input, given, strict=True)}
+    _enter_constants(graph, names, scope)
+    hint = node.output[0] or node.op_type
+    for name in dict.fromkeys(name for inner in graph.node for name in inner.output if name):
+        names[name] = scope.fresh(f"{hint}_{name}")
+    nodes = [_copy(inner, names, {}) for inner in graph.node]
+    return nodes, [names.get(each.name, each.name) for each in graph.output]
+
+
+def _enter_constants(graph: Any, names: dict[str, str], scope: Scope) -> None:
+    """Make the initialisers of a graph constants of the scope, and note their new names."""
     for tensor in graph.initializer:
         kept = type(tensor)()
         kept.CopyFrom(tensor)
-        kept.name = names[tensor.name]
+        kept.name = names[tensor.name] = scope.fresh(tensor.name)
         scope.add_tensor(kept)
-    results = [each.name for each in graph.output]
-    return _renamed(graph.node, results, caller=node, scope=scope, names=names)
 
 
 def function_nodes(node: Any, scope: Scope) -> tuple[list[Any], int] | None:

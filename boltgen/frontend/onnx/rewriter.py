@@ -25,6 +25,7 @@ from boltgen.frontend.onnx.rewrites.registry import (
     UnsupportedError,
 )
 from boltgen.frontend.onnx.scope import Scope, attribute, described
+from boltgen.frontend.onnx.unroll import Unroller
 from boltgen.frontend.onnx.validate import STANDARD
 
 # A rewriting's nodes are rewritten again, but no chain of rules is as long.
@@ -125,7 +126,7 @@ class Rewriter:
             if node.op_type != "Constant":
                 self._record.folded[node.op_type] += 1
             return
-        if standard and self._branch(node, opset, left):
+        if standard and (self._branch(node, opset, left) or self._unroll(node, opset, left)):
             return
         if left:
             name = node.op_type if standard else f"{node.domain}.{node.op_type}"
@@ -182,6 +183,19 @@ class Rewriter:
             self.scope.read.update(each.input)
         for each in nodes:
             self._visit(each, opset, left)
+        return True
+
+    def _unroll(self, node: Any, opset: int, left: int) -> bool:
+        """Write the iterations of a Loop or a Scan one after another."""
+        if node.op_type not in {"Loop", "Scan"}:
+            return False
+        try:
+            Unroller(node, self.scope, lambda made: self._visit(made, opset, left)).run()
+        except UnsupportedError as error:
+            if not self._is_taken(node):
+                self.refused.append(Refusal(node=node, what=error.what, remedy=error.remedy))
+            return False
+        self._record.rewritten[node.op_type, "its iterations were written out"] += 1
         return True
 
     def _keep(self, node: Any, opset: int) -> None:
