@@ -1,8 +1,8 @@
 """The wheel is all that a user needs: built, installed without the checkout, and used.
 
 The tests whose names begin with `test_user` do what a user does on an empty machine: they install
-the wheel and what it requires from the index, and have empty home, cache and data folders. They take
-minutes. The others borrow the packages of this environment, and take seconds.
+the wheel and its requirements from the index, and have empty home, cache and data folders. They
+take minutes. The others borrow the packages of this environment, and take seconds.
 """
 
 from __future__ import annotations
