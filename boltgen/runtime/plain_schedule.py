@@ -16,15 +16,17 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.target import Target
 
 from boltgen.errors import CompileError
+from boltgen.frontend.relax.region_calls import SCHEDULED
 
-_SCHEDULED = "tirx.is_scheduled"
 _THREADS = 256
 _SPATIAL = tirx.IterVar.DataPar
 Rule: TypeAlias = Callable[[tirx.PrimFunc, Target], "s_tir.Schedule | None"]
 
 
-def apply_rules(module: tvm.IRModule, target: Target, rules: Sequence[Rule]) -> tvm.IRModule:
-    """Schedule every function of `module` by the first of `rules` that gives all blocks threads.
+def apply_rules(
+    module: tvm.IRModule, target: Target, rules: Callable[[str], Sequence[Rule]]
+) -> tvm.IRModule:
+    """Schedule every function of `module` by the first of its `rules` that is complete.
 
     A rule that raises is passed over: TVM's rules raise assertions and internal errors on functions
     that they were not written for.
@@ -33,9 +35,9 @@ def apply_rules(module: tvm.IRModule, target: Target, rules: Sequence[Rule]) -> 
         CompileError: no rule schedules a function.
     """
     made = {
-        gvar: _scheduled(gvar.name_hint, function, target, rules)
+        gvar: _scheduled(gvar.name_hint, function, target, rules(gvar.name_hint))
         for gvar, function in module.functions_items()
-        if isinstance(function, tirx.PrimFunc) and _SCHEDULED not in (function.attrs or {})
+        if isinstance(function, tirx.PrimFunc) and SCHEDULED not in (function.attrs or {})
     }
     functions = {**dict(module.functions_items()), **made}
     return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
@@ -47,7 +49,7 @@ def _scheduled(
     failures = []
     function = _without_empty_loops(function)
     if not _blocks(function.body.block.body):
-        return function.with_attr(_SCHEDULED, True)  # its results have no elements
+        return function.with_attr(SCHEDULED, True)  # its results have no elements
     for rule in rules:
         try:
             schedule = rule(function, target)
@@ -55,7 +57,7 @@ def _scheduled(
             failures.append(error)
             continue
         if schedule is not None and is_complete(schedule):
-            return schedule.mod["main"].with_attr(_SCHEDULED, True)
+            return schedule.mod["main"].with_attr(SCHEDULED, True)
     raise CompileError(
         f"TVM has no CUDA schedule for the function {name} of this model. Compute this operator "
         "outside the model, or report the model"

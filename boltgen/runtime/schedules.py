@@ -20,9 +20,18 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 from tvm.target import Target
 
+from boltgen.frontend.relax.region_calls import SCHEDULED
+from boltgen.runtime.lowering.data_extents import (
+    guarded,
+    kernels_of_data,
+    with_extents_first,
+)
 from boltgen.runtime.lowering.data_shapes import with_device_kernels
-from boltgen.runtime.lowering.order import with_extents_first
-from boltgen.runtime.plain_schedule import Rule, apply_rules, schedule_plainly
+from boltgen.runtime.plain_schedule import (
+    Rule,
+    apply_rules,
+    schedule_plainly,
+)
 
 _THREADS = 256
 # The longest row that a warp is given, and how many rows a threadblock has. With longer ones TVM's
@@ -111,7 +120,14 @@ def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         schedule_plainly,
     )
 
-    return apply_rules(module, target, rules)
+    # These may have no elements, and rules with barriers take one block for granted.
+    plain = [
+        name for name in kernels_of_data(module) if SCHEDULED not in (module[name].attrs or {})
+    ]
+    module = apply_rules(module, target, lambda name: rules[-1:] if name in plain else rules)
+    for name in plain:
+        module.update_func(module.get_global_var(name), guarded(module[name]))
+    return module
 
 
 def _of_dlight(rule: dlight.ScheduleRule) -> Rule:

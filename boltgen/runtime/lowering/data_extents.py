@@ -1,7 +1,7 @@
-"""The order of a function's bindings, where extents depend on data.
+"""Kernels of extents that depend on data: where they stand, and what they do where one is 0.
 
 TVM 0.27 fuses operators in the place of the first one. A kernel then stands before the binding that
-says how large its tensors are.
+says how large its tensors are. And TVM launches one block where a grid has none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import ir, relax, s_tir, tirx
+
+_CALL_TIR = ir.Op.get("relax.call_tir")
 
 
 def with_extents_first(module: tvm.IRModule) -> tvm.IRModule:
@@ -67,3 +69,55 @@ def _symbols(part: object) -> set[Any]:
     found: set[Any] = set()
     tvm_ffi.structural_walk(part, (tirx.Var, found.add), order="post")
     return found
+
+
+def kernels_of_data(module: tvm.IRModule) -> frozenset[str]:
+    """The kernels that are called with extents that depend on data.
+
+    A model's own dimensions are 1 or more.
+    """
+    return frozenset(name for _, each in module.functions_items() for name in _called(each))
+
+
+def _called(function: object) -> set[str]:
+    """The kernels that a function calls with extents that its parameters do not have."""
+    if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):
+        return set()
+    given = set().union(*(_symbols(param.ty) for param in function.params))
+    bindings = [each for block in function.body.blocks for each in block.bindings]
+    calls = [each.value for each in bindings if isinstance(each, relax.VarBinding)]
+    return {
+        str(call.args[0].name_hint)
+        for call in calls
+        if isinstance(call, ir.Call)
+        and call.op == _CALL_TIR
+        and {*_symbols(call.ty), *(s for arg in call.args[1].fields for s in _symbols(arg.ty))}
+        - given
+    }
+
+
+def guarded(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled kernel without barriers, which computes nothing where its grid has no blocks."""
+
+    def guard(loop: tirx.For) -> tirx.Stmt:
+        is_grid = loop.thread_binding is not None and "blockIdx" in loop.thread_binding.thread_tag
+        if not is_grid or isinstance(loop.extent, tirx.IntImm):
+            return loop
+
+        def narrow(block: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+            is_any = tirx.all(block.predicate, loop.loop_var < loop.extent)
+            return s_tir.SBlockRealize(block.iter_values, is_any, block.block)
+
+        # With the extent itself TVM takes for granted that there is a first block.
+        extent = tirx.max(loop.extent, tirx.IntImm(loop.extent.ty.dtype, 1))
+        return tirx.For(
+            loop.loop_var,
+            loop.min,
+            extent,
+            loop.kind,
+            tvm_ffi.structural_map(loop.body, (s_tir.SBlockRealize, narrow)),
+            loop.thread_binding,
+            loop.annotations,
+        )
+
+    return function.with_body(tvm_ffi.structural_map(function.body, (tirx.For, guard)))
