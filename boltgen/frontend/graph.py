@@ -53,6 +53,8 @@ class Expr:
     known rank. `array` has the elements of a constant, `scalar` the value of one that has a single
     element. `origin` is the author's own expression in the IR, from which an emitter writes an
     operator that no pass has changed. A `pinned` expression stays though nothing reads it.
+    `observed` has the least and the greatest element that the value was seen to have; passes that
+    rewrite the operator keep it, as long as the elements stay.
     """
 
     op: str
@@ -64,6 +66,7 @@ class Expr:
     array: Array | None = field(default=None, compare=False, repr=False)
     origin: Any = field(default=None, compare=False, repr=False)
     pinned: bool = False
+    observed: tuple[float, float] | None = field(default=None, compare=False)
 
     @property
     def static_shape(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from boltgen.frontend.graph import AUTHORED, INPUT, Graph
@@ -51,9 +51,9 @@ class Passes:
     that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
     tensors are padded, and `joining` by what times products of one tensor are joined, and sums of
     their results, if at all, `rejects` why no kernel computes a workload; products are summed in
-    `accumulate`. The expressions `large` of the function `main`, as it is imported, were seen to
-    leave the range of `precision`; those of its inputs that are `narrowed`, by their places, are
-    of `precision`, and FP32 to their author.
+    `accumulate`. The expressions `observed` of the function `main`, as it is imported, were seen to
+    have a least and a greatest element; those of its inputs that are `narrowed`, by their places,
+    are of `precision`, and FP32 to their author.
     """
 
     normalise: bool = True
@@ -64,7 +64,7 @@ class Passes:
     joining: GraphCosts | None = None
     rejects: Rejects = computes_all
     accumulate: DType = DType.F32
-    large: frozenset[int] = frozenset()
+    observed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     narrowed: frozenset[int] = frozenset()
 
 
@@ -124,12 +124,10 @@ def partition_graphs(
     padding: list[str] = []
     notes: dict[str, None] = {}
     for name, graph in graphs.items():
-        large = passes.large if name == "main" else frozenset()
         packs = packs_weights and passes.precision is DType.F16
-        known = _with_authored(graph, passes.narrowed) if name == "main" else graph
+        known = _marked(graph, passes) if name == "main" else graph
         packed = with_packed_weights(known, passes.rejects, passes.accumulate, packs=packs)
-        large = frozenset(packed.names[each] for each in large)
-        normal = _normalised(packed.graph, passes, large, grouped_nhwc=grouped_nhwc)
+        normal = _normalised(packed, passes, grouped_nhwc=grouped_nhwc)
         # Casts and bounds of corners are corners again.
         corners = with_corners(masks_as_bounds(masks_of_all_windows(normal.graph)))
         joined = _joined(products_of_open_rows(corners), passes)
@@ -161,15 +159,18 @@ def partition_graphs(
     )
 
 
-def _with_authored(graph: Graph, narrowed: frozenset[int]) -> Graph:
-    """`graph`, whose inputs at the places `narrowed` say that they are FP32 to their author."""
+def _marked(graph: Graph, passes: Passes) -> Graph:
+    """`graph`, whose values say what was observed of them, and its inputs what their author says:
+    those that are `narrowed` are FP32 to him.
+    """
     inputs = [index for index, expr in enumerate(graph.exprs) if expr.op == INPUT]
-    marked = {inputs[place] for place in narrowed}
-    exprs = tuple(
-        replace(expr, attrs={**expr.attrs, AUTHORED: DType.F32.value}) if index in marked else expr
-        for index, expr in enumerate(graph.exprs)
-    )
-    return replace(graph, exprs=exprs)
+    exprs = list(graph.exprs)
+    for index in (inputs[place] for place in passes.narrowed):
+        attrs = {**exprs[index].attrs, AUTHORED: DType.F32.value}
+        exprs[index] = replace(exprs[index], attrs=attrs)
+    for index, observed in passes.observed.items():
+        exprs[index] = replace(exprs[index], observed=observed)
+    return replace(graph, exprs=tuple(exprs))
 
 
 def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
@@ -201,18 +202,14 @@ def _respelled(graph: Graph) -> Graph:
     return norms_of_joint_rows(factors_behind_products(graph))
 
 
-def _normalised(
-    graph: Graph, passes: Passes, large: frozenset[int], *, grouped_nhwc: bool
-) -> Normalised:
+def _normalised(graph: Graph, passes: Passes, *, grouped_nhwc: bool) -> Normalised:
     if not passes.normalise:
         return Normalised(graph, ())
-    # Which values are large was seen of the graph as it is imported.
     normal = normalise(
-        graph if large else _respelled(graph),
+        _respelled(graph),
         precision=passes.precision,
         allow_nonfinite=passes.allow_nonfinite,
         grouped_nhwc=grouped_nhwc,
-        large=large,
     )
     graph = with_late_broadcasts(with_known_truths(normal.graph))
     graph = without_repeated(gathered_last(graph))

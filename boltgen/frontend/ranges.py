@@ -31,8 +31,9 @@ class Range:
     high: float
 
     def is_beyond(self, dtype: DType) -> bool:
-        """Whether `dtype` cannot hold it."""
-        return not max(-self.low, self.high) <= dtype.largest  # NaN is beyond too
+        """Whether `dtype` cannot hold it, or has few bits of all its elements."""
+        largest = max(-self.low, self.high)
+        return not (largest == 0.0 or dtype.smallest_normal <= largest <= dtype.largest)  # or NaN
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ class Model(ABC):
     def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
         """Run the model as its author has it on each of `samples`, its inputs in calling order.
 
-        What leaves the range of the passes' precision is FP32 from then on, wherever `annotate` is
-        called; `ranges` has the range of every tensor.
+        What leaves the range of the passes' precision, or is small in it throughout, is FP32 from
+        then on, wherever `annotate` is called; `ranges` has the range of every tensor.
         """
         self.ranges = tuple(self._measured_ranges(samples))
 
@@ -100,9 +100,9 @@ class Model(ABC):
 
     def annotate(self, passes: Passes) -> None:
         """Take the model through `passes`; may be done again, with others."""
-        large = frozenset(each.index for each in self.ranges if each.is_beyond(passes.precision))
+        observed = {each.index: (each.low, each.high) for each in self.ranges}
         self._partitioned = self.frontend.annotate(
-            self._imported, passes=replace(passes, large=large, narrowed=self._narrowed)
+            self._imported, passes=replace(passes, observed=observed, narrowed=self._narrowed)
         )
 
     @property

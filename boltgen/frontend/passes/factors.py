@@ -8,6 +8,7 @@ kernel multiplies its result in registers; the operand would be read and written
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
@@ -36,11 +37,24 @@ def factors_behind_products(graph: Graph) -> Graph:
         if index in dropped:
             names[index] = names[expr.args[0]]
             continue
-        names[index] = builder.add(renamed(expr, names))
+        made = renamed(expr, names)
+        if index in found:
+            made = replace(made, observed=_before(expr.observed, found[index]))
+        names[index] = builder.add(made)
         if index in found:
             factor = builder.constant(np.array(found[index], expr.dtype))
-            names[index] = builder.elementwise("multiply", names[index], factor)
+            scaled = builder.elementwise("multiply", names[index], factor)
+            builder.exprs[scaled] = replace(builder[scaled], observed=expr.observed)
+            names[index] = scaled
     return builder.graph(mapped(graph.results, names))
+
+
+def _before(observed: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    """The range of what a factor multiplies, by that of the result."""
+    if observed is None or factor == 0.0:
+        return None
+    low, high = sorted(end / factor for end in observed)
+    return low, high
 
 
 def _factors(graph: Graph, product: Expr) -> dict[int, float]:

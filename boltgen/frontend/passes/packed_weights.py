@@ -8,7 +8,7 @@ becomes a constant of floats again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -27,21 +27,13 @@ from boltgen.ir.workload import Workload
 _FEW_ROWS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class WithPackedWeights:
-    """A graph, and where each expression of the one before is in it."""
-
-    graph: Graph
-    names: dict[int, int]
-
-
 def with_packed_weights(
     graph: Graph,
     rejects: Callable[[Workload], str | None],
     accumulate: DType,
     *,
     packs: bool = True,
-) -> WithPackedWeights:
+) -> Graph:
     """`graph` with packed weights in those products that no reason `rejects`; `packs` or not.
 
     Products are summed in `accumulate`.
@@ -55,10 +47,10 @@ def with_packed_weights(
             made = replace(made, args=(made.args[0], weight), origin=None)
         names[index] = packing.builder.add(made)
     if not packing.packed:
-        return WithPackedWeights(graph, {index: index for index in range(len(graph))})
+        return graph
     exprs = tuple(packing.builder.exprs)
     escaping = frozenset(names[index] for index in graph.escaping)
-    return WithPackedWeights(Graph(exprs, escaping, mapped(graph.results, names)), names)
+    return Graph(exprs, escaping, mapped(graph.results, names))
 
 
 class _Packing:

@@ -76,7 +76,7 @@ def _graph(spell: Spell, weights: tuple[Array, Array, Array], rows: int = 1) -> 
 
 
 def _packed(graph: Graph) -> Graph:
-    return with_packed_weights(graph, computes_all, DType.F32).graph
+    return with_packed_weights(graph, computes_all, DType.F32)
 
 
 def _product(graph: Graph) -> Gemm:
@@ -171,8 +171,8 @@ def test_nothing_is_packed_where_no_kernel_computes_it(rng: np.random.Generator)
         return workload.short
 
     graph = _graph(_decode, _weights(rng))
-    assert with_packed_weights(graph, rejects, DType.F32).graph is graph
-    assert with_packed_weights(graph, computes_all, DType.F32, packs=False).graph is graph
+    assert with_packed_weights(graph, rejects, DType.F32) is graph
+    assert with_packed_weights(graph, computes_all, DType.F32, packs=False) is graph
 
 
 def test_packed_weights_are_not_padded(rng: np.random.Generator) -> None:

@@ -55,8 +55,9 @@ class OperatorCall:
 
     `original` is the author's operator, or None where the author wrote none; `attrs` has its
     attributes under the neutral names. `is_angle` tells that a sine or cosine is taken of the
-    result, `is_score` that nothing but a softmax is; an `is_large` result was seen to leave FP16's
-    range. A constant of the size of `factor_ahead` multiplies the result later.
+    result, `is_score` that nothing but a softmax is, `is_distance` that the result of a bounded
+    function has to keep its distance to the bound. An `is_large` result was seen to leave FP16's
+    range; `size` is less than 1 where the result was seen to be small, or a large factor follows.
     """
 
     name: str
@@ -69,8 +70,9 @@ class OperatorCall:
     context: Context
     is_angle: bool = False
     is_score: bool = False
+    is_distance: bool = False
     is_large: bool = False
-    factor_ahead: float = 1.0
+    size: float = 1.0
 
     @property
     def is_kept_wide(self) -> bool:
@@ -104,14 +106,14 @@ class OperatorCall:
         return [arg for arg in self.args if isinstance(arg, Value)]
 
     def scaled(self, reach: Reach) -> Reach:
-        """`reach` as the factors of the result tell it."""
-        return replace(reach, size=min(reach.size, 1.0 / self.factor_ahead))
+        """`reach` by what is known of the size of the result."""
+        return replace(reach, size=min(reach.size, self.size))
 
     def compute_dtype(self, reach: Reach = WITHIN) -> str:
         """The dtype in which a floating result of this `reach` is computed and stored."""
         reach = self.scaled(reach)
         is_authored = self.context.is_mixed and self.dtype == "float32"
-        wide = reach.is_beyond or is_authored or self.is_kept_wide
+        wide = reach.is_beyond or is_authored or self.is_kept_wide or self.is_distance
         return "float32" if wide else self.narrow
 
     def result(

@@ -268,9 +268,9 @@ def _folded(
         weight = weight * factors.reshape(shape)
         scales = _along(call, 1.0 / factors, along if factors.size > 1 else (), "float32")
     added = _along(call, bias, along, stored)
-    kernel = as_weight(weight, call.name, precision, allow_nonfinite=allow)
+    narrow = as_weight(weight, call.name, precision, allow_nonfinite=allow)
     return _Folded(
-        weight=call.builder.constant(as_c_array(kernel)),
+        weight=call.builder.constant(as_c_array(narrow)),
         bias=added,
         dtype=call.narrow,
         summed=stored if factors is None else "float32",

@@ -14,6 +14,14 @@ _ANGLES = (
     | {"permute_dims", "concat", "stack", "broadcast_to", "take", "strided_slice", "tile", "repeat"}
     | {"expand_dims", "squeeze", "flatten"}
 )
+# Bounded functions: near their bounds FP16 has few digits of the distance to these.
+_SATURATED = frozenset({"sigmoid", "tanh", "erf", "exp", "nn.softmax"})
+# Of what it keeps the distance to zero or one matters to a logarithm or a division behind.
+_KEEPS_DISTANCE = (
+    frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
+    | {"negative", "abs", "square", "power", "sqrt", "astype"}
+    | {"reshape", "permute_dims", "broadcast_to", "strided_slice", "expand_dims", "squeeze"}
+)
 # A factor from here on brings back what FP16 has few bits of: what it multiplies is small.
 _LARGE_FACTOR = 2.0**13
 # What makes small numbers of small numbers, moved or reduced or bounded.
@@ -58,6 +66,28 @@ def scores(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
+def distances(graph: Graph) -> frozenset[int]:
+    """Bounded functions, and what is made of them, up to where their distance to a bound matters.
+
+    Of log(1 - sigmoid(x)) nothing is right where FP16 makes 1 of the sigmoid.
+    """
+    made: set[int] = set()
+    for index, expr in enumerate(graph.exprs):
+        is_kept = expr.op in _KEEPS_DISTANCE and not made.isdisjoint(expr.args)
+        if expr.op in _SATURATED or is_kept:
+            made.add(index)
+    found: set[int] = set()
+    for index in range(len(graph) - 1, -1, -1):
+        expr = graph[index]
+        if index in found and expr.op in _KEEPS_DISTANCE:
+            found.update(made.intersection(expr.args))
+        if expr.op in {"log", "rsqrt"}:
+            found.update(made.intersection(expr.args))
+        if expr.op == "divide":
+            found.update(made.intersection(expr.args[1:]))
+    return frozenset(found)
+
+
 def factors_ahead(graph: Graph) -> dict[int, float]:
     """Values that a large constant multiplies later, and the factor, back to other computations.
 
@@ -99,7 +129,8 @@ def _factors(graph: Graph, index: int) -> dict[int, float]:
 
 def _sizes(array: Array) -> Array:
     """The magnitudes of a constant's numbers that are neither zero nor infinite."""
-    return np.abs(array[np.isfinite(array) & (array != 0)], dtype=np.float64)
+    sizes: Array = np.abs(array[np.isfinite(array) & (array != 0)], dtype=np.float64)
+    return sizes
 
 
 def _constant(graph: Graph, index: int) -> Array | None:

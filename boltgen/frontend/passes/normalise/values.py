@@ -322,12 +322,13 @@ def power_of_two(array: Array, axis: int, precision: DType, *, by_channel: bool)
     its bits.
     """
     channels = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-    if keeps(array, precision) and not by_channel:
+    parts = channels if by_channel else array.reshape(1, -1)
+    if all(keeps(each, precision) for each in parts):
         return None
     factor = _factors(np.abs(array).max(keepdims=True).reshape(1))
-    if by_channel and not all(keeps(each, precision) for each in channels * factor):
-        return _factors(np.abs(channels).max(1))
-    return None if keeps(array, precision) and factor == 1 else factor
+    if all(keeps(each, precision) for each in parts * factor):
+        return factor
+    return _factors(np.abs(channels).max(1))
 
 
 def _factors(largest: Array) -> Array:

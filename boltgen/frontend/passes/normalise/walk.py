@@ -32,7 +32,12 @@ from boltgen.frontend.passes.normalise.call import (
     Rule,
 )
 from boltgen.frontend.passes.normalise.fold import evaluate
-from boltgen.frontend.passes.normalise.purpose import angles, factors_ahead, scores
+from boltgen.frontend.passes.normalise.purpose import (
+    angles,
+    distances,
+    factors_ahead,
+    scores,
+)
 from boltgen.frontend.passes.normalise.reach import Reach, any_of
 from boltgen.frontend.passes.normalise.softmax import spelled_softmax
 from boltgen.frontend.passes.normalise.softplus import softplus, spelled_softplus
@@ -57,12 +62,11 @@ def normalise(
     precision: DType = DType.F16,
     allow_nonfinite: bool = False,
     grouped_nhwc: bool = True,
-    large: frozenset[int] = frozenset(),
 ) -> Normalised:
     """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
-    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. The results of the
-    expressions `large` were seen to leave the range of `precision`, and stay FP32.
+    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. What was observed to
+    leave the range of `precision` stays FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
@@ -73,7 +77,7 @@ def normalise(
         is_mixed=_is_mixed(graph),
         grouped_nhwc=grouped_nhwc,
     )
-    return _Walk(graph, context, large).run()
+    return _Walk(graph, context).run()
 
 
 def _is_mixed(graph: Graph) -> bool:
@@ -89,14 +93,14 @@ def _is_mixed(graph: Graph) -> bool:
 class _Walk:
     """One function under normalisation; `_items` has what became of each expression."""
 
-    def __init__(self, graph: Graph, context: Context, large: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, context: Context) -> None:
         self._graph = graph
         self._context = context
         self._builder = context.store.builder
         self._angles = angles(graph)
         self._scores = scores(graph)
+        self._distances = distances(graph)
         self._factors = factors_ahead(graph)
-        self._large = large
         self._items: list[Item] = []
 
     def run(self) -> Normalised:
@@ -135,8 +139,9 @@ class _Walk:
             context=self._context,
             is_angle=index in self._angles,
             is_score=index in self._scores,
-            is_large=index in self._large,
-            factor_ahead=self._factors.get(index, 1.0),
+            is_distance=index in self._distances,
+            is_large=self._is_large(index),
+            size=self._size(index),
         )
         try:
             made = self._rewritten(index, call)
@@ -146,6 +151,24 @@ class _Walk:
             kept = {**expr.attrs, REASON: made.reason}
             return self._unchanged(replace(expr, attrs=kept))
         return self._unchanged(expr) if made is None else made
+
+    def _is_large(self, index: int) -> bool:
+        """Whether a value was seen to leave FP16's range; a mask makes the lowest of scores."""
+        expr = self._graph[index]
+        if expr.observed is None:
+            return False
+        low, high = expr.observed
+        is_masked = index in self._scores and expr.op in {"add", "where"}
+        largest = high if is_masked else max(-low, high)
+        return not largest <= self._context.store.precision.largest  # NaN is beyond too
+
+    def _size(self, index: int) -> float:
+        """The magnitude of a value as it was seen, else as what reads it tells."""
+        observed = self._graph[index].observed
+        largest = max(-observed[0], observed[1]) if observed else 0.0
+        if 0.0 < largest < self._context.store.precision.smallest_normal:
+            return largest
+        return 1.0 / self._factors.get(index, 1.0) if largest == 0.0 else 1.0
 
     def _is_known(self, expr: Expr) -> bool:
         """Whether an expression is an operator on tensors whose shapes are all known."""
