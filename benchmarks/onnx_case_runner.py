@@ -40,11 +40,12 @@ def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
             shape_dict=dict(zip(names, [x.shape for x in inputs], strict=True)),
             keep_params_in_input=False,
         )
+        machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     else:
         from boltgen.frontend.relax.importer import import_model
+        from boltgen.runtime.link import host_machine
 
-        module = import_model(path).module
-    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+        machine = host_machine(import_model(path).module)
     result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
     fields = list(result) if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
     return [field.numpy() for field in fields]

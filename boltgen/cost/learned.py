@@ -35,8 +35,8 @@ from boltgen.families.family import Config
 from boltgen.families.instructions import Instructions
 from boltgen.families.registry import FAMILIES, predict
 from boltgen.families.space import AnySpace
-from boltgen.intake.files import written_whole
 from boltgen.installation import install_command
+from boltgen.intake.files import written_whole
 from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 

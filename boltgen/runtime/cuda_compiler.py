@@ -20,6 +20,28 @@ from boltgen.build.unit import CompiledObject, fatbin_unit
 # The global function that TVM, of every version, calls with CUDA source.
 CALLBACK = "tvm_callback_cuda_compile"
 
+# How the names of the functions begin that TVM's kernels call, see `special_values`.
+DEVICE_PREFIX = "boltgen_"
+_FUNCTIONS = """\
+// NaN in x fails the comparison and is returned by the first test; NaN in y is the other branch.
+template <typename T>
+static __forceinline__ __device__ T boltgen_maximum(T x, T y) {
+  return (x != x || x > y) ? x : y;
+}
+
+template <typename T>
+static __forceinline__ __device__ T boltgen_minimum(T x, T y) {
+  return (x != x || x < y) ? x : y;
+}
+
+"""
+
+
+def _with_functions(text: str) -> str:
+    """`text` behind the functions that it calls."""
+    names = (f"{DEVICE_PREFIX}{name}(" for name in ("maximum", "minimum"))
+    return _FUNCTIONS + text if any(name in text for name in names) else text
+
 
 def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> CompiledObject:
     """TVM's generated CUDA as a fat binary.
@@ -27,7 +49,7 @@ def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> Compil
     Raises:
         CompileError: nvcc refuses it.
     """
-    unit = fatbin_unit("tvm_kernels", text, arch, tools)
+    unit = fatbin_unit("tvm_kernels", _with_functions(text), arch, tools)
     (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
     return compiled
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tvm
 import tvm_ffi
+from tvm.relax import VirtualMachine
 from tvm.target import Target
 
 from boltgen.arch import Arch
@@ -15,6 +16,8 @@ from boltgen.build.link import link_shared
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.runtime import schedules
 from boltgen.runtime.cuda_compiler import CudaCompiler
+from boltgen.runtime.nan_order import with_ordered_nan
+from boltgen.runtime.special_values import tir_pipeline
 from boltgen.settings import settings_from
 
 
@@ -63,8 +66,17 @@ def build_library(
         if pipeline is None:
             module = schedules.scheduled(module, target, look, tuned)
             pipeline = schedules.finish(target)
-        executable = tvm.compile(module, target=target, relax_pipeline=pipeline)
+        executable = tvm.compile(
+            module, target=target, relax_pipeline=pipeline, tir_pipeline=tir_pipeline()
+        )
         return executable, compiler.sources
+
+
+def host_machine(module: tvm.IRModule) -> VirtualMachine:
+    """A Relax module as TVM computes it on the host."""
+    ordered = with_ordered_nan(module)
+    executable = tvm.compile(ordered, target="llvm", tir_pipeline=tir_pipeline())
+    return VirtualMachine(executable, tvm.cpu())
 
 
 def export_library(

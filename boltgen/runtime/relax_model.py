@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import tvm
-from tvm.relax import VirtualMachine
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
@@ -36,7 +35,7 @@ class Model(model.Model):
 
     def _measured_ranges(self, samples: Sequence[Sequence[model.Array]]) -> list[Range]:
         module, graph, found = relax.watched(self._imported)
-        machine = VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+        machine = link.host_machine(module)
         runs = [
             [end.numpy() for end in machine["main"](*map(tvm.runtime.tensor, arrays))]
             for arrays in samples
@@ -44,7 +43,7 @@ class Model(model.Model):
         return ranges(graph, found, runs)
 
     def reference(self, arrays: Sequence[model.Array]) -> list[model.Array]:  # noqa: D102 (inherited)
-        machine = VirtualMachine(tvm.compile(self._imported, target="llvm"), tvm.cpu())
+        machine = link.host_machine(self._imported)
         result = machine["main"](*map(tvm.runtime.tensor, arrays))
         return [end.numpy() for end in ([result] if hasattr(result, "numpy") else result)]
 

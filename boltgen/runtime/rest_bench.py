@@ -28,6 +28,7 @@ from boltgen.runtime.cuda_compiler import CudaCompiler
 from boltgen.runtime.link import cuda_target, export_library
 from boltgen.runtime.loaded import last_line
 from boltgen.runtime.rest_schedule import built_in, named, scheduled
+from boltgen.runtime.special_values import tir_pipeline
 from boltgen.tuning.rest import RestTrial
 
 # A candidate is given so long; the virtual GPU takes its time. Choices.
@@ -104,7 +105,7 @@ class RestBench:
         try:
             with self._target:
                 made = named(scheduled(self._functions[task], config, self._target))
-                executable = tvm.compile(made, target=self._target)
+                executable = tvm.compile(made, target=self._target, tir_pipeline=tir_pipeline())
         except Exception as error:  # of a schedule that it cannot lower, TVM raises what it likes
             return Failure(fault=Fault.COMPILE, reason=last_line(error))
         return export_library(executable, path, self._tools)

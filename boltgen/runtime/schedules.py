@@ -27,11 +27,13 @@ from boltgen.runtime.lowering.data_extents import (
     with_extents_first,
 )
 from boltgen.runtime.lowering.data_shapes import with_device_kernels
+from boltgen.runtime.nan_order import with_ordered_nan
 from boltgen.runtime.plain_schedule import (
     Rule,
     apply_rules,
     schedule_plainly,
 )
+from boltgen.runtime.special_values import with_infinite_padding
 
 _THREADS = 256
 # The longest row that a warp is given, and how many rows a threadblock has. With longer ones TVM's
@@ -96,7 +98,8 @@ def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
     before = (*cuda.library_dispatch_passes(target), *legalise)
     with target:
-        return with_extents_first(tvm.transform.Sequential(before)(with_device_kernels(module)))
+        kernels = with_device_kernels(with_ordered_nan(module))
+        return with_extents_first(with_infinite_padding(tvm.transform.Sequential(before)(kernels)))
 
 
 def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:

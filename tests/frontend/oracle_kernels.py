@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax
 
 from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.region import Region
+from boltgen.runtime.link import host_machine
 from tests.frontend.region_oracle import compute
 
 
@@ -58,8 +58,7 @@ class Model:
         self.regions = annotated.regions
         for region in self.regions:
             register(region)
-        compiled = tvm.compile(attach(annotated, [], [], {}), target="llvm")
-        self.machine = relax.VirtualMachine(compiled, tvm.cpu())
+        self.machine = host_machine(attach(annotated, [], [], {}))
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """The results of the function `main`."""

@@ -133,6 +133,22 @@ def reduced_nothing(build: Builder) -> None:
         )
 
 
+@rewrites("Sign", why="TVM's sign of NaN is 0, and ONNX's is NaN")
+def sign(build: Builder) -> str | None:
+    """Return NaN for NaN."""
+    if build.dtype().kind != "f":
+        return None
+    return build.Where(build.IsNaN(build.x), build.x, build.Sign(build.x))
+
+
+@rewrites("ThresholdedRelu", why="TVM's converter multiplies by 0, which makes NaN of -inf")
+def thresholded(build: Builder) -> str:
+    """Choose between the operand and zero."""
+    dtype = build.dtype().type
+    is_above = build.Greater(build.x, dtype(build.get("alpha", 1.0)))
+    return build.Where(is_above, build.x, dtype(0))
+
+
 @rewrites("IsInf", why="TVM's converter does not tell positive from negative infinity")
 def is_infinite(build: Builder) -> str | None:
     """Tell one sign of infinity by comparing with zero."""
