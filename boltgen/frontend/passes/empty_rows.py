@@ -1,52 +1,79 @@
 """Rows of scores without keys, whose weights a model makes zero. For both IRs.
 
     w = softmax(scores + where(seen, 0, -inf));  where(isnan(w), 0, w) V
-    -> (softmax(scores + where(seen, 0, -inf)) V) * any(seen)
+    -> (softmax(scores + where(seen, 0, HIDDEN)) V) * any(seen)
 
-PyTorch's exporter to ONNX writes attention with a boolean mask so. Behind the product the zeros are
-a factor of its rows, and the rest is attention.
+PyTorch's exporter to ONNX writes attention with a boolean mask so, and where(seen, scores, -inf).
+Behind the product the zeros are a factor of its rows, and the rest is attention. The factor must
+find numbers there, so a row without keys has any: -inf becomes `HIDDEN`, whose exponential is zero
+beside a key that is seen. Nothing else reads the weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+
+import numpy as np
 
 from boltgen.frontend.graph import Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.frontend.passes.anchor import MATMUL
+from boltgen.frontend.passes.normalise.purpose import infinities
+from boltgen.ir.key_masks import HIDDEN
 
 _SOFTMAX, _CHOICE, _NAN = "nn.softmax", "where", "isnan"
 
 
 @dataclass(frozen=True, slots=True)
 class _Guarded:
-    """A choice whose value is `weights`, but zero in rows that the truths `seen` leave empty."""
+    """A choice whose value is `weights`, but zero in rows that the truths `seen` leave empty.
+
+    `choice` is where -inf is chosen for the keys that a row does not see: those whose truth is
+    `hidden`.
+    """
 
     weights: int
     seen: int
+    choice: int
+    hidden: bool
 
 
 def empty_rows_behind_products(graph: Graph) -> Graph:
     """`graph` with the zeros of rows without keys behind the products of their weights."""
-    found = {index: each for index in range(len(graph)) if (each := _guarded(graph, index))}
+    infinite = infinities(graph)
+    guarded = {index: _guarded(graph, index, infinite) for index in range(len(graph))}
+    found = {index: each for index, each in guarded.items() if each is not None}
     if not found:
         return graph
     products = {graph.consumers[index][0]: index for index in found}
+    choices = {each.choice: each for each in found.values()}
     builder = GraphBuilder()
     names: dict[int, int] = {}
     for index, expr in enumerate(graph.exprs):
         if index in found:
             names[index] = names[found[index].weights]
             continue
-        names[index] = builder.add(renamed(expr, names))
+        written = renamed(expr, names)
+        if index in choices:
+            written = _finite(builder, written, choices[index])
+        names[index] = builder.add(written)
         if index in products:
-            seen = names[found[products[index]].seen]
-            names[index] = _kept(builder, names[index], seen)
+            names[index] = _kept(builder, names[index], found[products[index]], names)
     return builder.graph(mapped(graph.results, names))
 
 
-def _kept(builder: GraphBuilder, product: int, seen: int) -> int:
+def _finite(builder: GraphBuilder, choice: Expr, guarded: _Guarded) -> Expr:
+    """The choice of a finite number in the place of -inf."""
+    condition, *numbers = choice.args
+    numbers[0 if guarded.hidden else 1] = builder.constant(np.array(HIDDEN, choice.dtype))
+    return replace(choice, args=(condition, *numbers))
+
+
+def _kept(builder: GraphBuilder, product: int, guarded: _Guarded, names: dict[int, int]) -> int:
     """A product, whose rows are multiplied by 1 where anything is seen, and else by 0."""
+    seen = names[guarded.seen]
+    if guarded.hidden:
+        seen = builder.elementwise("logical_not", seen)
     numbers = builder.astype(seen, builder.dtype(product))
     shape = (*builder.shape(seen)[:-1], 1)
     any_ = builder.operator(
@@ -58,7 +85,7 @@ def _kept(builder: GraphBuilder, product: int, seen: int) -> int:
     return builder.elementwise("multiply", product, any_)
 
 
-def _guarded(graph: Graph, index: int) -> _Guarded | None:
+def _guarded(graph: Graph, index: int, infinite: frozenset[int]) -> _Guarded | None:
     """What a choice of zero for NaN weights is, where one product multiplies it, and all is known.
 
     The scores themselves are taken for numbers: NaN among them would be zero weights, too.
@@ -71,6 +98,10 @@ def _guarded(graph: Graph, index: int) -> _Guarded | None:
     softmax = graph[weights]
     if not is_guard or graph[zero].scalar != 0.0 or softmax.op != _SOFTMAX:
         return None
+    if not _has_readers(graph, weights, condition, index):
+        return None
+    if not _has_readers(graph, condition, index):
+        return None
     if softmax.attrs["axis"] not in {-1, len(expr.static_shape) - 1}:
         return None
     readers = graph.consumers[index]
@@ -78,21 +109,40 @@ def _guarded(graph: Graph, index: int) -> _Guarded | None:
         return None
     if graph[readers[0]].args[0] != index or graph[readers[0]].args[1] == index:
         return None
-    seen = _seen(graph, graph[softmax.args[0]])
+    (scores,) = softmax.args
+    choice = _masked(graph, scores, weights, infinite)
+    if choice is None:
+        return None
+    seen = graph[choice].args[0]
     rank = len(expr.static_shape)
-    if seen is None or not graph[seen].is_static or len(graph[seen].static_shape) != rank:
+    if not graph[seen].is_static or len(graph[seen].static_shape) != rank:
         return None
-    return _Guarded(weights, seen)
+    return _Guarded(weights, seen, choice, graph[graph[choice].args[1]].scalar == -inf)
 
 
-def _seen(graph: Graph, scores: Expr) -> int | None:
-    """The truths of the mask that is added to scores, if it is one of 0 and -inf."""
-    if scores.op != "add":
+def _has_readers(graph: Graph, index: int, *readers: int) -> bool:
+    """Whether these read a value, and nothing else does."""
+    return index not in graph.escaping and set(graph.consumers[index]) == set(readers)
+
+
+def _masked(graph: Graph, scores: int, reader: int, infinite: frozenset[int]) -> int | None:
+    """The choice of -inf for keys that a row does not see: of a mask, or of the scores themselves.
+
+    Nothing else hides a key with -inf.
+    """
+    if not _has_readers(graph, scores, reader):
         return None
-    for arg in scores.args:
-        mask = graph[arg]
-        if mask.op != _CHOICE or graph[mask.args[0]].shape != mask.shape:
+    if graph[scores].op == _CHOICE:
+        _, *numbers = graph[scores].args
+        others = [each for each in numbers if graph[each].scalar != -inf]
+        is_mask = len(others) == 1 and others[0] not in infinite
+        return scores if is_mask else None
+    if graph[scores].op != "add":
+        return None
+    for mask, other in (graph[scores].args, graph[scores].args[::-1]):
+        if graph[mask].op != _CHOICE or graph[graph[mask].args[0]].shape != graph[mask].shape:
             continue
-        if tuple(graph[each].scalar for each in mask.args[1:]) == (0.0, -inf):
-            return mask.args[0]
+        numbers = {graph[each].scalar for each in graph[mask].args[1:]}
+        if numbers == {0.0, -inf} and other not in infinite and _has_readers(graph, mask, scores):
+            return mask
     return None

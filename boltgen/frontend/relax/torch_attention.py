@@ -20,20 +20,11 @@ _MASKED = HIDDEN
 
 
 def decompositions() -> Any:
-    """torch.export's decompositions, but for attention and for what masks its scores with -inf."""
+    """torch.export's decompositions, but for attention."""
     import torch  # noqa: PLC0415
 
     table = torch.export.default_decompositions()
     table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
-    filled = table[torch.ops.aten.masked_fill.Scalar]
-
-    def masked_fill(x: Any, mask: Any, value: float) -> Any:
-        # Of what is no infinity itself the sum is -inf too, and kernels load what is added.
-        if value == -math.inf:
-            return x + torch.where(mask, x.new_full((), value), x.new_full((), 0.0))
-        return filled(x, mask, value)
-
-    table[torch.ops.aten.masked_fill.Scalar] = masked_fill
     return table
 
 

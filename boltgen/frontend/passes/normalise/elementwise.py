@@ -32,6 +32,7 @@ from boltgen.frontend.passes.normalise.values import (
 )
 from boltgen.frontend.weights import FP16_MAX
 from boltgen.ir.dtypes import DType
+from boltgen.ir.key_masks import HIDDEN
 
 # What they compute on the way leaves FP16's range for ordinary arguments, or loses too many digits.
 _WIDE = frozenset(
@@ -205,8 +206,8 @@ def _reach(call: OperatorCall) -> Reach:
 def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
     """`call` with its masks in FP16, where scores and masks make what only a softmax reads.
 
-    Additive masks have values such as -1e9 or -inf. FP16's lowest number serves as well: the
-    exponential of its difference to any score is zero.
+    Additive masks have numbers such as -1e9. FP16's lowest number serves as well: the exponential
+    of its difference to any score is zero. -inf stays -inf: a row of nothing else is NaN.
     """
     if call.store.precision.max_exponent == DType.F32.max_exponent:
         return None  # BF16 has FP32's range
@@ -220,33 +221,49 @@ def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
     if call.name == "where" and any(mask.constant is None for mask in masks):
         return None
     call.context.note(
-        "a mask's numbers below FP16's lowest, -65504, are -65504: a softmax makes zero of both"
+        "a mask's finite numbers below FP16's lowest, -65504, are raised to it: a softmax makes "
+        "zero of both"
     )
-    args = tuple(_saturated(call, v) if v in masks else v for v in call.tensors)
+    lowest = HIDDEN if _is_infinite(call) else -FP16_MAX
+    args = tuple(_saturated(call, v, lowest) if v in masks else v for v in call.tensors)
     return replace(call, args=args)
 
 
-def _saturated(call: OperatorCall, mask: Value) -> Value:
+def _is_infinite(call: OperatorCall) -> bool:
+    """Whether a sum may be -inf because its author says so, and so may have no bounds.
+
+    Its masks are half of FP16's range at most then: a sum with a score of the other half is finite.
+    """
+    return call.name == "add" and any(value.is_infinite for value in call.tensors)
+
+
+def _saturated(call: OperatorCall, mask: Value, lowest: float) -> Value:
     store, builder = call.store, call.builder
     if mask.constant is not None:
-        return store.of_array(np.clip(mask.constant, -FP16_MAX, FP16_MAX).astype(np.float16))
-    if mask.saturated is None:
-        narrow = builder.astype(_within(call, mask, "float32"), "float16")
-        mask.saturated = store.of_expr(narrow, mask.shape, mask.dtype, mask.order)
-    return mask.saturated
+        finite = np.clip(mask.constant, lowest, FP16_MAX)
+        narrow = np.where(np.isinf(mask.constant), mask.constant, finite).astype(np.float16)
+        return store.of_array(narrow)
+    if lowest not in mask.saturated:
+        wide = store.get(mask, mask.order, "float32")
+        finite = builder.elementwise("clip", wide, low=lowest, high=FP16_MAX)
+        if mask.is_infinite:
+            hidden = builder.constant(np.array(-np.inf, np.float32))
+            shape = builder.shape(wide)
+            is_hidden = builder.operator("equal", (wide, hidden), shape, "bool")
+            finite = builder.operator("where", (is_hidden, hidden, finite), shape, "float32")
+        narrow = builder.astype(finite, "float16")
+        mask.saturated[lowest] = store.of_expr(narrow, mask.shape, mask.dtype, mask.order)
+    return mask.saturated[lowest]
 
 
 def _sum_within(call: OperatorCall) -> Item | None:
-    """Scores and masks together, which must not become infinite: a row of such has no softmax."""
+    """Scores and finite masks together, which stay finite: a row of -inf has no softmax."""
     made = elementwise(call)
-    if call.name != "add" or not isinstance(made, Value):
+    if call.name != "add" or not isinstance(made, Value) or _is_infinite(call):
         return made
-    return call.result(_within(call, made, "float16"), made.order)
-
-
-def _within(call: OperatorCall, value: Value, dtype: str) -> int:
-    expr = call.store.get(value, value.order, dtype)
-    return call.builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
+    expr = call.store.get(made, made.order, "float16")
+    within = call.builder.elementwise("clip", expr, low=-FP16_MAX, high=FP16_MAX)
+    return call.result(within, made.order)
 
 
 def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) -> int:

@@ -65,7 +65,7 @@ def _permute_dims(call: OperatorCall) -> Item | None:
         moved_from=x.elements_of,
         stacked=(),
         padded=None,
-        saturated=None,
+        saturated={},
     )
     if x.constant is not None:
         value.forms[value.order, value.stored] = call.store.get(x)

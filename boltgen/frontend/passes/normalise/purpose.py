@@ -14,6 +14,8 @@ _ANGLES = (
     | {"permute_dims", "concat", "stack", "broadcast_to", "take", "strided_slice", "tile", "repeat"}
     | {"expand_dims", "squeeze", "flatten"}
 )
+# What an infinity may go through.
+_CARRIERS = _ANGLES | {"where"}
 # Bounded functions: near their bounds FP16 has few digits of the distance to these.
 _SATURATED = frozenset({"sigmoid", "tanh", "erf", "exp", "nn.softmax"})
 # Of what it keeps the distance to zero or one matters to a logarithm or a division behind.
@@ -48,6 +50,20 @@ def angles(graph: Graph) -> frozenset[int]:
         expr = graph[index]
         if expr.op in _CIRCULAR or (index in found and expr.op in _ANGLES):
             found.update(expr.args)
+    return frozenset(found)
+
+
+def infinities(graph: Graph) -> frozenset[int]:
+    """Values that elementwise operators and views make of infinite constants."""
+    found: set[int] = set()
+    for index, expr in enumerate(graph.exprs):
+        if expr.op == CONSTANT:
+            is_float = expr.array is not None and expr.array.dtype.kind == "f"
+            is_infinite = is_float and bool(np.isinf(expr.array).any())
+        else:
+            is_infinite = expr.op in _CARRIERS and not found.isdisjoint(expr.args)
+        if is_infinite:
+            found.add(index)
     return frozenset(found)
 
 

@@ -78,10 +78,17 @@ class Reach:
 
     @staticmethod
     def of_constant(array: npt.NDArray[np.generic], precision: DType = DType.F16) -> Reach:
-        """The reach of a constant, of any dtype, where its readers are in `precision`."""
-        if str(array.dtype) != "float32" or not array.size:
+        """The reach of a constant, of any dtype, where its readers are in `precision`.
+
+        FP16 holds infinities as they are. In BF16 they are beyond, as every great number is: sums
+        with such masks are FP32.
+        """
+        if str(array.dtype) != "float32":
             return WITHIN  # what is FP16 already fits, and what is no float is not narrowed
-        most, least = float(array.max()), float(array.min())
+        known = array[np.isfinite(array)] if precision is DType.F16 else array
+        if not known.size:
+            return WITHIN
+        most, least = float(known.max()), float(known.min())
         size = max(abs(most), abs(least))
         # BF16 has FP32's range: nothing is small in it.
         is_sized = precision is DType.F16 and 0.0 < size < np.inf

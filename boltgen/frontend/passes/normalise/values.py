@@ -154,8 +154,9 @@ class Value:
     Exactly one of `constant` (logical form), `pending` and `forms` is what it is made of; `forms`
     has its expressions by (order, dtype). `flat` is (C, H, W) of a logical (N, C*H*W) that is
     stored in the order H, W, C. `reach` says whether FP16 may not hold it. `stacked` has the
-    tensors that are one after another along a new first dimension. `saturated` is the value within
-    FP16's range, once that was asked for. `origin` is the IR's own form of a constant,
+    tensors that are one after another along a new first dimension. `saturated` has the value within
+    FP16's range by its least number, once that was asked for. An `is_infinite` value may have an
+    infinity that the model's author wrote. `origin` is the IR's own form of a constant,
     `moved_from` the value whose elements these are in another order, shape or dtype.
     """
 
@@ -170,9 +171,10 @@ class Value:
     stacked: tuple[Value, ...] = ()
     padded: Padded | None = None
     mean: Mean | None = None
-    saturated: Value | None = None
+    saturated: dict[float, Value] = field(default_factory=dict)
     reach: Reach = WITHIN
     is_exact: bool = False
+    is_infinite: bool = False
     single_use: bool = False
     origin: Any = None
     moved_from: Value | None = None

@@ -36,6 +36,7 @@ from boltgen.frontend.passes.normalise.purpose import (
     angles,
     distances,
     factors_ahead,
+    infinities,
     scores,
 )
 from boltgen.frontend.passes.normalise.reach import Reach, any_of
@@ -101,12 +102,16 @@ class _Walk:
         self._scores = scores(graph)
         self._distances = distances(graph)
         self._factors = factors_ahead(graph)
+        self._infinities = infinities(graph)
         self._items: list[Item] = []
 
     def run(self) -> Normalised:
         """The whole graph anew."""
         for index, expr in enumerate(self._graph.exprs):
-            self._items.append(self._item(index, expr))
+            item = self._item(index, expr)
+            if isinstance(item, Value) and index in self._infinities:
+                item.is_infinite = True
+            self._items.append(item)
         graph = self._builder.graph(self._structure(self._graph.results))
         return Normalised(graph, tuple(self._context.notes))
 
