@@ -44,8 +44,9 @@ def main() -> int:
     console = Console()
     started = time.monotonic()
     # Before TVM is loaded: on a machine with a GPU it would take that one.
-    boltgen.activate("vgpu")
-    boltgen.compile(MODEL_PATH, arch="sm_80", reporter=reporter_for(console)).save(FOLDER)
+    reporter = reporter_for(console)
+    boltgen.activate("vgpu", reporter=reporter)
+    boltgen.compile(MODEL_PATH, arch="sm_80", reporter=reporter).save(FOLDER)
     artifact = boltgen.load(FOLDER)
     heldout = load_heldout()
 
