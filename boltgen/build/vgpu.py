@@ -102,9 +102,14 @@ def pack_prebuilt(libraries: Path, folder: Path, compiler: str) -> None:
 
 
 def _prebuilt(settings: Settings) -> Path | None:
-    """The wheel's libraries, unless its sources have changed or other variants are asked for."""
+    """The wheel's libraries; None where some are missing or others are asked for.
+
+    They serve only the sources that they were built from: someone may have changed these.
+    """
     folder = prebuilt_dir("vgpu")
     if folder is None or settings.vgpu_isas:
+        return None
+    if not all((folder / name).is_file() for name in (*LIBRARIES, _PREBUILT_KEY)):
         return None
     return folder if (folder / _PREBUILT_KEY).read_text().startswith(_source_key()) else None
 

@@ -186,3 +186,27 @@ def test_machines_that_share_a_cache_have_builds_of_their_own(
         vgpu.vgpu_libraries(replace(settings, vgpu_isas=("avx512",)))
     with pytest.raises(BoltgenError, match="no instruction set 'sse2'; give some of avx512, avx2"):
         vgpu.vgpu_libraries(replace(settings, vgpu_isas=("avx2", "sse2")))
+
+
+def test_the_libraries_of_a_wheel_need_no_compiler(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_with(tmp_path, MAKE + LIBRARIES)
+    built, wheel = vgpu.vgpu_libraries(settings), tmp_path / "vgpu_prebuilt"
+    vgpu.pack_prebuilt(built, wheel, "g++ 12.2")
+    monkeypatch.setattr(vgpu, "prebuilt_dir", lambda name: tmp_path / f"{name}_prebuilt")
+    bare = replace(settings, search_path=str(tmp_path))
+    assert vgpu.vgpu_libraries(bare) == wheel
+    key = vgpu.vgpu_key(bare)
+    assert key != built.name
+    assert vgpu.vgpu_libraries(replace(settings, vgpu_isas=("generic",))) != wheel
+
+    vgpu.pack_prebuilt(built, tmp_path / "other" / "vgpu_prebuilt", "g++ 13.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(vgpu, "prebuilt_dir", lambda name: tmp_path / "other" / f"{name}_prebuilt")
+        assert vgpu.vgpu_key(bare) != key
+    (wheel / "libcuda.so.1").rename(wheel / "away")
+    assert vgpu.vgpu_libraries(settings) == built
+    (wheel / "away").rename(wheel / "libcuda.so.1")
+    (source / "a.cpp").write_text("int changed;\n")
+    assert vgpu.vgpu_libraries(settings) not in (wheel, built)
