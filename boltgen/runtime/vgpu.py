@@ -262,7 +262,8 @@ def load(lib_dir: Path, arch: str = "sm_80", *, runtimes: Sequence[str] = RUNTIM
         libraries = [ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in names]
     except OSError as error:
         raise VgpuError(
-            f"the virtual GPU cannot be loaded ({error}); build it with `make -C vgpu OUT={folder}`"
+            f"the virtual GPU cannot be loaded ({error}); remove {folder}, and boltgen builds it "
+            "again"
         ) from error
     vgpu = Vgpu(libraries[0])
     vgpu.set_option("device", device_for(arch))
