@@ -257,6 +257,8 @@ def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> d
 def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion, tuple[int, ...]]:
     """A region with its body, and the indices of its parameters' values in `graph`."""
     members = set(found.members)
+    # A kernel reads its weight, be it of one element: a QLinearConv's may be.
+    weights = {product.anchor.operand_b for product in found.products}
     builder = GraphBuilder()
     names: dict[int, int] = {}
     parameters: list[int] = []
@@ -265,7 +267,7 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
             if arg in members or arg in names:
                 continue
             expr = graph[arg]
-            if expr.scalar is not None:
+            if expr.scalar is not None and arg not in weights:
                 names[arg] = builder.add(expr)  # a constant that the kernel is generated with
             elif arg in found.known:
                 _add_known(graph, arg, builder, names)

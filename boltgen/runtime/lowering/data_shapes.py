@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax, te, tirx
 
-from boltgen.errors import ModelImportError
+from boltgen.errors import BoltgenError, ModelImportError
 from boltgen.runtime.lowering import kernels
 
 op = relax.op
@@ -27,9 +27,14 @@ def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
         ModelImportError: an operator has a form that none of the kernels computes.
     """
     writer = _Writer(module)
-    for gvar, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            writer.builder_.update_func(gvar, writer.written_anew(function))
+    try:
+        for gvar, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                writer.builder_.update_func(gvar, writer.written_anew(function))
+    except Exception:
+        if writer.refusal is not None:  # TVM's visitor passes on the message, not the exception
+            raise writer.refusal from None
+        raise
     return writer.builder_.finalize() if writer.written else module
 
 
@@ -41,6 +46,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         # The shapes that operators take.
         self._read: set[relax.Var] = set()
         self.written = 0
+        self.refusal: BoltgenError | None = None
 
     def visit_dataflow_var_(self, var: relax.DataflowVar) -> ir.Expr:
         return self._shapes.get(var) or super().visit_dataflow_var_(var)
@@ -64,7 +70,11 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         name = str(call.op.name) if isinstance(call.op, ir.Op) else ""
         if name not in _WRITERS:
             return call
-        made = _WRITERS[name](self, call)
+        try:
+            made = _WRITERS[name](self, call)
+        except BoltgenError as error:
+            self.refusal = error
+            raise
         self.written += made is not call
         return made
 
@@ -249,10 +259,35 @@ def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
     return relax.const(np.full([int(each) for each in after], number, str(call.ty.dtype)))
 
 
+def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """The middle element, the lesser of two, by a sort for the device; and its place along an axis.
+
+    TVM's own median sorts by a function of the host.
+    """
+    (x,) = call.args
+    axes, keepdims = call.attrs.axis, bool(call.attrs.keepdims)
+    is_whole = axes is None or len(axes) == 0
+    rank = len(_shape(x, "Median"))
+    if is_whole:
+        x = writer.flat(x)
+    axis = 0 if is_whole else int(axes[0]) % rank
+    extent = _shape(x, "Median")[axis]
+    order = writer.emit(op.argsort(x, axis, dtype="int64"))
+    middle = tirx.indexdiv(extent - 1, 2)
+    place = writer.emit(op.strided_slice(order, [axis], [middle], [middle + 1]))
+    value = writer.emit(op.gather_elements(x, place, axis))
+    if is_whole:
+        return op.reshape(value, [1] * rank if keepdims else [])
+    if not keepdims:
+        value, place = (writer.emit(op.squeeze(each, [axis])) for each in (value, place))
+    return ir.Tuple([value, place])
+
+
 _WRITERS: Mapping[str, Callable[[_Writer, ir.Call], ir.Expr]] = {
     "relax.nonzero": _nonzero,
     "relax.unique": _unique,
     "relax.vision.all_class_non_max_suppression": _suppressed,
+    "relax.median": _median,
     "relax.sum": _total,
     "relax.prod": _total,
     "relax.split": _split,
