@@ -229,7 +229,7 @@ def _build(
     return Artifact(folder.path, metadata, keep=folder), built.kernel_objects
 
 
-def _dimension_infos(ranges: Mapping[str, tuple[int, int]]) -> tuple[DimensionInfo, ...]:
+def _dimension_infos(ranges: Mapping[str, tuple[int, int | None]]) -> tuple[DimensionInfo, ...]:
     return tuple(
         DimensionInfo(name=name, low=low, high=high) for name, (low, high) in ranges.items()
     )

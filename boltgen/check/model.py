@@ -22,6 +22,7 @@ from boltgen.runtime.checked import ModelCheck
 from boltgen.runtime.device import activate
 from boltgen.runtime.metadata import Metadata, TensorInfo
 from boltgen.runtime.model import Array
+from boltgen.runtime.sizes import names_in, shape_at
 
 # The outputs of the model as its author has it, for inputs in its order.
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
@@ -46,7 +47,7 @@ def check_model(artifact: Artifact, reference: Reference | None = None) -> Model
     infos = artifact.metadata.inputs
     sizes = _sizes(artifact.metadata)
     if sizes is None:
-        return ModelCheck(why_not="an input has an unknown rank or computed extents", seconds=0.0)
+        return ModelCheck(why_not="an input has an unknown rank", seconds=0.0)
     rng = np.random.default_rng(_SEED)
     inputs = {info.name: _random(info, sizes, rng) for info in infos}
     outputs, faults = _run(artifact.folder, inputs)
@@ -71,26 +72,22 @@ def check_model(artifact: Artifact, reference: Reference | None = None) -> Model
 
 
 def _sizes(metadata: Metadata) -> dict[str, int] | None:
-    """A size for each open dimension of the inputs; None where names alone do not tell."""
+    """A size for each open dimension of the inputs; None where an input's rank is not known."""
+    if any(info.shape is None for info in metadata.inputs):
+        return None
     limits = {each.name: each for each in metadata.dimensions}
     found: dict[str, int] = {}
-    for info in metadata.inputs:
-        if info.shape is None:
-            return None
-        for extent in info.shape:
-            if isinstance(extent, int) or extent in found:
-                continue
-            if not extent.isidentifier():
-                return None
-            size = _LEAST_SIZE + len(found)
-            known = limits.get(extent)
-            found[extent] = size if known is None else min(max(size, known.low), known.high)
+    for name in names_in(metadata.inputs):
+        size = _LEAST_SIZE + len(found)
+        if known := limits.get(name):
+            size = max(size if known.high is None else min(size, known.high), known.low)
+        found[name] = size
     return found
 
 
 def _random(info: TensorInfo, sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
     assert info.shape is not None
-    shape = tuple(sizes[each] if isinstance(each, str) else each for each in info.shape)
+    shape = shape_at(info.shape, sizes)
     dtype = np.dtype(info.dtype)
     if _is_float(dtype):
         return rng.uniform(-1.0, 1.0, shape).astype(dtype)

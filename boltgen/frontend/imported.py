@@ -40,7 +40,7 @@ class ImportedModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     notes: tuple[str, ...] = ()
-    dimensions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     narrowed: frozenset[int] = frozenset()
 
 

@@ -177,8 +177,9 @@ class Dim(int):
 
     def __str__(self) -> str:
         texts = []
+        is_alone = len(self._terms) == 1 and self._terms[0][1] == len(self._terms[0][0]) == 1
         for monomial, number in self._terms:
-            names = [symbol.name for symbol in monomial]
+            names = [_factor(symbol.name, is_alone=is_alone) for symbol in monomial]
             factors = [str(number)] if number != 1 or not names else []
             texts.append("*".join([*factors, *names]))
         return " + ".join(texts)
@@ -187,6 +188,11 @@ class Dim(int):
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
+
+
+def _factor(name: str, *, is_alone: bool) -> str:
+    """A symbol's name within a sum: one that is a formula itself, as "h // 2", in brackets."""
+    return name if is_alone or name.isidentifier() else f"({name})"
 
 
 def symbolic(symbol: Symbol) -> int:

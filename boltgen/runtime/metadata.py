@@ -52,11 +52,13 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionInfo:
-    """A name in the inputs' shapes, and the least and the greatest value that it may have."""
+    """A dimension of the inputs' shapes, or a formula of some, and the least and the greatest value
+    that it may have; None where there is no greatest.
+    """
 
     name: str
     low: int
-    high: int
+    high: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class Model(ABC):
             imported = narrowed(imported, module, border)
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
-        self.dimensions: Mapping[str, tuple[int, int]] = imported.dimensions
+        self.dimensions: Mapping[str, tuple[int, int | None]] = imported.dimensions
         self._import_notes = imported.notes
         self._imported = imported.module
         self._narrowed = imported.narrowed

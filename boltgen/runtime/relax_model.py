@@ -43,7 +43,7 @@ class Model(model.Model):
         return ranges(graph, found, runs)
 
     def reference(self, arrays: Sequence[model.Array]) -> list[model.Array]:  # noqa: D102 (inherited)
-        machine = link.host_machine(self._imported)
+        machine = link.host_machine(relax.with_computed_dimensions(self._imported))
         result = machine["main"](*map(tvm.runtime.tensor, arrays))
         return [end.numpy() for end in ([result] if hasattr(result, "numpy") else result)]
 

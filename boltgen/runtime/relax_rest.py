@@ -13,7 +13,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.sym import Analyzer
 
 from boltgen.frontend.relax.region_calls import SCHEDULED, SYMBOL
-from boltgen.frontend.relax.symbols import ranges_in
+from boltgen.frontend.relax.symbols import Ends, ranges_in
 from boltgen.ir.extent import MOST_UNKNOWN, Symbol, symbolic, typical
 from boltgen.runtime.coverage import RestKernel
 
@@ -74,11 +74,18 @@ def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
 
 def _middle(module: tvm.IRModule) -> Callable[[str], int]:
     """By the name of a variable the size in the middle of its range, in which regions are shown."""
-    ranges: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, Ends] = {}
     for function in module.functions.values():
         if isinstance(function, relax.Function):
             ranges |= ranges_in(function)
-    return lambda name: typical(symbolic(Symbol(name, *ranges.get(name, (1, MOST_UNKNOWN)))))
+
+    def middle(name: str) -> int:
+        low, high = ranges.get(name, (1, None))
+        return typical(
+            symbolic(Symbol(name, low, max(low, MOST_UNKNOWN) if high is None else high))
+        )
+
+    return middle
 
 
 def _kernel_calls(module: tvm.IRModule) -> Iterator[tuple[str, tvm.ir.Call]]:

@@ -20,6 +20,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 from tvm.target import Target
 
+from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.region_calls import SCHEDULED
 from boltgen.runtime.lowering.data_extents import (
     guarded,
@@ -83,7 +84,9 @@ def scheduled(
     if look is not None:
         look(module)
     with target:
-        return by_rules(module if tuned is None else tuned(module), target)
+        module = by_rules(module if tuned is None else tuned(module), target)
+    # After TVM has fused kernels, which take dimensions and no formulas of them.
+    return with_computed_dimensions(module)
 
 
 def finish(target: Target) -> tvm.transform.Pass:

@@ -29,6 +29,7 @@ from boltgen.runtime.loaded import (
     release_unused_memory,
 )
 from boltgen.runtime.metadata import Metadata, TensorInfo
+from boltgen.runtime.sizes import names_in, shape_at
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -129,16 +130,14 @@ class Session:
 
     def zeros(self) -> dict[str, Array]:
         """Inputs of the largest sizes that the model takes, all zero."""
-        high = {each.name: each.high for each in self._metadata.dimensions}
+        limits = {each.name: each.high or each.low for each in self._metadata.dimensions}
+        inputs = self._metadata.inputs
+        sizes = {name: limits.get(name, _UNLIMITED) for name in names_in(inputs)}
         made: dict[str, Array] = {}
-        for info in self._metadata.inputs:
+        for info in inputs:
             if info.shape is None:
                 raise InputError(f"input {info.name!r} has no shape that is known before a run")
-            shape = tuple(
-                high.get(str(extent), _UNLIMITED) if isinstance(extent, str) else extent
-                for extent in info.shape
-            )
-            made[info.name] = np.zeros(shape, np.dtype(info.dtype))
+            made[info.name] = np.zeros(shape_at(info.shape, sizes), np.dtype(info.dtype))
         return made
 
     def forget_launches(self) -> None:

@@ -186,7 +186,8 @@ class ServedModel:
         """
         session = self._sessions[0]
         sizes = {each.name: each.high for each in self.metadata.dimensions}
-        if sizes.get(dimension, 0) < 2:
+        largest = sizes.get(dimension) or 0
+        if largest < 2:
             return None
         rng = np.random.default_rng(0)
         base = {
@@ -194,7 +195,7 @@ class ServedModel:
             for info in self.metadata.inputs
         }
         expected = session.run(base)
-        half = sizes[dimension] // 2
+        half = largest // 2
         for changed, kept in (
             (slice(half, None), slice(None, half)),
             (slice(None, half), slice(half, None)),
@@ -266,7 +267,7 @@ def _numbers(rng: np.random.Generator, like: Array, scale: float) -> Array:
 
 def metadata_of(model: ServedModel, versions: list[str]) -> Mapping[str, Any]:
     """The protocol's metadata of a model; a size that is open is -1, and its range is beside it."""
-    ranges = {each.name: f"{each.low}..{each.high}" for each in model.metadata.dimensions}
+    ranges = {each.name: f"{each.low}..{each.high or ''}" for each in model.metadata.dimensions}
     return {
         "name": model.name,
         "versions": versions,

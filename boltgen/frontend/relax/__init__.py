@@ -2,6 +2,7 @@
 
 from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.relax.border import with_narrow_border
+from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.importer import import_model
 from boltgen.frontend.relax.steps import annotate, attach, watched
 
@@ -12,5 +13,6 @@ __all__ = [
     "attach",
     "import_model",
     "watched",
+    "with_computed_dimensions",
     "with_narrow_border",
 ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.imported import ImportedModel, describe, require_main
+from boltgen.frontend.imported import ImportedModel, TensorType, describe, require_main
 from boltgen.frontend.onnx import (
     Shapes,
     bind_extents,
@@ -20,10 +22,20 @@ from boltgen.frontend.onnx import (
     ranges_of,
     read_onnx,
 )
+from boltgen.frontend.relax.derived_extents import with_computed_dimensions
+from boltgen.frontend.relax.equal_extents import with_equal_extents
 from boltgen.frontend.relax.onnx_reader import import_onnx
-from boltgen.frontend.relax.symbols import ranges_in, with_ranges
+from boltgen.frontend.relax.symbols import (
+    Symbols,
+    dimensions,
+    ranges_in,
+    with_dimensions,
+    with_ranges,
+)
 from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
-from boltgen.frontend.relax.translate import shape_of, tensor_type
+from boltgen.frontend.relax.translate import shape_of
+from boltgen.ir.extent import Dim
+from boltgen.ir.extent_text import formula_of
 
 
 def import_model(
@@ -85,14 +97,36 @@ def _fix_shapes(module: tvm.IRModule, names: list[str], shapes: Shapes) -> tvm.I
     values = bind_extents(declared, shapes)
     for name, shape in shapes.items():
         fix_shape(name, declared[name], shape)
-    if values:
-        module = relax.transform.BindSymbolicVars(values, "main")(module)
+    module = with_dimensions(module, values)
     known = {name: shape for name, shape in declared.items() if shape is not None}
     return with_ranges(module, ranges_of(known, shapes))
 
 
 def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> ImportedModel:
+    module = with_equal_extents(module)
+    with_computed_dimensions(module)  # refuses what it cannot compute, before anything is planned
     main = module["main"]
-    params = [tensor_type(param.ty) for param in main.params]
-    imported = describe(module, params, main.ret_ty, tensor_type, (inputs, outputs))
-    return replace(imported, dimensions=ranges_in(main))
+    symbols = Symbols(main)
+    known = dimensions(main)
+    described = partial(_described, symbols, known)
+    params = [described(param.ty) for param in main.params]
+    # The type of the function itself leaves out extents that are formulas of dimensions.
+    is_sequence = isinstance(main.body, relax.SeqExpr)
+    result = main.body.body.ty if is_sequence else main.ret_ty
+    imported = describe(module, params, result, described, (inputs, outputs))
+    names = {str(var.name) for var in known}
+    ranges = ranges_in(main).items()
+    return replace(
+        imported,
+        dimensions={
+            text: ends for text, ends in ranges if names.issuperset(formula_of(text).names)
+        },
+    )
+
+
+def _described(symbols: Symbols, known: Sequence[tirx.Var], type_: object) -> TensorType:
+    """Shape and dtype of a type, whose shape is known if that of the `known` dimensions is."""
+    shape, dtype = symbols.tensor_type(type_)
+    if shape is None or not set(relax.analysis.tir_vars_in_type(type_)) <= set(known):
+        return None, dtype
+    return tuple(str(each) if isinstance(each, Dim) else each for each in shape), dtype

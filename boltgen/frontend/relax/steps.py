@@ -12,6 +12,7 @@ from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relax.branches import with_lifted_branches
+from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
 from boltgen.frontend.relax.translate import translate
@@ -87,7 +88,8 @@ def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
     normal, functions = _models(module)
     graph = translate(functions["main"])
     found = watch(graph)
-    return _written(normal, functions, {"main": found.graph}, {}), graph, found
+    written = _written(normal, functions, {"main": found.graph}, {})
+    return with_computed_dimensions(written), graph, found
 
 
 def _symbols(module: tvm.IRModule) -> set[str]:

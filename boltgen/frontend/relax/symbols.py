@@ -7,40 +7,85 @@ the number of nonzero elements, has no range and may be 0: it is a string, and n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax, tirx
 
 from boltgen.frontend.imported import TensorType
-from boltgen.frontend.onnx import Ranges
 from boltgen.ir.extent import MOST_UNKNOWN, Dim, Symbol, symbolic
+
+# A least value, and a greatest one where there is any.
+Ends: TypeAlias = tuple[int, "int | None"]
+Ranges: TypeAlias = Mapping[str, Ends]
 
 # Where TVM keeps the ranges of variables, by their names: its planner of memory reads them.
 LOW, HIGH = "tir_var_lower_bound", "tir_var_upper_bound"
 
 
 def with_ranges(module: tvm.IRModule, ranges: Ranges) -> tvm.IRModule:
-    """`module`, whose `main` says that its variables have these ranges, by their names."""
+    """`module`, whose `main` says that its variables have these ranges, by their names.
+
+    A formula of variables may have a range too; only boltgen reads it.
+    """
     if not ranges:
         return module
     main = module["main"]
     attributes = dict((main.attrs or {}).items())
     for key, end in ((LOW, 0), (HIGH, 1)):
         known = {str(name): int(value) for name, value in attributes.get(key, {}).items()}
-        main = main.with_attr(key, known | {name: ends[end] for name, ends in ranges.items()})
+        given = {name: value for name, ends in ranges.items() if (value := ends[end]) is not None}
+        main = main.with_attr(key, known | given)
+    return _with_main(module, main)
+
+
+def ranges_in(function: relax.Function) -> dict[str, Ends]:
+    """The ranges that a function says its variables have, by their names."""
+    attributes = dict((function.attrs or {}).items())
+    low = {str(name): int(value) for name, value in attributes.get(LOW, {}).items()}
+    high = {str(name): int(value) for name, value in attributes.get(HIGH, {}).items()}
+    names = dict.fromkeys((*high, *(name for name, value in low.items() if value > 1)))
+    return {name: (max(low.get(name, 1), 1), high.get(name)) for name in names}
+
+
+def dimensions(function: relax.Function) -> list[tirx.Var]:
+    """The variables in the shapes of a function's inputs, those that are extents first."""
+    types = (param.ty for param in function.params)
+    tensors = (type_ for type_ in types if isinstance(type_, relax.TensorType))
+    extents = [e for each in tensors if each.shape is not None for e in each.shape.values]
+    alone = [extent for extent in extents if isinstance(extent, tirx.Var)]
+    within = [var for extent in extents for var in tirx.analysis.undefined_vars(extent)]
+    return list(dict.fromkeys((*alone, *within)))
+
+
+def with_dimensions(module: tvm.IRModule, values: Mapping[str, Any]) -> tvm.IRModule:
+    """`module`, where the dimensions of `main` with these names have these values."""
+    main = module["main"]
+    bound = {var: values[str(var.name)] for var in dimensions(main) if str(var.name) in values}
+    if not bound:
+        return module
+    # TVM binds what is an extent of an input, and no variable of a formula.
+    last = relax.Var("dimensions", relax.ShapeType(list(bound)))
+    made = _with_main(module, _with_params(main, [*main.params, last]))
+    made = relax.transform.BindSymbolicVars(bound, "main")(made)
+    return _with_main(made, _with_params(made["main"], made["main"].params[:-1]))
+
+
+def _with_params(function: relax.Function, params: Sequence[relax.Var]) -> relax.Function:
+    return relax.Function(params, function.body, function.ret_ty, function.is_pure, function.attrs)
+
+
+def _with_main(module: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
     functions = dict(module.functions.items())
     functions[module.get_global_var("main")] = main
     return tvm.IRModule(functions, module.attrs, global_infos=module.global_infos)
 
 
-def ranges_in(function: relax.Function) -> dict[str, tuple[int, int]]:
-    """The ranges that a function says its variables have, by their names."""
-    attributes = dict((function.attrs or {}).items())
-    low = {str(name): int(value) for name, value in attributes.get(LOW, {}).items()}
-    high = {str(name): int(value) for name, value in attributes.get(HIGH, {}).items()}
-    return {name: (max(low.get(name, 1), 1), value) for name, value in high.items()}
+def extent_text(expr: object) -> str:
+    """An extent as people write it: TVM names the type of each number."""
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(expr))
 
 
 class Symbols:
@@ -79,7 +124,7 @@ class Symbols:
                 return self._sum(expr.a) * self._sum(expr.b)
             case tirx.Var():
                 return self._symbol(expr, expr, str(expr.name))
-        return self._symbol(str(expr), expr, str(expr))
+        return self._symbol(str(expr), expr, extent_text(expr))
 
     def has(self, expr: object) -> bool:
         """Whether an operator's argument is a symbol, as `arange` has one: it is no value."""
@@ -116,13 +161,14 @@ class Symbols:
         return total
 
     def _symbol(self, key: object, expr: tirx.PrimExpr, text: str) -> int:
-        low, high = self._ranges.get(text, (1, MOST_UNKNOWN))
-        return symbolic(Symbol(self._name(key, expr), low, high))
+        low, high = self._ranges.get(text, (1, None))
+        most = max(low, MOST_UNKNOWN) if high is None else high
+        return symbolic(Symbol(self._name(key, expr), low, most))
 
     def _name(self, key: object, expr: tirx.PrimExpr) -> str:
         """The name of an expression, which no other one has."""
         if key not in self._names:
-            text = str(expr.name) if isinstance(expr, tirx.Var) else str(expr)
+            text = str(expr.name) if isinstance(expr, tirx.Var) else extent_text(expr)
             name, number = text, 1
             while name in self._exprs:
                 name, number = f"{text}_{number}", number + 1

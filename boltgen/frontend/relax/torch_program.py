@@ -10,6 +10,7 @@ FP32, in which each of its numbers is exact; how products are computed is the pr
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import sym
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx import Shapes, bind_extents, fix_shape, ranges_of
-from boltgen.frontend.relax.symbols import with_ranges
+from boltgen.frontend.relax.equal_extents import ranges_of_formula
+from boltgen.frontend.relax.symbols import (
+    Ends,
+    Ranges,
+    extent_text,
+    ranges_in,
+    with_dimensions,
+    with_ranges,
+)
 from boltgen.frontend.relax.torch_archive import check_archive
 from boltgen.frontend.relax.torch_attention import decompositions
 from boltgen.frontend.relax.torch_complex import refuse_complex_inputs, write_real
@@ -36,6 +45,7 @@ from boltgen.frontend.relax.torch_types import cast, dtype_of, promote
 from boltgen.frontend.torch_module import quietly
 from boltgen.frontend.weights import refuse_nan
 from boltgen.installation import install_command
+from boltgen.ir.extent_text import formula_of, solve
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +150,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     except Exception as error:
         raise _failure(error) from error
     signature = own.graph_signature
+    module = with_ranges(module, _ranges_of_formulas(module, program))
     return ImportedProgram(
         module=module,
         inputs=tuple(signature.user_inputs),
@@ -339,6 +350,38 @@ def _ranges(module: tvm.IRModule) -> dict[str, tuple[int, int | None]]:
     }
 
 
+def _ranges_of_formulas(module: tvm.IRModule, program: Any) -> Ranges:
+    """The ranges of dimensions of which inputs have formulas, such as 2*h.
+
+    torch.export takes the dimension of a formula for 2 or more, whatever its author says; the
+    formula has the author's range.
+    """
+    alone = {e.name for each in module["main"].params for e in each.ty.shape if _is_alone(e)}
+    known = {name: ends for name, ends in ranges_in(module["main"]).items() if name in alone}
+    # A dimension of which nothing else is known is 1 or more.
+    found: dict[str, Ends] = {}
+    for expr in program.range_constraints:
+        formula = formula_of(str(expr))
+        if not formula.is_name:
+            found |= {name: (1, None) for name in formula.names if name not in alone}
+    for expr, ends in program.range_constraints.items():
+        text = str(expr)
+        formula = formula_of(text)
+        if formula.is_name:
+            continue
+        low, high = (None if math.isinf(float(e)) else int(e) for e in (ends.lower, ends.upper))
+        low = max(low or 1, 1)
+        least = {name: known.get(name, (1, None))[0] for name in formula.names}
+        if high is None and low <= formula.at(least):
+            continue
+        found |= ranges_of_formula(text, (low, high), text, known | found)
+    return found
+
+
+def _is_alone(extent: object) -> bool:
+    return isinstance(extent, tvm.tirx.Var)
+
+
 def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
     """The module with the shapes that are given; every other dimension stays symbolic.
 
@@ -347,17 +390,18 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
             range that it was exported for.
     """
     declared = _declared(program.module, program.inputs)
-    values, ranges = bind_extents(declared, shapes), ranges_of(declared, shapes)
+    values, ranges = _of_dimensions(
+        bind_extents(declared, shapes),
+        ranges_of(declared, shapes),
+        ranges_in(program.module["main"]),
+    )
     ends = {**{name: (value,) for name, value in values.items()}, **ranges}
     for name, shape in shapes.items():
         fix_shape(name, declared[name], tuple(shape))
         for symbol in ends.keys() & set(declared[name]):
             for end in ends[str(symbol)]:
                 _check_range(name, str(symbol), end, program.ranges)
-    module = program.module
-    if values:
-        module = relax.transform.BindSymbolicVars(values, "main")(module)
-    module = with_ranges(module, ranges)
+    module = with_ranges(with_dimensions(program.module, values), ranges)
     for name, bound in _declared(module, program.inputs).items():
         wanted = shapes.get(name, bound)
         if any(h != w for h, w in zip(bound, wanted, strict=True) if isinstance(w, int)):
@@ -368,15 +412,28 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
     return module
 
 
+def _of_dimensions(
+    values: Mapping[str, int], ranges: Ranges, known: Ranges
+) -> tuple[dict[str, int], Ranges]:
+    """Values and ranges of dimensions, from those of extents that are formulas of them."""
+    found = {name: value for name, value in values.items() if formula_of(name).is_name}
+    solve(((formula_of(text), value) for text, value in values.items()), found)
+    limits: dict[str, Ends] = {}
+    for text, ends in ranges.items():
+        limits |= ranges_of_formula(text, ends, text, {**known, **limits})
+    return found, limits
+
+
 def _declared(module: tvm.IRModule, names: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
-    """The inputs' shapes; what is computed of other extents is "?"."""
-    shapes = zip(names, (param.ty.shape for param in module["main"].params), strict=True)
+    """The inputs' shapes; an extent that is computed of dimensions is their formula."""
+    analyzer = sym.Analyzer()
+    shapes = [map(analyzer.simplify, param.ty.shape) for param in module["main"].params]
     return {
         name: tuple(
-            extent.name if isinstance(extent, tvm.tirx.Var) else getattr(extent, "value", "?")
+            int(extent.value) if isinstance(extent, tvm.tirx.IntImm) else extent_text(extent)
             for extent in shape
         )
-        for name, shape in shapes
+        for name, shape in zip(names, shapes, strict=True)
     }
 
 

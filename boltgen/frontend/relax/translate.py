@@ -20,7 +20,7 @@ from boltgen.frontend.imported import TensorType
 from boltgen.frontend.relax.composed_attention import OPERATORS as ATTENTIONS
 from boltgen.frontend.relax.composed_attention import composed_attention
 from boltgen.frontend.relax.grouped import grouped_matmul
-from boltgen.frontend.relax.symbols import Symbols
+from boltgen.frontend.relax.symbols import Symbols, extent_text
 from boltgen.frontend.translation import Translation
 from boltgen.ir.extent import Dim
 
@@ -35,7 +35,7 @@ def shape_of(type_: object) -> tuple[int | str, ...] | None:
     if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
         return None
     return tuple(
-        int(extent) if isinstance(extent, tirx.IntImm) else str(extent)
+        int(extent) if isinstance(extent, tirx.IntImm) else extent_text(extent)
         for extent in type_.shape.values
     )
 
