@@ -285,10 +285,13 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
 
 def _add_known(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
     """Add a value, and all that it is made of, which the kernel knows without reading it."""
-    for arg in graph[index].args:
-        if arg not in names:
-            _add_known(graph, arg, builder, names)
-    names[index] = builder.add(renamed(graph[index], names))
+    wanted, pending = {index}, [index]
+    while pending:
+        fresh = {arg for arg in graph[pending.pop()].args if arg not in names} - wanted
+        wanted |= fresh
+        pending += fresh
+    for each in sorted(wanted):
+        names[each] = builder.add(renamed(graph[each], names))
 
 
 def label(graph: Graph, members: Sequence[int]) -> str:

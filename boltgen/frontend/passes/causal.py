@@ -13,7 +13,7 @@ are 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -144,15 +144,20 @@ def _renamed(node: Node, names: Mapping[int, int]) -> Node:
     return node
 
 
+def _behind(graph: Graph, index: int, operators: Collection[str]) -> int:
+    """What goes through `operators` alone to become the value at `index`."""
+    while graph[index].op in operators:
+        index = graph[index].args[0]
+    return index
+
+
 def _window(graph: Graph, index: int, neutral: float) -> int | None:
     """How many keys up to its own a row of a tensor of (rows, keys) sees, 0 for all: its numbers
     are `neutral` there, and hide elsewhere. None for any other tensor.
     """
-    expr = graph[index]
+    expr = graph[_behind(graph, index, _AS_NUMBERS)]
     if expr.op == CONSTANT:
         return None if expr.array is None else _window_of_numbers(expr.array, neutral)
-    if expr.op in {"astype", "reshape", "broadcast_to", CORNER}:
-        return _window(graph, expr.args[0], neutral)
     if expr.op == "triu" and expr.attrs["k"] == 1 and _is_square(expr):
         # Zeros up to the diagonal, and one number behind it.
         return 0 if neutral == 0.0 and _is_hiding(graph, expr.args[0]) else None
@@ -174,9 +179,7 @@ def _is_square(expr: Expr) -> bool:
 
 def _is_hiding(graph: Graph, index: int) -> bool:
     """Whether a tensor is one number that hides."""
-    expr = graph[index]
-    if expr.op == "broadcast_to":
-        return _is_hiding(graph, expr.args[0])
+    expr = graph[_behind(graph, index, {"broadcast_to"})]
     number = expr.scalar
     if number is None and expr.array is not None and expr.array.size:
         number = float(expr.array.max())
@@ -210,7 +213,24 @@ class _Seen:
     window: int = 0
 
 
-def _seen(graph: Graph, index: int) -> _Seen | None:
+def _seen(graph: Graph, index: int, *, joins: bool = True) -> _Seen | None:
+    """The keys that truths show, those that `_both` joins too if it `joins`."""
+    holds = True
+    while True:
+        index = _behind(graph, index, _AS_TRUTHS)
+        if graph[index].op not in _NOT or graph[index].dtype != "bool":
+            break
+        holds, index = not holds, graph[index].args[0]
+    seen = _both(graph, *graph[index].args) if joins and _is_and(graph[index]) else None
+    seen = seen or _seen_alone(graph, index)
+    return None if seen is None else replace(seen, holds=seen.holds == holds)
+
+
+def _is_and(expr: Expr) -> bool:
+    return expr.op in _AND and expr.dtype == "bool"
+
+
+def _seen_alone(graph: Graph, index: int) -> _Seen | None:
     expr = graph[index]
     if expr.op == CONSTANT and expr.array is not None and len(expr.array.shape) > 1:
         if expr.dtype != "bool" or expr.array.size != prod(expr.array.shape[-2:]):
@@ -221,13 +241,6 @@ def _seen(graph: Graph, index: int) -> _Seen | None:
             if window is not None:
                 return _Seen(holds, window)
         return None
-    if expr.op in {"reshape", "broadcast_to", CORNER}:
-        return _seen(graph, expr.args[0])
-    if expr.op in _NOT and expr.dtype == "bool":
-        seen = _seen(graph, expr.args[0])
-        return None if seen is None else replace(seen, holds=not seen.holds)
-    if expr.op in _AND and expr.dtype == "bool":
-        return _both(graph, *expr.args)
     if expr.op not in _COMPARISONS or not _is_square(expr):
         return None
     lhs, rhs = (_place(graph, arg) for arg in expr.args)
@@ -238,7 +251,7 @@ def _seen(graph: Graph, index: int) -> _Seen | None:
 def _both(graph: Graph, *args: int) -> _Seen | None:
     """Up to the diagonal, and less than a window before it."""
     for diagonal, reach in (args, args[::-1]):
-        seen = _seen(graph, diagonal)
+        seen = _seen(graph, diagonal, joins=False)
         window = _reach(graph, reach)
         if seen == _Seen(holds=True) and window is not None:
             return _Seen(holds=True, window=window)
@@ -247,9 +260,7 @@ def _both(graph: Graph, *args: int) -> _Seen | None:
 
 def _reach(graph: Graph, index: int) -> int | None:
     """W where a tensor of truths is key > row - W."""
-    expr = graph[index]
-    if expr.op in {"reshape", "broadcast_to"}:
-        return _reach(graph, expr.args[0])
+    expr = graph[_behind(graph, index, {"reshape", "broadcast_to"})]
     if expr.op not in {"greater", "less"}:
         return None
     key, row = expr.args if expr.op == "greater" else reversed(expr.args)
@@ -261,6 +272,8 @@ def _reach(graph: Graph, index: int) -> int | None:
     return int(window) if window and is_whole and _place(graph, place) == "rows" else None
 
 
+_AS_NUMBERS = frozenset({"astype", "reshape", "broadcast_to", CORNER})
+_AS_TRUTHS = frozenset({"reshape", "broadcast_to", CORNER})
 # PyTorch's `~` and `&` of truths are those of bits.
 _NOT, _AND = frozenset({"logical_not", "bitwise_not"}), frozenset({"logical_and", "bitwise_and"})
 # By which of the two operands has places of rows: whether a comparison holds up to the diagonal

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, Array, Expr, Graph
+from boltgen.frontend.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
 from boltgen.ir.packed import GROUPS, PackedWeights
 
@@ -54,6 +56,10 @@ _ON_NUMBERS: Mapping[str, Callable[[Expr, Array, Array], Array]] = {
 
 def constant(graph: Graph, index: int) -> Array | None:
     """The elements of a constant, or of what is computed of whole numbers; None of others."""
+    return answer(partial(_constant, graph), index)
+
+
+def _constant(graph: Graph, index: int) -> Steps[int, Array | None]:
     expr = graph[index]
     if expr.op == CONSTANT:
         scalar = expr.array is None and expr.scalar is not None
@@ -61,13 +67,16 @@ def constant(graph: Graph, index: int) -> Array | None:
     if not expr.is_static or not expr.args:
         return None
     if expr.op in _MOVES:
-        x = constant(graph, expr.args[0])
+        x = yield expr.args[0]
         return None if x is None else _MOVES[expr.op](expr, x)
-    if expr.op in _ON_NUMBERS or expr.op == "astype":
-        known = [constant(graph, each) for each in expr.args]
-        arrays = [each for each in known if each is not None and each.dtype.kind in "iu"]
-        if len(arrays) < len(known) or np.dtype(expr.dtype).kind not in "iu":
-            return None
+    is_whole = expr.dtype.startswith(("int", "uint"))
+    if is_whole and (expr.op in _ON_NUMBERS or expr.op == "astype"):
+        arrays: list[Array] = []
+        for arg in expr.args:
+            each = yield arg
+            if each is None or each.dtype.kind not in "iu":
+                return None
+            arrays.append(each)
         if expr.op == "astype":
             return arrays[0].astype(expr.dtype)
         return _ON_NUMBERS[expr.op](expr, *arrays).astype(expr.dtype)
@@ -76,25 +85,32 @@ def constant(graph: Graph, index: int) -> Array | None:
 
 def dequantised(graph: Graph, index: int) -> Dequantised | None:
     """What a tensor is made of; None where it is nothing of the kind."""
+    return answer(partial(_dequantised, graph), index)
+
+
+_Found: TypeAlias = "Dequantised | None"
+
+
+def _dequantised(graph: Graph, index: int) -> Steps[int, _Found]:
     expr = graph[index]
     if not expr.is_static or expr.dtype not in _FLOATS or not expr.args:
         return None
     if expr.op in _MOVES:
-        x = dequantised(graph, expr.args[0])
+        x = yield expr.args[0]
         return None if x is None else x.moved(lambda array: _MOVES[expr.op](expr, array))
     if expr.op == "astype":
-        return _cast(graph, expr)
+        return (yield from _cast(graph, expr))
     if expr.op == "dequantize":
         return _whole_operator(graph, expr)
     if expr.op in {"multiply", "subtract"}:
-        return _stepped(graph, expr)
+        return (yield from _stepped(graph, expr))
     return None
 
 
-def _cast(graph: Graph, expr: Expr) -> Dequantised | None:
+def _cast(graph: Graph, expr: Expr) -> Steps[int, _Found]:
     numbers = constant(graph, expr.args[0])
     if numbers is None:
-        return dequantised(graph, expr.args[0])
+        return (yield expr.args[0])
     if numbers.dtype.kind not in "iu":
         return None
     return Dequantised(numbers, np.ones((), np.float32), np.zeros((), np.int32))
@@ -117,12 +133,14 @@ def _whole_operator(graph: Graph, expr: Expr) -> Dequantised | None:
     return Dequantised(numbers, spread(scales), spread(zeros))
 
 
-def _stepped(graph: Graph, expr: Expr) -> Dequantised | None:
+def _stepped(graph: Graph, expr: Expr) -> Steps[int, _Found]:
     """A zero point that is subtracted, or a scale that is multiplied with."""
     for place in (0, 1) if expr.op == "multiply" else (0,):
-        x = dequantised(graph, expr.args[place])
         y = constant(graph, expr.args[1 - place])
-        if x is None or y is None or y.dtype.kind != "f":
+        if y is None or y.dtype.kind != "f":
+            continue
+        x = yield expr.args[place]
+        if x is None:
             continue
         if np.broadcast_shapes(x.numbers.shape, y.shape) != x.numbers.shape:
             return None

@@ -364,12 +364,13 @@ def _is_written_anyway(graph: Graph, output: int) -> bool:
     """Whether the value is a result, or a product or what follows one reads it, if only by another
     shape.
     """
-    return output in graph.escaping or any(
-        graph[reader].op in ANCHORS
-        or _follows_another(graph, reader, output)
-        or (graph[reader].op == VIEW and _is_written_anyway(graph, reader))
-        for reader in graph.consumers[output]
-    )
+    values = [output]
+    for value in values:
+        readers = graph.consumers[value]
+        values += (each for each in readers if graph[each].op == VIEW)
+        if any(graph[r].op in ANCHORS or _follows_another(graph, r, value) for r in readers):
+            return True
+    return not graph.escaping.isdisjoint(values)
 
 
 def _follows_another(graph: Graph, reader: int, value: int) -> bool:

@@ -140,26 +140,27 @@ def _is_inner(graph: Graph, index: int) -> bool:
 
 def _last(builder: GraphBuilder, a: int) -> int:
     """A value equal to that at `a` whose rows are taken in the end, where it can be."""
-    expr = builder[a]
-    if expr.op == _CAST:
-        (source,) = expr.args
-        taken = _taken_at_once(builder, source)
-        if taken is None or not _is_no_longer(builder, *taken):
+    while True:
+        expr = builder[a]
+        if expr.op == _CAST:
+            (source,) = expr.args
+            taken = _taken_at_once(builder, source)
+            if taken is None or not _is_no_longer(builder, *taken):
+                return a
+            x = builder.astype(taken[0], expr.dtype)
+            a = builder.add(replace(builder[source], args=(x, taken[1]), dtype=expr.dtype))
+            continue
+        outer = _taken_at_once(builder, a)
+        inner = None if outer is None else _taken_at_once(builder, outer[0])
+        if outer is None or inner is None:
             return a
-        x = builder.astype(taken[0], expr.dtype)
-        moved = replace(builder[source], args=(x, taken[1]), dtype=expr.dtype)
-        return _last(builder, builder.add(moved))
-    outer = _taken_at_once(builder, a)
-    inner = None if outer is None else _taken_at_once(builder, outer[0])
-    if outer is None or inner is None:
-        return a
-    rows = replace(
-        expr,
-        args=(inner[1], outer[1]),
-        shape=builder.shape(outer[1]),
-        dtype=builder.dtype(inner[1]),
-    )
-    return _last(builder, builder.add(replace(expr, args=(inner[0], builder.add(rows)))))
+        rows = replace(
+            expr,
+            args=(inner[1], outer[1]),
+            shape=builder.shape(outer[1]),
+            dtype=builder.dtype(inner[1]),
+        )
+        a = builder.add(replace(expr, args=(inner[0], builder.add(rows))))
 
 
 def _taken_at_once(builder: GraphBuilder, index: int) -> tuple[int, int] | None:

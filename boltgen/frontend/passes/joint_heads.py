@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, combinations
 from math import prod
 from typing import cast
@@ -28,6 +29,7 @@ from boltgen.frontend.graph import (
     rewritten,
 )
 from boltgen.frontend.passes.anchor import MATMUL
+from boltgen.frontend.recursion import Steps, answer
 
 _SLICE, _VIEW, _JOIN = "strided_slice", "reshape", "concat"
 # Operators that compute each head of its own, where they join and cut columns alone.
@@ -91,10 +93,13 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
 
 def _source(graph: Graph, index: int) -> int:
     """What is reshaped, once or several times, for `index` alone."""
-    (source,) = graph[index].args
-    if graph.consumers[source] != (index,) or source in graph.escaping:
-        return index
-    return _source(graph, source) if graph[source].op == _VIEW else source
+    while True:
+        (source,) = graph[index].args
+        if graph.consumers[source] != (index,) or source in graph.escaping:
+            return index
+        if graph[source].op != _VIEW:
+            return source
+        index = source
 
 
 def _members(graph: Graph, view: int) -> frozenset[int]:
@@ -131,11 +136,14 @@ def _is_read_outside(graph: Graph, index: int, members: frozenset[int]) -> bool:
 
 def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
     """What reads a value, moved or not, and the value as it is read."""
-    for reader in graph.consumers[index]:
-        if graph[reader].op in _MOVES and reader not in graph.escaping:
-            yield from _exits(graph, reader)
-        else:
-            yield reader, index
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        for reader in graph.consumers[value]:
+            if graph[reader].op in _MOVES and reader not in graph.escaping:
+                pending.append(reader)
+            else:
+                yield reader, value
 
 
 def _is_product(graph: Graph, reader: int, value: int) -> bool:
@@ -150,8 +158,8 @@ def _are_alike(graph: Graph, first: _Heads, second: _Heads) -> bool:
     one, two = (graph[each.view].static_shape for each in (first, second))
     if not _are_neighbours(graph, first, second) or (one[:-2], one[-1]) != (two[:-2], two[-1]):
         return False
-    return len(first.members) == len(second.members) and _same(
-        graph, first, second, first.output, second.output
+    return len(first.members) == len(second.members) and answer(
+        partial(_same, graph, first, second), (first.output, second.output)
     )
 
 
@@ -170,8 +178,11 @@ def _axis(cut: Expr) -> int:
     return cast("int", cut.attrs["axis"]) % len(cut.static_shape)
 
 
-def _same(graph: Graph, first: _Heads, second: _Heads, one: int, two: int) -> bool:
-    """Whether `one` is made of the heads of the first as `two` is of those of the second."""
+def _same(
+    graph: Graph, first: _Heads, second: _Heads, pair: tuple[int, int]
+) -> Steps[tuple[int, int], bool]:
+    """Whether one of a pair is made of the heads of the first as the other of the second's."""
+    one, two = pair
     if one == first.view or two == second.view:
         return (one, two) == (first.view, second.view)
     is_of_heads = one in first.members, two in second.members
@@ -185,8 +196,10 @@ def _same(graph: Graph, first: _Heads, second: _Heads, one: int, two: int) -> bo
         return False
     if (left.op, left.dtype, dict(left.attrs)) != (right.op, right.dtype, dict(right.attrs)):
         return False
-    pairs = zip(left.args, right.args, strict=True)
-    return all(_same(graph, first, second, *pair) for pair in pairs)
+    for each in zip(left.args, right.args, strict=True):
+        if not (yield each):
+            return False
+    return True
 
 
 def _are_equal(left: Expr, right: Expr) -> bool:

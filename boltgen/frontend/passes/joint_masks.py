@@ -24,6 +24,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from boltgen.frontend.graph import Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.recursion import Steps, answer
 from boltgen.ir.extent import broadcast
 from boltgen.ir.key_masks import HIDDEN
 
@@ -70,6 +71,7 @@ class _Walk:
         self._known = graph.without_inputs
         self._builder = GraphBuilder()
         self._names: dict[int, int] = {}
+        self._softmaxed: dict[int, bool] = {}
 
     def run(self) -> Graph:
         for index, expr in enumerate(self._graph.exprs):
@@ -82,7 +84,7 @@ class _Walk:
     def _apart(self, index: int) -> int | None:
         """Scores and the two parts of a mask, where `index` adds or chooses by a joint one."""
         expr = self._graph[index]
-        if not expr.is_static or not _is_softmaxed(self._graph, index):
+        if not expr.is_static or not answer(self._is_softmaxed, index, self._softmaxed):
             return None
         if expr.op == _WHERE:
             return self._chosen(index)
@@ -96,6 +98,16 @@ class _Walk:
                 return add(_ADD, add(_ADD, self._names[scores], known), keys)
         return None
 
+    def _is_softmaxed(self, index: int) -> Steps[int, bool]:
+        """Whether a softmax along keys alone reads a value, or sums of it with other masks."""
+        readers = self._graph.consumers[index]
+        if len(readers) != 1 or index in self._graph.escaping:
+            return False
+        reader = self._graph[readers[0]]
+        if reader.op == _SOFTMAX and reader.is_static:
+            return reader.attrs["axis"] in {-1, len(reader.static_shape) - 1}
+        return reader.op in _BEFORE and (yield readers[0])
+
     def _chosen(self, index: int) -> int | None:
         """Scores where a key is seen, chosen by what is known, and then by what is of keys."""
         joint = self._choice(index)
@@ -106,19 +118,22 @@ class _Walk:
             return None
         return self._where(joint.keys, self._where(joint.known, shown, hidden), hidden)
 
-    def _joint(self, index: int, through: tuple[int, ...] = ()) -> _Joint | None:
+    def _joint(self, index: int) -> _Joint | None:
         """What a mask is joined of, if it is one that has both parts."""
-        expr = self._graph[index]
-        if not expr.is_static or expr.pinned:
+        through: list[int] = []
+        while self._graph[index].op in {_CAST, _BROADCAST} or self._keeps_hidden(index):
+            through.append(index)
+            index = self._graph[index].args[0]
+        if not all(self._graph[each].is_static for each in (*through, index)):
             return None
-        if expr.op in {_CAST, _BROADCAST} or (expr.op == _CLIP and self._keeps_hidden(index)):
-            return self._joint(expr.args[0], (index, *through))
+        if any(self._graph[each].pinned for each in (*through, index)):
+            return None
         joint = self._choice(index)
         if joint is None or joint.shown not in self._known:
             return None
         if not joint.known and self._graph[joint.shown].elements == 1:
             return None
-        return replace(joint, through=through)
+        return replace(joint, through=tuple(reversed(through)))
 
     def _choice(self, index: int) -> _Joint | None:
         """A choice by truths of keys among others, of a number that hides."""
@@ -138,6 +153,8 @@ class _Walk:
         return None
 
     def _keeps_hidden(self, index: int) -> bool:
+        if self._graph[index].op != _CLIP:
+            return False
         low, high = (cast("float", self._graph[index].attrs[key]) for key in ("low", "high"))
         return low <= HIDDEN and high >= _GREATEST
 
@@ -146,18 +163,24 @@ class _Walk:
 
         Source: De Morgan's laws.
         """
-        expr = self._graph[index]
-        if index in self._known or expr.dtype != "bool":
-            yield index, negated
-        elif expr.op == _BROADCAST:
-            yield from self._joined(expr.args[0], negated=negated)
-        elif expr.op in _NOT:
-            yield from self._joined(expr.args[0], negated=not negated)
-        elif expr.op in (_OR if negated else _AND):
-            for arg in expr.args:
-                yield from self._joined(arg, negated=negated)
-        else:
-            yield index, negated
+        pending: list[_Truths] = [(index, negated)]
+        found: set[_Truths] = set()
+        while pending:
+            at, is_negated = pending.pop()
+            if (at, is_negated) in found:
+                continue
+            found.add((at, is_negated))
+            expr = self._graph[at]
+            if at in self._known or expr.dtype != "bool":
+                yield at, is_negated
+            elif expr.op == _BROADCAST:
+                pending.append((expr.args[0], is_negated))
+            elif expr.op in _NOT:
+                pending.append((expr.args[0], not is_negated))
+            elif expr.op in (_OR if is_negated else _AND):
+                pending += ((arg, is_negated) for arg in reversed(expr.args))
+            else:
+                yield at, is_negated
 
     def _is_of_keys(self, index: int) -> bool:
         expr = self._graph[index]
@@ -198,14 +221,3 @@ class _Walk:
         if expr.op == _CLIP:
             return self._builder.elementwise(_CLIP, x, **expr.attrs)
         return x
-
-
-def _is_softmaxed(graph: Graph, index: int) -> bool:
-    """Whether a softmax along keys alone reads a value, or sums of it with other masks."""
-    readers = graph.consumers[index]
-    if len(readers) != 1 or index in graph.escaping:
-        return False
-    reader = graph[readers[0]]
-    if reader.op == _SOFTMAX and reader.is_static:
-        return reader.attrs["axis"] in {-1, len(reader.static_shape) - 1}
-    return reader.op in _BEFORE and _is_softmaxed(graph, readers[0])

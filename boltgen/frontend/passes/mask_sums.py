@@ -8,7 +8,7 @@ neither written nor read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -41,7 +41,7 @@ def made_of(graph: Graph, index: int) -> MadeOf:
     nothing else does, all but one of the tensors have to be smaller, and one alone that is not has
     to be there in any case: a kernel that only makes it would do the rest too.
     """
-    members = sorted(set(_members(graph, index)))
+    members = sorted(_members(graph, index))
     args = dict.fromkeys(arg for member in members for arg in graph[member].args)
     leaves = [arg for arg in args if arg not in members and graph[arg].scalar is None]
     if not leaves:
@@ -58,16 +58,21 @@ def made_of(graph: Graph, index: int) -> MadeOf:
     return MadeOf(tuple(members), tuple(leaves)) if is_less else MadeOf()
 
 
-def _members(graph: Graph, index: int) -> Iterator[int]:
+def _members(graph: Graph, index: int) -> set[int]:
     """The operators on floats that end at `index`, of which nothing else reads what is inside."""
-    expr = graph[index]
-    args = [graph[arg] for arg in expr.args]
-    if expr.op not in _INLINED or not _is_float(expr) or not all(map(_is_float, args)):
-        return
-    yield index
-    for arg in expr.args:
-        if len(graph.consumers[arg]) == 1 and arg not in graph.escaping:
-            yield from _members(graph, arg)
+    found: set[int] = set()
+    pending = [index]
+    while pending:
+        at = pending.pop()
+        expr = graph[at]
+        args = [graph[arg] for arg in expr.args]
+        if at in found or expr.op not in _INLINED or not all(map(_is_float, (expr, *args))):
+            continue
+        found.add(at)
+        pending += (
+            arg for arg in expr.args if len(graph.consumers[arg]) == 1 and arg not in graph.escaping
+        )
+    return found
 
 
 def _is_there(graph: Graph, index: int) -> bool:

@@ -8,9 +8,12 @@ the same where the scores are no NaN.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from boltgen.frontend.graph import Expr, Graph, GraphBuilder, renamed, rewritten
+from boltgen.frontend.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
 
 _SOFTMAX = "nn.softmax"
@@ -21,7 +24,9 @@ _VIEWS, _MASKS = frozenset({"astype", "reshape"}), frozenset({"add", "clip", "mi
 
 def masks_as_bounds(graph: Graph) -> Graph:
     """`graph` with each choice between scores and the lowest number as a minimum."""
-    bounded = {index: lowest for index in range(len(graph)) if (lowest := _lowest(graph, index))}
+    scores: dict[int, bool] = {}
+    lowest = {index: _lowest(graph, index, scores) for index in range(len(graph))}
+    bounded = {index: which for index, which in lowest.items() if which}
 
     def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
         names[index] = _bounded(builder, renamed(graph[index], names), bounded[index])
@@ -29,13 +34,18 @@ def masks_as_bounds(graph: Graph) -> Graph:
     return rewritten(graph, bounded, write)
 
 
-def _lowest(graph: Graph, index: int) -> int:
-    """Which operand of a mask of scores is the lowest number, 1 or 2; 0 for anything else."""
+def _lowest(graph: Graph, index: int, scores: dict[int, bool]) -> int:
+    """Which operand of a mask of scores is the lowest number, 1 or 2; 0 for anything else.
+
+    `scores` has what is known of values before a softmax.
+    """
     expr = graph[index]
     known = {dtype.value: dtype for dtype in (DType.F16, DType.F32)}
     if expr.op != "where" or not expr.is_static or expr.dtype not in known:
         return 0
-    if not all(graph[arg].is_static for arg in expr.args) or not _is_score(graph, index):
+    if not all(graph[arg].is_static for arg in expr.args):
+        return 0
+    if not answer(partial(_is_score, graph), index, scores):
         return 0
     least = float(np.finfo(known[expr.dtype].numpy).min)
     numbers = [graph[arg].scalar for arg in expr.args[1:]]
@@ -44,18 +54,17 @@ def _lowest(graph: Graph, index: int) -> int:
     return found[0] if is_low else 0
 
 
-def _is_score(graph: Graph, index: int) -> bool:
+def _is_score(graph: Graph, index: int) -> Steps[int, bool]:
     """Whether a softmax reads a value, if only behind other masks, and nothing else."""
     readers = graph.consumers[index]
-    return (
-        bool(readers)
-        and index not in graph.escaping
-        and all(
-            graph[reader].op == _SOFTMAX
-            or (_is_score_still(graph, index, reader) and _is_score(graph, reader))
-            for reader in readers
-        )
-    )
+    if not readers or index in graph.escaping:
+        return False
+    for reader in readers:
+        if graph[reader].op == _SOFTMAX:
+            continue
+        if not _is_score_still(graph, index, reader) or not (yield reader):
+            return False
+    return True
 
 
 def _is_score_still(graph: Graph, index: int, reader: int) -> bool:

@@ -8,11 +8,13 @@ So transformers takes a tokenizer's mask, and the places of rows and keys for a 
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, rewritten
+from boltgen.frontend.recursion import Steps, answer
 
 _INDEX = "index_tensor"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten", "astype"})
@@ -31,16 +33,20 @@ def indexed_by_all_places(graph: Graph) -> Graph:
 
 def counts(graph: Graph, index: int) -> bool:
     """Whether a tensor has the numbers 0, 1, 2 and so on, in whatever shape."""
+    return answer(partial(_counts, graph), index)
+
+
+def _counts(graph: Graph, index: int) -> Steps[int, bool]:
     expr = graph[index]
     if expr.dtype == "bool":
         return False
     if expr.op in _VIEWS:
-        return counts(graph, expr.args[0])
+        return (yield expr.args[0])
     if expr.op == "add":
-        return any(
-            graph[zero].scalar == 0 and graph[places].shape == expr.shape and counts(graph, places)
-            for places, zero in (expr.args, expr.args[::-1])
-        )
+        for places, zero in (expr.args, expr.args[::-1]):
+            if graph[zero].scalar == 0 and graph[places].shape == expr.shape and (yield places):
+                return True
+        return False
     if expr.op == CONSTANT and expr.array is not None:
         return bool((expr.array.reshape(-1) == np.arange(expr.array.size)).all())
     if expr.op != "arange":

@@ -77,14 +77,17 @@ def reducing(
 
 def _is_of_a_norm(graph: Graph, index: int) -> bool:
     """Whether sums are for norms that products compute, for which they were made."""
-    readers = graph.consumers[index]
-    if not readers or index in graph.escaping:
-        return False
-    return all(
-        graph[reader].op == NORMED
-        or (graph[reader].op == "reshape" and _is_of_a_norm(graph, reader))
-        for reader in readers
-    )
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        readers = graph.consumers[value]
+        if not readers or value in graph.escaping:
+            return False
+        others = [reader for reader in readers if graph[reader].op != NORMED]
+        if any(graph[reader].op != "reshape" for reader in others):
+            return False
+        pending += others
+    return True
 
 
 def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
@@ -136,17 +139,20 @@ def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> lis
 
 def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> list[_Reduced]:
     """Those of which nothing else reads what lies between the tail and them."""
-    outputs = {each.output for each in found}
-    inner = {index for each in found for index in each.inner}
-    leaking = {
-        index
-        for index in inner
-        if index in graph.escaping
-        or index in claimed
-        or not (outputs | inner).issuperset(graph.consumers[index])
-    }
-    kept = [each for each in found if leaking.isdisjoint(each.inner)]
-    return kept if len(kept) == len(found) else _closed(graph, kept, claimed)
+    while True:
+        outputs = {each.output for each in found}
+        inner = {index for each in found for index in each.inner}
+        leaking = {
+            index
+            for index in inner
+            if index in graph.escaping
+            or index in claimed
+            or not (outputs | inner).issuperset(graph.consumers[index])
+        }
+        kept = [each for each in found if leaking.isdisjoint(each.inner)]
+        if len(kept) == len(found):
+            return kept
+        found = kept
 
 
 def _sums(

@@ -8,6 +8,7 @@ Rows are along the last axis. Of each row of its result a move says which one it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from boltgen.frontend.graph import CONSTANT, Array, Expr, Graph
 from boltgen.frontend.passes.normalise.fold import Applied, applied
+from boltgen.frontend.recursion import Steps, answer
 from boltgen.ir.extent import Dim
 
 # Numbers of rows, in the shape that a tensor has before its last axis.
@@ -74,7 +76,7 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
     if expr.op == _SLICE:
         span = slice(cast("int", expr.attrs["begin"]), cast("int", expr.attrs["end"]))
         return first[(slice(None),) * axis + (span,)]
-    places = _integers(graph, expr.args[1])
+    places = answer(partial(_integers, graph), expr.args[1])
     if places is None or places.size == 0:
         return None
     if places.min() < 0 or places.max() >= before[axis]:
@@ -82,7 +84,7 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
     return first.take(places, axis)
 
 
-def _integers(graph: Graph, index: int) -> Array | None:
+def _integers(graph: Graph, index: int) -> Steps[int, Array | None]:
     """The integers at `index`, where they are made of constants."""
     expr = graph[index]
     if not expr.is_static or not expr.dtype.startswith("int"):
@@ -91,7 +93,11 @@ def _integers(graph: Graph, index: int) -> Array | None:
         return expr.array
     if expr.op not in _ARITHMETIC:
         return None
-    args = [_integers(graph, arg) for arg in expr.args]
-    known = [arg for arg in args if arg is not None]
+    known: list[Array] = []
+    for arg in expr.args:
+        array = yield arg
+        if array is None:
+            return None
+        known.append(array)
     operator = Applied(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
-    return applied(operator, known) if len(known) == len(args) else None
+    return applied(operator, known)

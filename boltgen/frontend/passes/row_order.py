@@ -63,16 +63,15 @@ def _kernels(graph: Graph) -> int:
 
 def _is_of_norm(graph: Graph, index: int) -> bool:
     """Whether a norm reads these rows, directly or through a reshape that keeps them."""
-    columns = (graph[index].shape or ())[-1:]
-    return any(
-        (graph[each].op in NORMING and graph[each].args[0] == index)
-        or (
-            graph[each].op in VIEWS
-            and (graph[each].shape or ())[-1:] == columns
-            and _is_of_norm(graph, each)
-        )
-        for each in graph.consumers[index]
-    )
+    columns, pending = (graph[index].shape or ())[-1:], [index]
+    while pending:
+        value = pending.pop()
+        for each in graph.consumers[value]:
+            if graph[each].op in NORMING and graph[each].args[0] == value:
+                return True
+            if graph[each].op in VIEWS and (graph[each].shape or ())[-1:] == columns:
+                pending.append(each)
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,10 +61,11 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
 
 def same_value(graph: Graph, index: int) -> Hashable:
     """The same for the same values: PyTorch reshapes and casts a tensor for each layer."""
-    expr = graph[index]
-    if expr.op not in {"reshape", "astype"}:
-        return index
-    return expr.op, expr.shape, expr.dtype, same_value(graph, expr.args[0])
+    steps: list[Hashable] = []
+    while (expr := graph[index]).op in {"reshape", "astype"}:
+        steps.append((expr.op, expr.shape, expr.dtype))
+        index = expr.args[0]
+    return index, tuple(steps)
 
 
 def _can_be_joined(graph: Graph, product: Product) -> bool:
@@ -102,13 +103,16 @@ def _is_cut_out(graph: Graph, index: int) -> bool:
 
 def _readers(graph: Graph, index: int) -> Iterator[int]:
     """What reads a value, reshaped or not; the value itself where more is not known."""
-    if index in graph.escaping:
-        yield index
-    for reader in graph.consumers[index]:
-        if graph[reader].op == _VIEW:
-            yield from _readers(graph, reader)
-        else:
-            yield reader
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        if value in graph.escaping:
+            yield value
+        for reader in graph.consumers[value]:
+            if graph[reader].op == _VIEW:
+                pending.append(reader)
+            else:
+                yield reader
 
 
 def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
@@ -117,17 +121,20 @@ def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
     `readers` are those of x, its slices among them.
     """
     added = graph.consumers[index]
-    if graph[index].op == _CAST and len(added) == 1:
-        return _is_rotated(graph, added[0], readers)
+    while graph[index].op == _CAST and len(added) == 1:
+        (index,) = added
+        added = graph.consumers[index]
     if graph[index].op != "multiply" or len(added) != 1 or graph[added[0]].op != "add":
         return False
     slices = {reader for reader in readers if graph[reader].op == _SLICE}
     others = [arg for arg in graph[added[0]].args if arg != index]
+    found: set[int] = set()
     while others:
         other = others.pop()
         if other in slices:
             return True
-        if graph[other].op in _ROTARY:
+        if graph[other].op in _ROTARY and other not in found:
+            found.add(other)
             others += graph[other].args
     return False
 

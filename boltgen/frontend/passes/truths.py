@@ -8,11 +8,13 @@ with a finite number there are none.
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, CORNER, Graph, GraphBuilder, rewritten
+from boltgen.frontend.recursion import Steps, answer
 
 _MOVES = frozenset({CORNER, "broadcast_to", "expand_dims", "permute_dims", "reshape"})
 
@@ -34,19 +36,20 @@ def _is_true(graph: Graph, index: int) -> bool:
     if expr.op != "greater" or not expr.is_static:
         return False
     x, bound = expr.args
-    return graph[bound].scalar == -inf and _is_above(graph, x)
+    return graph[bound].scalar == -inf and answer(partial(_is_above, graph), x)
 
 
-def _is_above(graph: Graph, index: int) -> bool:
+def _is_above(graph: Graph, index: int) -> Steps[int, bool]:
     """Whether no element of a value is NaN or -inf."""
     expr = graph[index]
     if expr.op == CONSTANT:
         return expr.array is not None and bool((expr.array > -inf).all())
     if expr.op == "where":
-        return all(_is_above(graph, arg) for arg in expr.args[1:])
+        first, second = expr.args[1:]
+        return (yield first) and (yield second)
     if expr.op not in _MOVES and not _is_widened(graph, index):
         return False
-    return _is_above(graph, expr.args[0])
+    return (yield expr.args[0])
 
 
 def _is_widened(graph: Graph, index: int) -> bool:

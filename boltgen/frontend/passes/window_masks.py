@@ -10,11 +10,13 @@ its place in the image, which a constant repeats for each image.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.frontend.recursion import Steps, answer
 from boltgen.ir.extent import Dim
 
 _VIEW = "reshape"
@@ -30,8 +32,9 @@ def masks_of_all_windows(graph: Graph) -> Graph:
         return graph
     builder = GraphBuilder()
     names: dict[int, int] = {}
+    joined: dict[int, bool] = {}
     for index, expr in enumerate(graph.exprs):
-        made = _combined(graph, index, builder, names)
+        made = _combined(graph, index, builder, names, joined)
         names[index] = builder.add(renamed(expr, names)) if made is None else made
     return builder.graph(mapped(graph.results, names))
 
@@ -48,17 +51,25 @@ def _is_known(expr: Expr) -> bool:
     return expr.is_static and not any(isinstance(extent, Dim) for extent in expr.static_shape)
 
 
-def _combined(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]) -> int | None:
+def _combined(
+    graph: Graph,
+    index: int,
+    builder: GraphBuilder,
+    names: dict[int, int],
+    joined: dict[int, bool],
+) -> int | None:
     """An operator on split scores and a constant, done before they are split; None for others.
 
-    A view behind it that takes the split back is no operator.
+    A view behind it that takes the split back is no operator. `joined` has what is known of scores.
     """
     expr = graph[index]
     if expr.op == _VIEW:
         view = builder[names[expr.args[0]]]
         is_back = view.op == _VIEW and builder[view.args[0]].shape == expr.shape
         return view.args[0] if is_back and _splits(builder[view.args[0]], view) else None
-    if expr.op not in _COMBINED or not _is_known(expr) or not _is_joined(graph, index):
+    if expr.op not in _COMBINED or not _is_known(expr):
+        return None
+    if not answer(partial(_is_joined, graph), index, joined):
         return None
     for place, arg in enumerate(expr.args):
         view, mask = builder[names[arg]], graph[expr.args[1 - place]]
@@ -76,21 +87,21 @@ def _combined(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, 
     return None
 
 
-def _is_joined(graph: Graph, index: int) -> bool:
+def _is_joined(graph: Graph, index: int) -> Steps[int, bool]:
     """Whether nothing reads split scores but, at last, a view that takes the split back."""
     shape = graph[index].static_shape
     joined = (prod(shape[:2]), *shape[2:])
     readers = graph.consumers[index]
-    return (
-        bool(readers)
-        and index not in graph.escaping
-        and all(
-            graph[each].shape == joined
-            if graph[each].op == _VIEW
-            else graph[each].op in _COMBINED and _is_joined(graph, each)
-            for each in readers
-        )
-    )
+    if not readers or index in graph.escaping:
+        return False
+    for each in readers:
+        if graph[each].op == _VIEW:
+            is_back = graph[each].shape == joined
+        else:
+            is_back = graph[each].op in _COMBINED and (yield each)
+        if not is_back:
+            return False
+    return True
 
 
 def _repeated(array: Array, shape: tuple[int, ...]) -> Array | None:
