@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.scope import described
+
+# Graphs in graphs: no exporter nests branches as deeply.
+MOST_NESTED = 16
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
@@ -20,12 +23,19 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 def reads(node: Any) -> set[str]:
     """The names that a node reads; its graphs read what they do not make themselves."""
-    found = set(filter(None, node.input))
-    for graph in subgraphs(node):
-        inner = {value.name for value in graph.output}.union(*map(reads, graph.node))
-        own = [each.name for each in (*graph.input, *graph.initializer)]
-        found |= inner.difference(own, *(each.output for each in graph.node))
-    return found
+    return _reads(node, [_free(graph, map(reads, graph.node)) for graph in subgraphs(node)])
+
+
+def _reads(node: Any, of_graphs: Iterable[set[str]]) -> set[str]:
+    """The names that a node reads, where its graphs read those."""
+    return set(filter(None, node.input)).union(*of_graphs)
+
+
+def _free(graph: Any, of_nodes: Iterable[set[str]]) -> set[str]:
+    """The names that a graph reads and does not make, where its nodes read those."""
+    inner = {value.name for value in graph.output}.union(*of_nodes)
+    own = [each.name for each in (*graph.input, *graph.initializer)]
+    return inner.difference(own, *(each.output for each in graph.node))
 
 
 def made_names(graph: Any) -> set[str]:
@@ -52,19 +62,38 @@ def sort_nodes(graph: Any) -> bool:
     """Put every node behind those whose results it reads, in inner graphs too; whether any moved.
 
     Raises:
-        ModelImportError: nodes read each other's results in a circle.
+        ModelImportError: nodes read each other's results in a circle, or graphs are nested too
+            deeply.
     """
-    moved = sum(sort_nodes(inner) for node in graph.node for inner in subgraphs(node)) > 0
+    return _sort(graph, 0)[0]
+
+
+def _sort(graph: Any, depth: int) -> tuple[bool, set[str]]:
+    """Sort a graph's nodes; whether any moved, and the names that it reads and does not make."""
+    if depth > MOST_NESTED:
+        raise ModelImportError(
+            f"graphs are nested more than {MOST_NESTED} deep. Export or download the model again"
+        )
+    moved, read = False, []
+    for node in graph.node:
+        inner = [_sort(each, depth + 1) for each in subgraphs(node)]
+        moved = moved or any(was_moved for was_moved, _ in inner)
+        read.append(_reads(node, [names for _, names in inner]))
+    return _put_in_order(graph, read) or moved, _free(graph, read)
+
+
+def _put_in_order(graph: Any, read: Sequence[set[str]]) -> bool:
+    """Put a graph's nodes, which read these names, in order; whether any moved."""
     makers: dict[str, int] = {}
     for place, node in enumerate(graph.node):
         for name in filter(None, node.output):
             makers.setdefault(name, place)
     before = {
-        place: [makers[name] for name in reads(node) if name in makers]
-        for place, node in enumerate(graph.node)
+        place: [makers[name] for name in names if name in makers]
+        for place, names in enumerate(read)
     }
     if all(maker < place for place, others in before.items() for maker in others):
-        return moved
+        return False
     try:
         order = list(TopologicalSorter(before).static_order())
     except CycleError as error:

@@ -14,8 +14,6 @@ from boltgen.frontend.onnx.scope import described
 from boltgen.frontend.weights import refuse_nan
 
 AGAIN = "Export or download the model again"
-# Graphs in graphs: no exporter nests branches as deeply.
-MOST_NESTED = 16
 STANDARD = ("", "ai.onnx")
 # Fields of TensorProto that hold elements.
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
@@ -54,7 +52,7 @@ def validate(model: Any, *, allow_nonfinite: bool) -> None:
         raise ModelImportError(f"the model has no operators. {AGAIN}")
     if not model.graph.output:
         raise ModelImportError(f"the model has no outputs. {AGAIN}")
-    _check_names(model.graph, frozenset(), 0)
+    _check_names(model.graph, frozenset())
     for tensor in _tensors(model.graph.initializer, model.graph.node):
         check_tensor(tensor)
     if not allow_nonfinite:
@@ -134,10 +132,8 @@ def _check_numbers(tensors: Iterable[Any]) -> None:
             refuse_nan(f"initializer {tensor.name!r}", onnx.numpy_helper.to_array(tensor))
 
 
-def _check_names(graph: Any, outer: frozenset[str], depth: int) -> None:
+def _check_names(graph: Any, outer: frozenset[str]) -> None:
     """Check that every value is made once, before it is read."""
-    if depth > MOST_NESTED:
-        raise ModelImportError(f"graphs are nested more than {MOST_NESTED} deep. {AGAIN}")
     known: set[str] = set()
     listed = [each.name for each in graph.input]
     stored = [each.name for each in graph.initializer]
@@ -149,13 +145,13 @@ def _check_names(graph: Any, outer: frozenset[str], depth: int) -> None:
                 )
         known.update(names)
     for node in graph.node:
-        _check_node(node, known, outer, depth)
+        _check_node(node, known, outer)
     for value in graph.output:
         if value.name not in known and value.name not in outer:
             raise ModelImportError(f"nothing makes the output {value.name!r}. {AGAIN}")
 
 
-def _check_node(node: Any, known: set[str], outer: frozenset[str], depth: int) -> None:
+def _check_node(node: Any, known: set[str], outer: frozenset[str]) -> None:
     """Check what a node reads, and add what it makes to what is known."""
     attributes = Counter(attribute.name for attribute in node.attribute)
     if attributes.total() > len(attributes):
@@ -167,7 +163,7 @@ def _check_node(node: Any, known: set[str], outer: frozenset[str], depth: int) -
                 f"{described(node)} reads {name!r}, which nothing before it makes. {AGAIN}"
             )
     for inner in subgraphs(node):
-        _check_names(inner, outer | known, depth + 1)
+        _check_names(inner, outer | known)
     for name in filter(None, node.output):
         if name in known:
             raise ModelImportError(

@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx import order
 from tests.frontend.onnx.models import model, node, noise, operators, prepared, results
 
 CHAIN = [
@@ -56,3 +57,40 @@ def test_nodes_in_a_circle_are_named() -> None:
     ]
     with pytest.raises(ModelImportError, match=r"circle.*node 'first'|circle.*node 'second'"):
         prepared(model(nodes, {"x": (2, 4)}))
+
+
+def nested(depth: int) -> onnx.NodeProto:
+    """Branches within branches, each of which reads what the outermost graph makes last."""
+    value = onnx.helper.make_empty_tensor_value_info(f"v{depth}")
+    inner = node("Neg", ["late"], [f"v{depth}"]) if depth == 0 else nested(depth - 1)
+    if depth:
+        inner.output[0] = f"v{depth}"
+    branch = onnx.helper.make_graph([inner], "g", [], [value])
+    return node("If", ["c"], [f"o{depth}"], then_branch=branch, else_branch=branch)
+
+
+def test_what_the_innermost_branch_reads_comes_before_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    of = order._reads
+
+    def counted(each: onnx.NodeProto, inner: list[set[str]]) -> set[str]:
+        read.append(each.op_type)
+        return of(each, inner)
+
+    monkeypatch.setattr(order, "_reads", counted)
+    made = model([nested(8), node("Relu", ["x"], ["late"])], {"x": (2, 4)}, outputs=["o8"])
+    made.graph.input.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
+    assert order.sort_nodes(made.graph)
+    assert operators(made) == ["Relu", "If"]
+    assert len(read) == 2**10  # each node once: 2 branches of 2 branches, eight times, and Relu
+
+
+def test_graphs_that_are_nested_too_deeply_are_refused() -> None:
+    deep = node("Relu", ["x"], ["y"])
+    for _ in range(17):
+        value = onnx.helper.make_empty_tensor_value_info("y")
+        branch = onnx.helper.make_graph([deep], "g", [], [value])
+        deep = node("If", ["c"], ["y"], then_branch=branch)
+    made = model([deep], {"x": (2, 4)})
+    with pytest.raises(ModelImportError, match="nested more than 16 deep"):
+        prepared(made)
