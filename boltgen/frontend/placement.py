@@ -24,6 +24,7 @@ from boltgen.ir.region import Placement, Region, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"
+EINSUM = "einsum"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
 _TWO_DIMENSIONS = "kernels exist for convolutions of two dimensions only"
 _TRANSPOSED = "no kernel computes a transposed convolution: a resize and a convolution have kernels"
@@ -33,6 +34,8 @@ _OTHER_PRODUCTS = {
     "nn.conv1d_transpose": _TRANSPOSED,
     "nn.conv2d_transpose": _TRANSPOSED,
     "nn.conv3d_transpose": _TRANSPOSED,
+    EINSUM: "no kernel computes a diagonal or a sum along one operand's axis beside a product: "
+    "write it as an operator of its own",
 }
 
 
@@ -90,6 +93,8 @@ def _flops(graph: Graph, expr: Expr) -> int:
         return 0
     if len(expr.args) < 2 or expr.shape is None:
         return 0
+    if expr.op == EINSUM:
+        return _einsum_flops(graph, expr)
     a, b = graph[expr.args[0]].shape, graph[expr.args[1]].shape
     if a is None or b is None or not a or not b:
         return 0
@@ -103,6 +108,20 @@ def _flops(graph: Graph, expr: Expr) -> int:
     if expr.op.endswith("_transpose"):
         return 2 * _elements(a) * _elements(b) // max(_extent(b[0]), 1)
     return 2 * _elements(expr.shape) * _elements(b) // max(_extent(b[0]), 1)
+
+
+def _einsum_flops(graph: Graph, expr: Expr) -> int:
+    """Those of a product for each element of the result and of the axes that are summed."""
+    inputs, arrow, output = str(expr.attrs["subscripts"]).replace(" ", "").partition("->")
+    extents: dict[str, int] = {}
+    for arg, term in zip(expr.args, inputs.split(","), strict=True):
+        before, _, after = term.partition("...")
+        shape = graph[arg].shape or ()
+        pairs = [*zip(before, shape, strict=False), *zip(after[::-1], shape[::-1], strict=False)]
+        extents |= {letter: _extent(extent) for letter, extent in pairs}
+    kept = output if arrow else [each for each in extents if inputs.count(each) == 1]
+    summed = [extent for letter, extent in extents.items() if letter not in kept]
+    return 2 * _elements(expr.shape or ()) * prod(summed) if summed else 0
 
 
 def _extent(extent: int | str) -> int:

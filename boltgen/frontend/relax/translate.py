@@ -143,6 +143,7 @@ _ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
         }
     ),
     "nn.rms_norm": _norm,
+    "einsum": lambda call: {"subscripts": str(call.attrs.subscripts)},
     "nn.softplus": lambda call: {"beta": call.attrs.beta},
     "arange": _counted,
     **dict.fromkeys(("triu", "tril"), lambda call: {"k": int(_number(call.args[1]))}),
