@@ -51,6 +51,7 @@ def partition(
     are the fields of `boltgen.KernelOptions`, and come before `options`.
 
     Raises:
+        ModelImportError: `module` is no `tvm.IRModule`, or went through LegalizeOps before.
         BoltgenError: an option has a value that it cannot have, or a kernel cannot be chosen or
             compiled.
     """

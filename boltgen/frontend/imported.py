@@ -90,6 +90,21 @@ def _is_wide(spec: TensorSpec) -> bool:
     return spec.dtype == DType.F32.value
 
 
+def require_module(module: object, kind: type, ir: str) -> None:
+    """Check that `partition` is given a module of TVM's, whose class is `kind`.
+
+    Raises:
+        ModelImportError: it is given anything else, such as a path.
+    """
+    if not isinstance(module, kind):
+        name = f"boltgen.{ir.lower()}.partition"
+        raise ModelImportError(
+            f"{name} takes a tvm.IRModule of {ir} functions, and was given a "
+            f"{type(module).__qualname__}: import the model with tvm.{ir.lower()}.frontend before, "
+            "or call boltgen.compile, which takes paths and models"
+        )
+
+
 def require_main(module: Any, function: type, ir: str) -> None:
     """Check that a module has a `main` of the class `function`.
 

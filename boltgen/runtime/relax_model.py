@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend import relax
+from boltgen.frontend.imported import require_module
 from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
 from boltgen.ir.region import Convention
@@ -21,6 +23,8 @@ from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 from boltgen.runtime import link, model, rest, schedules
 from boltgen.runtime.relax_rest import RestFunction, rest_functions, rest_kernels
 from boltgen.stored import stored_rest
+
+_log = logging.getLogger(__name__)
 
 
 class Model(model.Model):
@@ -101,11 +105,20 @@ def partition(
     kernels keeps them.
 
     Raises:
+        ModelImportError: `module` is no module, or has no operators of Relax any more.
         BoltgenError: a kernel cannot be chosen or compiled.
     """
+    require_module(module, tvm.IRModule, "Relax")
+    relax.require_operators(module)
     chosen = options or PipelineOptions()
     passes = replace(passes_for(arch, chosen), normalise=normalise)
-    return compile_regions(relax.annotate(module, passes), arch=arch, options=chosen)
+    partitioned = relax.annotate(module, passes)
+    if not partitioned.regions:
+        _log.warning(
+            "the module has no matrix product or convolution that boltgen computes: TVM computes "
+            "all of it"
+        )
+    return compile_regions(partitioned, arch=arch, options=chosen)
 
 
 def compile_regions(

@@ -13,6 +13,7 @@ from tvm.contrib import graph_executor
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
+from boltgen.frontend.imported import require_module
 from boltgen.frontend.onnx import fix_shape
 from boltgen.frontend.partitioning import Partitioned
 from boltgen.frontend.ranges import Range, ranges
@@ -98,6 +99,7 @@ def partition(
         ModelImportError: the module or its parameters cannot be used; the message says why.
         BoltgenError: a kernel cannot be chosen or compiled.
     """
+    require_module(module, tvm.IRModule, "Relay")
     chosen = options or PipelineOptions()
     passes = replace(passes_for(arch, chosen), normalise=normalise, allow_nonfinite=allow_nonfinite)
     return compile_regions(steps.annotate(module, params, passes), arch=arch, options=chosen)

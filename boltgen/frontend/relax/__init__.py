@@ -4,7 +4,7 @@ from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.relax.border import with_narrow_border
 from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.importer import import_model
-from boltgen.frontend.relax.steps import annotate, attach, watched
+from boltgen.frontend.relax.steps import annotate, attach, require_operators, watched
 
 __all__ = [
     "ImportedModel",
@@ -12,6 +12,7 @@ __all__ = [
     "annotate",
     "attach",
     "import_model",
+    "require_operators",
     "watched",
     "with_computed_dimensions",
     "with_narrow_border",

@@ -93,7 +93,8 @@ class _Solving:
 
     def ranges(self) -> dict[str, tuple[int, int | None]]:
         """The ranges of the new extents, as far as those of their dimensions are known."""
-        known, found = ranges_in(self._function), {}
+        known = ranges_in(self._function)
+        found: dict[str, tuple[int, int | None]] = {}
         for _, _, formula, extent in self._formulas:
             parsed = formula_of(extent_text(formula))
             lows = {name: known.get(name, (1, None))[0] for name in parsed.names}

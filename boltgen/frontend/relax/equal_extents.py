@@ -200,6 +200,7 @@ def ranges_of_formula(name: str, ends: Ends, text: str, known: Ranges) -> Ranges
     line = formula.line(formula.names[0]) if len(formula.names) == 1 else None
     if formula.names and (line is None or line[0] < 1):
         return {text: ends}
+    most: int | None
     if line is None:
         value = formula.at({})
         least, most = max(value, low), value if high is None else min(value, high)

@@ -8,6 +8,7 @@ from pathlib import Path
 import tvm
 from tvm import ir, relax
 
+from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Graph
 from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
 from boltgen.frontend.ranges import Watched, watch
@@ -26,6 +27,45 @@ def is_model(function: object) -> bool:
     if not isinstance(function, relax.Function):
         return False
     return not {"Codegen", "Composite", "Primitive"} & set(function.attrs.keys())
+
+
+# Operators that compute nothing themselves: calls, and what shapes and memory are made with.
+_NO_OPERATORS = ("relax.call", "relax.invoke", "relax.shape", "relax.memory", "relax.vm")
+
+
+def require_operators(module: tvm.IRModule) -> None:
+    """Check that a module has operators of Relax left, of which kernels can be made.
+
+    Raises:
+        ModelImportError: it has calls of TIR functions instead; the message has their names.
+    """
+    operators = 0
+    called: set[ir.GlobalVar] = set()
+
+    def visit(expr: ir.Expr) -> None:
+        nonlocal operators
+        if not isinstance(expr, ir.Call):
+            return
+        if isinstance(expr.op, ir.Op) and not str(expr.op.name).startswith(_NO_OPERATORS):
+            operators += 1
+        callees = (expr.op, *expr.args[:1])
+        called.update(each for each in callees if isinstance(each, ir.GlobalVar))
+
+    for function in module.functions.values():
+        if is_model(function):
+            relax.analysis.post_order_visit(function.body, visit)
+    attributes = {each.name_hint: dict((module[each].attrs or {}).items()) for each in called}
+    of_tvm = sorted(
+        name
+        for name, attrs in attributes.items()
+        if SYMBOL not in attrs and not is_model(module[name]) and "Codegen" not in attrs
+    )
+    if of_tvm and not operators and len(of_tvm) == len(attributes):
+        shown = ", ".join(of_tvm[:8]) + (", ..." if len(of_tvm) > 8 else "")
+        raise ModelImportError(
+            f"the module has no operators of Relax, but calls of TVM's functions ({shown}): it "
+            "went through LegalizeOps or FuseOps. Call boltgen.relax.partition before these passes"
+        )
 
 
 def annotate(

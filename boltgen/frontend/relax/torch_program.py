@@ -399,7 +399,7 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
     for name, shape in shapes.items():
         fix_shape(name, declared[name], tuple(shape))
         for symbol in ends.keys() & set(declared[name]):
-            for end in ends[str(symbol)]:
+            for end in filter(None, ends[str(symbol)]):
                 _check_range(name, str(symbol), end, program.ranges)
     module = with_ranges(with_dimensions(program.module, values), ranges)
     for name, bound in _declared(module, program.inputs).items():
