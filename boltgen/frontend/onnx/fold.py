@@ -46,6 +46,8 @@ def fold(node: Any, scope: Scope) -> bool:
         return _constant(node, scope)
     if node.op_type in {"Shape", "Size"} and _measured(node, scope):
         return True
+    if _traced(node, scope):
+        return True
     if node.op_type not in SMALL | MOVES or not all(
         name == "" or scope.tensor(name) is not None for name in node.input
     ):
@@ -98,6 +100,22 @@ def _measured(node: Any, scope: Scope) -> bool:
         )
         return False
     scope.add_array(node.output[0], np.asarray(numbers, np.int64))
+    return True
+
+
+def _traced(node: Any, scope: Scope) -> bool:
+    """Make a number a constant that is taken of a shape of which other extents are not known."""
+    if len(node.output) != 1 or not any(name in scope.partial for name in node.input):
+        return False
+    known = _followed(node, scope, [scope.elements(name) for name in node.input])
+    numbers = [each for each in known or () if isinstance(each, int)]
+    if not numbers or known is None or len(numbers) < len(known):
+        return False
+    scope.infer(node)
+    shape, dtype = scope.shape(node.output[0]), scope.dtype(node.output[0])
+    if shape is None or dtype is None or prod(shape) != len(numbers):
+        return False
+    scope.add_array(node.output[0], np.asarray(numbers, dtype).reshape(shape))
     return True
 
 

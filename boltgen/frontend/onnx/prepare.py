@@ -10,7 +10,7 @@ from boltgen.frontend.imported import first_line
 from boltgen.frontend.onnx.importers import Importer
 from boltgen.frontend.onnx.order import made_names, sort_nodes
 from boltgen.frontend.onnx.read import onnx_package
-from boltgen.frontend.onnx.rewriter import Record, Refusal, Rewriter, write_graph
+from boltgen.frontend.onnx.rewriter import NOT_KNOWN, Record, Refusal, Rewriter, write_graph
 from boltgen.frontend.onnx.rewrites.registry import LIFTED_TO
 from boltgen.frontend.onnx.scope import Scope
 from boltgen.frontend.onnx.shapes import Extent, Shapes, graph_inputs, input_shapes
@@ -144,8 +144,17 @@ def _require_taken(model: Any, refused: list[Refusal], importer: Importer) -> No
             first.setdefault(each.node.op_type, each)
     if not first:
         return
+    if any(not each.remedy for each in first.values()):
+        # What an operator makes that is not known has no known type either.
+        first = {name: each for name, each in first.items() if each.what != NOT_KNOWN}
     advice = [each.remedy for each in first.values() if each.remedy]
-    if any(each.node.domain.startswith("com.m") for each in first.values() if not each.remedy):
+    domains = {each.node.domain for each in first.values() if not each.remedy}
+    if "com.microsoft.nchwc" in domains:
+        advice.append(
+            "save the model with ONNX Runtime's graph_optimization_level ORT_ENABLE_EXTENDED: "
+            "ORT_ENABLE_ALL writes layouts that only the processor has on which it is saved"
+        )
+    elif any(domain.startswith("com.m") for domain in domains):
         advice.append(
             "save the model without ONNX Runtime's own optimisations (ORT_DISABLE_ALL), or export "
             "it again, as standard operators"

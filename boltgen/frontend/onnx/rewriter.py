@@ -32,7 +32,7 @@ from boltgen.frontend.onnx.validate import STANDARD
 MOST_REWRITINGS = 12
 
 # Of operators that a rule must rewrite, where it needs a type, a rank or a size that is not known.
-_UNKNOWN = "a type or a size that it needs is not known"
+NOT_KNOWN = "a type or a size that it needs is not known"
 _SIZES = "give the model's inputs fixed sizes with --shape"
 
 
@@ -156,7 +156,7 @@ class Rewriter:
             results = rule.apply(builder)
         except UnknownError:
             if node.domain not in STANDARD:
-                self.refused.append(Refusal(node=node, what=_UNKNOWN, remedy=_SIZES))
+                self.refused.append(Refusal(node=node, what=NOT_KNOWN, remedy=_SIZES))
             return False
         except UnsupportedError as error:
             self.refused.append(Refusal(node=node, what=error.what, remedy=error.remedy))
