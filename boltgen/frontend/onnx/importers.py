@@ -11,7 +11,7 @@ CONTRIB = frozenset(
 # Operators that TVM 0.17's converter to Relay has, and TVM 0.27's to Relax has not, rewritings
 # included. It is asked where Relax refuses, in an environment without Relay.
 ONLY_RELAY = frozenset(
-    {"ConvInteger", "DFT", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
+    {"DFT", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
      "RandomUniform", "RandomUniformLike", "ReverseSequence", "Scan"}
 )  # fmt: skip
 

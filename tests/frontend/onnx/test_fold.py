@@ -176,3 +176,17 @@ def test_a_dequantised_weight_is_a_constant_in_float() -> None:
         assert operators(whole)[0] == "DequantizeLinear"
         assert TensorProto.INT8 in {each.data_type for each in whole.graph.initializer}
         assert_same(made, whole, {"x": noise(2, 12)})
+
+
+def test_an_extent_beside_others_that_are_not_known_is_a_constant() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "one"], ["places"], axis=0),
+        node("Range", ["zero", "places", "one"], ["r"]),
+        node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        node("Add", ["x", "f"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("batch", 4)}, {"zero": np.int64(0), "one": np.int64(1)})
+    after = prepared(made).model
+    assert operators(after) == ["Add"]
+    assert_same(made, after, {"x": noise(3, 4)})

@@ -401,3 +401,91 @@ def test_several_elements_and_places_that_are_not_known_stay() -> None:
     assert check(made, 2, 3, 5) == ["Gather"]
     outside = model([single], {"x": (2, 3, 5)}, {"i": np.array(3)})
     assert operators(prepared(outside).model) == ["Gather"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((2, 3, 9, 8), {"kernel_shape": [3, 3]}),
+        ((2, 3, 9, 8), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 2]}),
+        ((2, 3, 9, 8), {"kernel_shape": [2, 2], "dilations": [2, 3], "ceil_mode": 1}),
+        ((2, 3, 9, 8), {"kernel_shape": [3, 3], "storage_order": 1, "strides": [2, 3]}),
+        ((2, 3, 9, 8), {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        ((2, 3, 9), {"kernel_shape": [3], "ceil_mode": 1, "strides": [2]}),
+        ((1, 2, 4, 5, 6), {"kernel_shape": [2, 2, 2]}),
+    ],
+)
+def test_places_of_a_pools_greatest_numbers(
+    shape: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    single = node("MaxPool", ["x"], ["y", "z"], **attributes)
+    made = model([single], {"x": shape}, outputs=["y", "z"])
+    assert "MaxPool" not in check(made, *shape)
+    only = model([single], {"x": shape}, outputs=["z"])
+    (wanted,) = results(only, {"x": noise(*shape)})
+    (actual,) = Model(import_model(only).module).run(noise(*shape))
+    np.testing.assert_array_equal(actual, wanted, strict=True)
+
+
+def test_places_in_a_tensor_of_unknown_size_are_refused() -> None:
+    single = node("MaxPool", ["x"], ["y", "z"], name="pool", kernel_shape=[3, 3])
+    made = model([single], {"x": ("batch", 3, 9, 8)}, outputs=["y", "z"])
+    with pytest.raises(ModelImportError, match="MaxPool \\(node 'pool': with the places"):
+        prepared(made)
+
+
+@pytest.mark.parametrize(
+    ("names", "attributes"),
+    [
+        (["x", "w"], {"group": 2}),
+        (["x", "w", "xz"], {"pads": [1, 1, 1, 1], "strides": [2, 1]}),
+        (["x", "w", "xz", "wz"], {"auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_a_convolution_of_integers(names: list[str], attributes: dict[str, Any]) -> None:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (2, 4, 7, 6)).astype(np.uint8)
+    filters = random.integers(-128, 128, (8, 2 if "group" in attributes else 4, 3, 3))
+    known = {"w": filters.astype(np.int8), "xz": np.uint8(100), "wz": np.int8(3)}
+    constants = {name: known[name] for name in names if name in known}
+    single = node("ConvInteger", names, ["y"], **attributes)
+    made = model([single], {"x": x.shape}, constants, dtype=TensorProto.UINT8)
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
+    (actual,) = Model(import_model(made).module).run(x)
+    np.testing.assert_array_equal(actual, wanted, strict=True)
+
+
+def test_a_product_of_integers() -> None:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (4, 16)).astype(np.uint8)
+    constants = {
+        "w": random.integers(-128, 128, (16, 8)).astype(np.int8),
+        "xz": np.uint8(100),
+        "wz": random.integers(-5, 5, 8).astype(np.int8),
+    }
+    single = node("MatMulInteger", ["x", *constants], ["y"])
+    made = model([single], {"x": x.shape}, constants, dtype=TensorProto.UINT8)
+    (actual,) = Model(import_model(made).module).run(x)
+    np.testing.assert_array_equal(actual, results(made, {"x": x})[0], strict=True)
+
+
+def test_floats_of_eight_bits_that_are_computed_are_refused() -> None:
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow"),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    made = model(nodes, {"x": (4, 8)}, {"s": np.float32(0.1)}, opset=19)
+    made.graph.initializer.append(helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0]))
+    with pytest.raises(ModelImportError, match=r"QuantizeLinear .node 'narrow': of float8_e4m3fn"):
+        prepared(made)
+
+
+def test_extents_that_are_taken_of_a_shape_stay_extents() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "order"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("batch", 3, 4)}, {"order": np.array([2, 0, 1])})
+    assert_same(made, prepared(made).model, {"x": noise(5, 3, 4)})
+    assert import_model(made).outputs[0].shape == (4, "batch", 3)

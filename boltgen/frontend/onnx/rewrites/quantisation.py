@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boltgen.frontend.onnx.rewrites.quantised_weights import is_whole, kept_whole
-from boltgen.frontend.onnx.rewrites.registry import Builder, rewrites
+from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 
 
 @rewrites(
@@ -40,6 +40,15 @@ def dequantise(build: Builder) -> str | None:
     return build.Mul(numbers, spread(build.operand(1), 1))
 
 
+@rewrites("QuantizeLinear", "DequantizeLinear")
+def narrow_floats(build: Builder) -> None:
+    """Refuse floats of eight bits that are computed: no kernel rounds to them as ONNX does."""
+    place = 0 if build.node.op_type == "DequantizeLinear" else 2
+    dtype = build.scope.dtype(build.operand(place)) if build.operand(place) else None
+    if dtype is not None and dtype.name.startswith("float8") and build.known(0) is None:
+        raise UnsupportedError(f"of {dtype.name}", "quantise to int8, or keep the tensor as it is")
+
+
 @rewrites("QLinearMatMul", why="it is dequantised, multiplied and quantised again")
 def matmul(build: Builder) -> str | None:
     """A product of dequantised matrices."""
@@ -66,3 +75,21 @@ def convolution(build: Builder) -> str | None:
     keys = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     result = build.Conv(*inputs, **{key: build.get(key) for key in keys})
     return build.QuantizeLinear(result, *names[6:8])
+
+
+@rewrites("ConvInteger", why="it is convolved in FP64, which has all of its sums")
+def integers(build: Builder) -> str:
+    """A convolution of 8-bit integers from which zero points are taken, as 32-bit integers."""
+    proto = build.scope.onnx.TensorProto
+    operands = []
+    for place, zero in ((0, build.operand(2)), (1, build.operand(3))):
+        numbers = build.Cast(build.operand(place), to=proto.DOUBLE)
+        if zero:
+            wide = build.Cast(zero, to=proto.DOUBLE)
+            if place and build.extents(3):
+                wide = build.Reshape(wide, [-1] + [1] * (len(build.extents(1)) - 1))
+            numbers = build.Sub(numbers, wide)
+        operands.append(numbers)
+    keys = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    made = build.Conv(*operands, **{key: build.get(key) for key in keys})
+    return build.Cast(made, to=proto.INT32)

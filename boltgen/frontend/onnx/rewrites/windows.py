@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from boltgen.frontend.onnx.rewrites.normalisation import reduced
 from boltgen.frontend.onnx.rewrites.registry import (
     Builder,
     UnknownError,
     UnsupportedError,
     rewrites,
 )
-from boltgen.frontend.onnx.scope import attribute, operand
+from boltgen.frontend.onnx.scope import Array, attribute, operand
 
 
 def _rank(build: Builder) -> int:
@@ -71,6 +74,64 @@ def absorb_pad(build: Builder) -> list[str] | None:
     own = build.get("pads") or [0] * (2 * rank)
     both = [a + int(b) for a, b in zip(own, [*before[2:], *after[2:]], strict=True)]
     return build.again([pad.input[0], *build.node.input[1:]], pads=both)
+
+
+@rewrites("MaxPool", why="places of the greatest numbers are looked for in each window")
+def places_of_greatest(build: Builder) -> list[str] | None:
+    """Gather the windows of a pool whose places are read, and find the greatest number of each.
+
+    A place counts elements of the whole tensor; `storage_order` 1 counts rows before columns.
+    """
+    outputs = build.node.output
+    if len(outputs) < 2 or outputs[1] not in build.scope.read:
+        return None
+    known = build.scope.shape(build.x)
+    if known is None or build.get("auto_pad", "NOTSET") != "NOTSET":
+        raise UnsupportedError(
+            "with the places of the greatest numbers of a tensor of unknown size",
+            "give the model's inputs fixed sizes with --shape",
+        )
+    batch, channels, *spatial = known
+    table, made = _window_table(build, spatial)
+    count, size = prod(spatial), table.shape[1]
+    lowest = build.dtype().type(
+        -np.inf if build.dtype().kind == "f" else np.iinfo(build.dtype()).min
+    )
+    rows = build.Reshape(build.x, [batch, channels, count])
+    rows = build.Concat(rows, np.full((batch, channels, 1), lowest), axis=2)
+    windows = build.Gather(rows, np.where(table < 0, count, table), axis=2)
+    first = build.ArgMax(windows, axis=3, keepdims=0)
+    places = np.arange(count).reshape(spatial)
+    if build.get("storage_order", 0):
+        places = np.arange(count).reshape(spatial[::-1]).T
+    ordered = np.where(table < 0, 0, places.reshape(-1)[table]).reshape(-1)
+    at = build.Add(first, np.arange(len(table)) * size)
+    own = np.arange(batch * channels).reshape(batch, channels, 1) * count
+    shape = [batch, channels, *made]
+    place = build.Reshape(build.Add(build.Gather(ordered, at, axis=0), own), shape)
+    return [build.Reshape(reduced(build, "ReduceMax", windows, [3]), shape), place]
+
+
+def _window_table(build: Builder, spatial: list[int]) -> tuple[Array, list[int]]:
+    """The places of a plane in each window, -1 in the padding, and how many windows there are."""
+    rank = len(spatial)
+    kernel, pads = _kernel(build), build.get("pads") or [0] * (2 * rank)
+    dilations = build.get("dilations") or [1] * rank
+    table, made = np.zeros((1, 1), np.int64), []
+    for axis, (extent, reach, stride) in enumerate(_windows(build)):
+        assert isinstance(extent, int)
+        room = extent + pads[axis] + pads[rank + axis] - reach
+        windows = (-(-room // stride) if build.get("ceil_mode", 0) else room // stride) + 1
+        if (windows - 1) * stride >= extent + pads[axis]:
+            windows -= 1  # a window that begins in the padding behind is none
+        starts = np.arange(windows)[:, None] * stride - pads[axis]
+        along = starts + np.arange(kernel[axis]) * dilations[axis]
+        along = np.where((along >= 0) & (along < extent), along, -1)
+        both = table[:, None, :, None] * extent + along[None, :, None, :]
+        is_padding = (table < 0)[:, None, :, None] | (along < 0)[None, :, None, :]
+        table = np.where(is_padding, -1, both).reshape(len(table) * windows, -1)
+        made.append(windows)
+    return table, made
 
 
 @rewrites("ConvTranspose", why="the padding that gives its output shape was computed")
