@@ -9,10 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.build.progress import reporter_for
 from boltgen.check.kernels import check_kernels
 from boltgen.check.model import check_model
-from boltgen.cli.console import err, errors_for_people, out, say
+from boltgen.cli.console import err, errors_for_people, out, reporter, say
 from boltgen.cli.ending import REFUSED
 from boltgen.cli.flags import Debug, Folder, with_options
 from boltgen.errors import ArtifactError
@@ -26,9 +25,10 @@ from boltgen.settings import settings_from
 
 @with_options(CompileOptions, only=frozenset({"check", "jobs"}))
 def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = False) -> None:
-    """Execute every kernel of a compiled model on the virtual GPU, whatever was checked before.
+    """Execute every kernel of a compiled model on the virtual GPU.
 
-    Ends with status 1 where a kernel is wrong, or the library is not the one that was compiled.
+    What was checked before is executed again. Ends with status 1 where a kernel is wrong, or the
+    library is not the one that was compiled.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = Fal
                 folder,
                 metadata,
                 settings_from(),
-                reporter=reporter_for(err),
+                reporter=reporter(),
                 workers=options.jobs,
             )
         if level is CheckLevel.FULL and not is_foreign:

@@ -13,9 +13,8 @@ from rich.text import Text
 import boltgen
 from boltgen import tuner
 from boltgen.build.driver import device_architecture
-from boltgen.build.progress import reporter_for
 from boltgen.cli import tables
-from boltgen.cli.console import err, errors_for_people, out, say
+from boltgen.cli.console import errors_for_people, observer, out, reporter, say
 from boltgen.cli.flags import (
     DEFAULT_ARCH,
     Arch,
@@ -27,7 +26,6 @@ from boltgen.cli.flags import (
     with_options,
 )
 from boltgen.cli.inspect import summary
-from boltgen.cli.tuning_progress import observer_for
 from boltgen.ir.outcome import DeviceKind
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.runtime.arrays import read_arrays, write_arrays
@@ -61,7 +59,7 @@ def compile_command(
         replaceable(output)
         if options.tune is not None:
             _require_device(options.device)
-        heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
+        heard = replace(options, reporter=reporter(), observer=observer())
         artifact = boltgen.compile(model, arch=arch, options=heard)
         artifact.save(output)
         saved = Artifact.load(output, trusted_keys=())  # nobody has signed it yet
@@ -93,7 +91,7 @@ def tune_command(
     """
     with errors_for_people(debug, interrupted=_KEPT):
         _require_device(options.device)
-        heard = replace(options, reporter=reporter_for(err), observer=observer_for(err))
+        heard = replace(options, reporter=reporter(), observer=observer())
         done = tuner.tune(models, arch, heard)
     out.print(tables.tuned(done))
     if done.rest:

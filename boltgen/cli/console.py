@@ -15,7 +15,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from boltgen.build.progress import Reporter, Silent, reporter_for
 from boltgen.cli.ending import UNREAD, ending_of, flush_streams
+from boltgen.cli.tuning_progress import observer_for
+from boltgen.tuning.progress import Observer, Quiet
 
 # Controls and marks of direction: a name in a file could use them to move the cursor, to colour, or
 # to say something else than it does.
@@ -52,12 +55,32 @@ out = TextConsole()
 err = TextConsole(stderr=True)
 
 
-class WarningsHandler(logging.Handler):
-    """Prints what modules warn of, as text."""
+class LogHandler(logging.Handler):
+    """Prints what modules log, as text."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
-        err.print(Text(f"warning: {record.getMessage()}"), soft_wrap=True)
+        prefix = "warning: " if record.levelno >= logging.WARNING else ""
+        err.print(Text(f"{prefix}{record.getMessage()}"), soft_wrap=True)
+
+
+_logger = logging.getLogger("boltgen")
+
+
+def be_verbose(count: int) -> None:
+    """Print what modules log: warnings by default, more with 1 or 2, and errors alone with -1."""
+    levels = {-1: logging.CRITICAL, 0: logging.WARNING, 1: logging.INFO}
+    _logger.setLevel(levels.get(count, logging.DEBUG))
+
+
+def reporter() -> Reporter:
+    """What commands tell their progress to; nothing is told where the user wants quiet."""
+    return Silent() if _logger.level == logging.CRITICAL else reporter_for(err)
+
+
+def observer() -> Observer:
+    """What commands tell a session's trials to."""
+    return Quiet() if _logger.level == logging.CRITICAL else observer_for(err)
 
 
 def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:

@@ -229,10 +229,10 @@ def train(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Train a cost model on the records that the options describe: measured times by default.
+    """Train a cost model on the records that the options describe.
 
-    Problems are left out in turn, and the model has to rank them: it is written where it does so
-    better than the analytical model.
+    They are measured times by default. Problems are left out in turn, and the model has to rank
+    them: it is written where it does so better than the analytical model.
 
     \b
     Examples:

@@ -1,13 +1,4 @@
-"""How a command ends: an exception becomes a sentence, an exit status, and a report if we erred.
-
-0     done
-1     refused: a bad input, or a disk, a folder or a device that cannot be used
-2     the command line is not understood
-70    an internal error, described in a report file
-130   interrupted
-141   nobody reads the output any more
-143   ended by SIGTERM
-"""
+"""How a command ends: an exception becomes a sentence, an exit status, and a report if we erred."""
 
 from __future__ import annotations
 
@@ -28,6 +19,16 @@ from boltgen.errors import BoltgenError
 from boltgen.settings import settings_from
 
 REFUSED, INTERNAL, INTERRUPTED, UNREAD = 1, 70, 130, 141
+# Every command's, for its help and the docs. A program that `vgpu run` runs has its own.
+STATUSES = {
+    0: "done",
+    REFUSED: "refused: a file, folder, model, name or device that cannot be used",
+    2: "the command line cannot be parsed",
+    INTERNAL: "an internal error, described in a report file",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    UNREAD: "nobody reads the output any more",
+    143: "ended by SIGTERM",
+}
 
 # What the operating system says of the user's disk, paths and rights; anything else is our mistake.
 _ENVIRONMENT = {

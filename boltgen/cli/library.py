@@ -13,9 +13,8 @@ from rich.text import Text
 from boltgen.build.cache import Cache
 from boltgen.build.kernel_library import StoredUnit, build_library, is_current, stored_units
 from boltgen.build.library_archive import export_library, import_library
-from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli.console import err, errors_for_people, out
+from boltgen.cli.console import err, errors_for_people, out, reporter
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
 from boltgen.errors import LibraryError
 from boltgen.families.family import Level
@@ -98,7 +97,7 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
             find_toolchain(settings),
             Cache(settings.cache_dir),
             jobs=jobs or settings.jobs,
-            reporter=reporter_for(err),
+            reporter=reporter(),
         )
         for failed in done.failures:
             err.print(Text(failed.message), soft_wrap=True)
@@ -112,7 +111,12 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
 
 @library_app.command("list")
 def list_command(debug: Debug = False) -> None:
-    """Show the kernels by architecture and toolchain."""
+    """Show the kernels by architecture and toolchain.
+
+    \b
+    Example:
+      boltgen library list
+    """
     with errors_for_people(debug):
         settings = settings_from()
         units = stored_units(Cache(settings.cache_dir))

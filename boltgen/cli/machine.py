@@ -9,10 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from boltgen.build.progress import reporter_for
 from boltgen.build.relay_env import make_relay_environment
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.cli.console import err, errors_for_people, out
+from boltgen.cli.console import err, errors_for_people, out, reporter
 from boltgen.cli.flags import Debug
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.runtime.doctor import Verdict, examine
@@ -34,7 +33,7 @@ def setup_relay_command(
       boltgen setup-relay relay-env && relay-env/bin/boltgen doctor
     """
     with errors_for_people(debug):
-        made = make_relay_environment(folder, python=python, reporter=reporter_for(err))
+        made = make_relay_environment(folder, python=python, reporter=reporter())
     out.print(f"TVM 0.17 with Relay: {made}", soft_wrap=True)
 
 
@@ -50,7 +49,7 @@ def doctor_command(debug: Debug = False) -> None:
     styles = {Verdict.FINE: "green", Verdict.OPTIONAL: "yellow", Verdict.BROKEN: "bold red"}
     table = Table("", "what", "where, or what to do")
     with errors_for_people(debug):
-        findings = list(examine(settings_from(), reporter_for(err)))
+        findings = list(examine(settings_from(), reporter()))
     for found in findings:
         verdict = Text(found.verdict.value, style=styles[found.verdict])
         table.add_row(verdict, found.subject, Text(found.detail, overflow="fold"))
@@ -94,10 +93,11 @@ def run_command(
         typer.Option("-o", "--option", metavar="NAME=VALUE", help="One of vgpu/README.md."),
     ] = None,
 ) -> None:
-    """Run a CUDA program that loads CUDA's runtime or driver as a library, without a GPU.
+    """Run a CUDA program without a GPU.
 
-    Its fat binary must hold PTX: `nvcc -cudart shared --no-compress -gencode
-    arch=compute_80,code=[sm_80,compute_80]`. Ends with the program's own status.
+    It must load CUDA's runtime or driver as a library, and its fat binary must hold PTX: `nvcc
+    -cudart shared --no-compress -gencode arch=compute_80,code=[sm_80,compute_80]`. Ends with the
+    program's own status.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def run_command(
         options["threads"] = str(threads)
     with errors_for_people(debug=False):
         settings = settings_from()
-        libraries = vgpu_libraries(settings, reporter=reporter_for(err))
+        libraries = vgpu_libraries(settings, reporter=reporter())
         done = run_program(command, libraries=libraries, options=options, settings=settings)
     if done.returncode < 0:
         err.print(f"{command[0]} was ended by signal {-done.returncode}")

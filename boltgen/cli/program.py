@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from boltgen.cli.advise import advise_command
 from boltgen.cli.bench import bench_app
 from boltgen.cli.check import check_command
 from boltgen.cli.compile import compile_command, run_command, tune_command
-from boltgen.cli.console import WarningsHandler, say_ending
+from boltgen.cli.console import LogHandler, be_verbose, out, say_ending
 from boltgen.cli.db import db_app
-from boltgen.cli.ending import REFUSED, flush_streams
+from boltgen.cli.ending import REFUSED, STATUSES, flush_streams
 from boltgen.cli.inspect import inspect_command
 from boltgen.cli.library import library_app
 from boltgen.cli.machine import doctor_command, setup_relay_command, vgpu_app
@@ -20,14 +23,103 @@ from boltgen.cli.report import report_command
 from boltgen.cli.serve import serve_command
 from boltgen.cli.sign import sign_command
 
+_STATUSES = "; ".join(f"{status} {meaning}" for status, meaning in STATUSES.items())
+
+
+def _hear_verbose(count: int) -> None:
+    if count:
+        be_verbose(count)
+
+
+def _hear_quiet(asked: bool) -> None:
+    if asked:
+        be_verbose(-1)
+
+
+def _common() -> list[Any]:
+    """The options that every command has: before its name, or behind it."""
+    options = typer.Typer(add_completion=False)
+
+    @options.command()
+    def command(
+        verbose: Annotated[
+            int,
+            typer.Option(
+                "-v",
+                "--verbose",
+                count=True,
+                callback=_hear_verbose,
+                show_default=False,
+                metavar="",
+                help="Say more; -vv says all that is logged.",
+            ),
+        ] = 0,
+        quiet: Annotated[
+            bool,
+            typer.Option(
+                "-q",
+                "--quiet",
+                callback=_hear_quiet,
+                help="Results and errors alone: no progress, no warnings.",
+            ),
+        ] = False,
+    ) -> None:
+        del verbose, quiet
+
+    made = typer.main.get_command(options).params
+    for option in made:
+        option.expose_value = False  # commands do not take them
+    return list(made)
+
+
+class _Program(TyperGroup):
+    """The group of all commands, each of which has the common options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        _give(self)
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Parse; what an earlier command line of this process asked for is over."""
+        be_verbose(0)
+        return super().make_context(*arguments, **settings)
+
+
+def _give(command: Any) -> None:
+    command.params += _common()
+    for each in getattr(command, "commands", {}).values():
+        _give(each)
+
+
 # Without rich's boxes a terminal of 80 columns has room for what is said; see the tests of `cli`.
 app = typer.Typer(
-    help="Compile models with CUTLASS kernels inside TVM, and run them on a GPU or without one.",
+    cls=_Program,
+    epilog=f"Exit status: {_STATUSES}.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        out.print(f"boltgen {importlib.metadata.version('boltgen')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Compile models with CUTLASS kernels inside TVM, and run them on a GPU or without one."""
+
+
 app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("serve")(serve_command)
@@ -47,7 +139,7 @@ app.command("setup-relay")(setup_relay_command)
 
 def main() -> int:
     """The program `boltgen`: obey the command line; the status to end with."""
-    logging.getLogger("boltgen").addHandler(WarningsHandler(logging.WARNING))
+    logging.getLogger("boltgen").addHandler(LogHandler())
     try:
         app(prog_name="boltgen")
         status: object = 0

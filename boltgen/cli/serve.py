@@ -67,11 +67,11 @@ def serve_command(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Answer the Open Inference Protocol v2 over REST and gRPC with compiled models.
+    """Serve compiled models over REST and gRPC.
 
-    Readiness (/v2/health/ready) is said after a first inference of every model. Requests whose
-    model has an open first dimension are put together. SIGTERM ends the server when all requests
-    that it has are answered.
+    The protocol is the Open Inference Protocol v2. Readiness (/v2/health/ready) is said after a
+    first inference of every model. Requests whose model has an open first dimension are put
+    together. SIGTERM ends the server when all requests that it has are answered.
 
     \b
     Examples:

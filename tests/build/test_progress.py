@@ -114,7 +114,7 @@ def test_a_bar_shows_the_innermost_task() -> None:
 
 def test_the_library_logs(caplog: pytest.LogCaptureFixture) -> None:
     logged = Logged()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "boltgen"):
         logged.start("kernels", 2)
         logged.step("a")
         later(logged, 11)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from typer.testing import CliRunner
 
 import boltgen.compiler
 from boltgen import cli
-from boltgen.cli import console, machine
+from boltgen.build.progress import Lines, Silent
+from boltgen.cli import console, ending, machine
 from boltgen.cli.inspect import region_lines
 from boltgen.errors import CompileError
 from boltgen.ir.dtypes import DType
@@ -292,3 +295,64 @@ def test_numbers_that_no_option_takes(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "cannot be written: File name too long" in result.output
     assert len(result.output) < 600
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Every command, by the words that call it."""
+
+    def below(command: object, words: tuple[str, ...]) -> list[tuple[str, ...]]:
+        inner = getattr(command, "commands", {})
+        return [words, *(found for name in inner for found in below(inner[name], (*words, name)))]
+
+    return below(typer.main.get_command(cli.app), ())
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_has_help_in_80_columns_with_full_summaries(words: tuple[str, ...]) -> None:
+    result = runner.invoke(cli.app, [*words, "-h"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(line.endswith("...") and not line.startswith("Usage") for line in lines)
+    assert "--verbose" in result.output
+    assert "--quiet" in result.output
+    if words and "Commands:" not in result.output:
+        assert "Example" in result.output
+        assert f"boltgen {' '.join(words)}" in result.output
+
+
+def test_the_version_is_printed() -> None:
+    result = runner.invoke(cli.app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"boltgen {version('boltgen')}\n")
+
+
+def test_the_help_has_every_status() -> None:
+    text = " ".join(runner.invoke(cli.app, ["-h"]).output.split())
+    for status, meaning in ending.STATUSES.items():
+        assert f"{status} {meaning}" in text
+
+
+@pytest.mark.parametrize(
+    "words", [["-q", "doctor"], ["doctor", "-q"], ["doctor"], ["doctor", "-v"]]
+)
+def test_quiet_has_no_progress_and_verbose_has_more(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    seen: list[tuple[object, int]] = []
+
+    def examine(_: object, reporter: object) -> list[object]:
+        seen.append((reporter, logging.getLogger("boltgen").level))
+        return []
+
+    monkeypatch.setattr("boltgen.cli.machine.examine", examine)
+    assert runner.invoke(cli.app, words).exit_code == 0
+    ((reporter, level),) = seen
+    assert isinstance(reporter, Silent if "-q" in words else Lines)
+    expected = {"-q": logging.CRITICAL, "-v": logging.INFO}
+    assert level == next((expected[each] for each in words if each in expected), logging.WARNING)
+
+
+def test_commands_are_completed() -> None:
+    asked = {"_BOLTGEN_COMPLETE": "complete_bash", "COMP_WORDS": "boltgen ins", "COMP_CWORD": "1"}
+    result = runner.invoke(cli.app, [], prog_name="boltgen", env=asked)
+    assert result.output.split() == ["inspect"]
