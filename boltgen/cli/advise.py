@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
+from boltgen.cli.inspect import shown_label
+from boltgen.intake.numerals import counted
 from boltgen.ir.workload import Layer
 from boltgen.options import ModelOptions
 from boltgen.pipeline import PipelineOptions
@@ -16,6 +19,10 @@ from boltgen.runtime.model import import_model, partition
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tuning.advice import Advice, NamedLayer, advise
 
+_MOST_LINES, _WIDTH = 40, 80
+# A change that gains less than this share is none.
+_LEAST_GAIN = 0.01
+
 
 @with_options(ModelOptions, only=frozenset({"shapes", "frontend"}))
 def advise_command(
@@ -23,11 +30,10 @@ def advise_command(
 ) -> None:
     """Say what keeps products from kernels, and what to change.
 
-    What stays with TVM is named with the reason and the remedy, the largest first. Changes of the
-    layers that have kernels come nearly free: channels of a multiple of eight, another activation,
-    a 1x1 convolution in the same kernel, with each layer's time before and after. Times are
-    measured ones where a device has timed both, else predicted by the analytical model. Nothing is
-    compiled.
+    The share of the work that boltgen computes comes first, then what stays with TVM, with the
+    reason and the remedy, then changes of layers that make them faster, such as channels of a
+    multiple of eight, with the times before and after. Layers have the names that `inspect` shows.
+    Times are measured where a device has timed both, else predicted. Nothing is compiled.
 
     \b
     Example:
@@ -35,10 +41,70 @@ def advise_command(
     """
     with errors_for_people(debug, interrupted="nothing was written"):
         given = advise_model(model, arch, options)
-    if given.coverage.rest:
-        out.print(tables.rest(given.coverage))
-    out.print(tables.advice(given.changes))
-    say(given.coverage.verdict())
+    for line in advice_lines(given, min(out.width, _WIDTH)):
+        say(line, wrap=False)
+
+
+def advice_lines(given: ModelAdvice, width: int = _WIDTH) -> list[str]:
+    """The verdict, what stays with TVM, and the changes that gain most, in at most 40 lines."""
+    lines = _wrapped(given.coverage.headline(), width)
+    total = given.coverage.total_flops
+    rest = [
+        _wrapped(
+            f"{counted(each.count, 'product')} of {each.operator}, {each.flops / total:.1%} of the "
+            f"work: {each.reason}",
+            width,
+            "  ",
+        )
+        for each in given.coverage.rest
+    ]
+    gains = sorted(
+        (each for each in given.changes if each.cost <= -_LEAST_GAIN),
+        key=lambda each: each.after_us - each.before_us,
+    )
+    changes = [_change_lines(each, width) for each in gains]
+    if rest:
+        lines.append("with TVM stay:")
+        # Half of the room at most: the changes have the rest.
+        lines += _fitted(rest, len(lines) + (_MOST_LINES - len(lines)) // 2, len(lines))
+    if changes:
+        lines.append("changes of layers that make them faster:")
+        lines += _fitted(changes, _MOST_LINES, len(lines))
+    elif total:
+        lines += _wrapped("no change of a layer's channels makes it faster", width)
+    return lines
+
+
+def _change_lines(advice: Advice, width: int) -> list[str]:
+    problem = " ".join(advice.layer.layer.problem.short.split())
+    times = f"{advice.before_us:.1f} to {advice.after_us:.1f} us, {-advice.cost:.0%} less"
+    said = f"{advice.change.value}, {advice.what}: {times} ({advice.origin})"
+    return [
+        *_wrapped(f"{shown_label(advice.layer.name)}, {problem}", width, "  "),
+        *_wrapped(said, width, "    "),
+    ]
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines that are broken between words."""
+    return textwrap.wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+    )
+
+
+def _fitted(blocks: Sequence[Sequence[str]], most: int, used: int) -> list[str]:
+    """As many blocks as fit in `most` lines, of which some are `used`; then how many are left."""
+    lines: list[str] = []
+    for number, block in enumerate(blocks):
+        is_last = number == len(blocks) - 1
+        if used + len(lines) + len(block) + (not is_last) > most:
+            return [*lines, f"  and {len(blocks) - number} more"]
+        lines += block
+    return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +134,7 @@ def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice
     for region in partitioned.regions:
         if region.workload.is_fused:
             continue
-        named = NamedLayer(name=f"{region.symbol}: {region.label}", layer=region.workload.single)
+        named = NamedLayer(name=region.label, layer=region.workload.single)
         layers.setdefault(named.layer, named)
     tools = own_compilers(pipeline.settings)
     with stored_measurements(row, tools, pipeline.settings) as measurements:

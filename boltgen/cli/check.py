@@ -74,7 +74,7 @@ def _digest(folder: Path) -> str:
 
 def _table(found: LibraryCheck) -> Table:
     """Each kernel, what it was run on, and what is wrong with it."""
-    table = Table("kernel", "launches", "worst error", "seconds", "")
+    table = Table("kernel", "launches", "largest error / bound", "seconds", "")
     for kernel in found.kernels:
         worst = "" if kernel.worst_error is None else f"{kernel.worst_error:.2g}"
         verdict = Text("passed") if kernel.passed else Text(kernel.faults[0], style="bold red")

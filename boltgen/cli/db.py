@@ -16,7 +16,7 @@ from boltgen.cli.console import errors_for_people, out
 from boltgen.cli.flags import Debug
 from boltgen.cost import learned
 from boltgen.errors import InputError, RecordError
-from boltgen.intake.numerals import MOST_ROWS, shown
+from boltgen.intake.numerals import MOST_ROWS, counted, shown
 from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceKind
 from boltgen.ir.problem import PROBLEM_KINDS
@@ -98,10 +98,6 @@ def _asked(context: typer.Context) -> Query:
     return asked
 
 
-def _counted(records: int) -> str:
-    return f"{records} record{'' if records == 1 else 's'}"
-
-
 @db_app.command()
 def stats(database: Where = None, debug: Debug = False) -> None:
     """Show which devices and toolchains have how many records.
@@ -173,7 +169,7 @@ def export_command(  # noqa: PLR0917
     with errors_for_people(debug), _open(database) as opened:
         asked = _asked(context)
         count = write_records(file, opened.records(asked))
-        out.print(Text(f"{_counted(count)} written to {file}"), soft_wrap=True)
+        out.print(Text(f"{counted(count, 'record')} written to {file}"), soft_wrap=True)
 
 
 @db_app.command("import")
@@ -194,7 +190,7 @@ def import_command(
     with errors_for_people(debug), _open(database) as opened:
         for file in files:
             count = opened.add(read_records(file))
-            out.print(Text(f"{count} new records from {file}"), soft_wrap=True)
+            out.print(Text(f"{counted(count, 'new record')} from {file}"), soft_wrap=True)
 
 
 @db_app.command()
@@ -213,7 +209,7 @@ def merge(
         for path in others:
             with Database(path, read_only=True) as other:
                 count = opened.add(map(checked, other.records()))
-            out.print(Text(f"{count} new records from {path}"), soft_wrap=True)
+            out.print(Text(f"{counted(count, 'new record')} from {path}"), soft_wrap=True)
 
 
 @db_app.command()
@@ -285,4 +281,4 @@ def prune(  # noqa: PLR0917
     if asked == Query():
         raise typer.BadParameter("say which records to forget, by at least one option")
     with errors_for_people(debug), _open(database) as opened:
-        out.print(f"{_counted(opened.prune(asked))} forgotten")
+        out.print(f"{counted(opened.prune(asked), 'record')} forgotten")

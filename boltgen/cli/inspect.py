@@ -14,6 +14,7 @@ from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import Debug, Folder
 from boltgen.families.json_form import encode
+from boltgen.intake.numerals import counted
 from boltgen.runtime.artifact import Artifact
 from boltgen.runtime.coverage import coverage, rest_verdict
 from boltgen.runtime.metadata import ChoiceInfo, GemmInfo, Metadata, RegionInfo
@@ -91,15 +92,20 @@ def region_lines(metadata: Metadata, width: int) -> Iterator[str]:
         for row in rows:
             yield _line(row, widths)
     yield (
-        f"{_one_line(metadata.model)} for {metadata.arch}: {len(metadata.regions)} regions in "
-        f"{len(metadata.kernels)} kernels, {total_us:.1f} us" + _origins(metadata)
+        f"{_one_line(metadata.model)} for {metadata.arch}: {_sizes(metadata)}, {total_us:.1f} us"
+        + _origins(metadata)
     )
+
+
+def _sizes(metadata: Metadata) -> str:
+    regions, kernels = len(metadata.regions), len(metadata.kernels)
+    return f"{counted(regions, 'region')} in {counted(kernels, 'kernel')}"
 
 
 def _row(region: RegionInfo, total_us: float) -> tuple[str, ...]:
     time_us = region.time_us
     return (
-        _one_line(region.label.replace(" + ", "+")),
+        shown_label(region.label),
         _extents(
             [f"{each.batch}x{each.m}" if each.batch != 1 else each.m for each in region.gemms]
         ),
@@ -124,6 +130,11 @@ def _regret(regret: float | None) -> str:
     if regret is None:
         return ""
     return f"{regret - 1:.1%} slower on average than a kernel of its own for each size"
+
+
+def shown_label(label: str) -> str:
+    """A region's operators as its row has them."""
+    return _one_line(label.replace(" + ", "+"))
 
 
 def _one_line(name: str) -> str:
@@ -171,7 +182,7 @@ def summary(artifact: Artifact) -> Iterator[str]:
     """What a person should know who has compiled a model, and the files to open."""
     metadata = artifact.metadata
     yield (
-        f"{len(metadata.regions)} regions in {len(metadata.kernels)} kernels for {metadata.arch}; "
+        f"{_sizes(metadata)} for {metadata.arch}; "
         f"inputs {'; '.join(map(str, metadata.inputs))}; "
         f"outputs {'; '.join(map(str, metadata.outputs))}"
     )
@@ -227,7 +238,7 @@ def _details(metadata: Metadata) -> Iterator[str]:
     yield "kernels:"
     for kernel in metadata.kernels:
         users = sum(region.runs(kernel.symbol) for region in metadata.regions)
-        yield f"  {kernel.symbol}: {kernel.config}, of {users} regions, {kernel.source}"
+        yield f"  {kernel.symbol}: {kernel.config}, of {counted(users, 'region')}, {kernel.source}"
     rest = Counter(
         (placed.operator, placed.reason) for placed in metadata.placements if not placed.region
     )

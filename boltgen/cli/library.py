@@ -19,6 +19,7 @@ from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
 from boltgen.errors import LibraryError
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
+from boltgen.intake.numerals import counted
 from boltgen.ir.kernel import KernelSpec
 from boltgen.runtime.asked_arch import asked_arch
 from boltgen.runtime.gpu_names import require_arch
@@ -103,10 +104,13 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
             err.print(Text(failed.message), soft_wrap=True)
         count = sum(map(len, groups)) - len(done.failures)
         out.print(
-            f"{count} kernels for {row.name}: {done.made} units compiled, {done.found} were there"
+            f"{counted(count, 'kernel')} for {row.name}: {counted(done.made, 'unit')} compiled, "
+            f"{done.found} were there"
         )
         if done.failures:
-            raise LibraryError(f"{len(done.failures)} kernels did not compile; see above")
+            raise LibraryError(
+                f"{counted(len(done.failures), 'kernel')} did not compile; see above"
+            )
 
 
 @library_app.command("list")
@@ -163,8 +167,8 @@ def export_command(
         ]
         export_library(units, archive)
         size = archive.stat().st_size
-    kernels = sum(len(unit.about.kernels) for unit in units)
-    out.print(Text(f"{kernels} kernels in {archive} ({size / 1e6:.1f} MB)"), soft_wrap=True)
+    kernels = counted(sum(len(unit.about.kernels) for unit in units), "kernel")
+    out.print(Text(f"{kernels} in {archive} ({size / 1e6:.1f} MB)"), soft_wrap=True)
 
 
 @library_app.command("import")
@@ -183,4 +187,5 @@ def import_command(
     """
     with errors_for_people(debug):
         done = import_library(archive, Cache(settings_from().cache_dir))
-    out.print(f"{len(done.added)} units are new, {len(done.present)} were there")
+    new = counted(len(done.added), "unit is new", "units are new")
+    out.print(f"{new}, {len(done.present)} were there")

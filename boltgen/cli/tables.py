@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rich.table import Table
 from rich.text import Text
 
+from boltgen.intake.numerals import counted
 from boltgen.ir.outcome import DeviceKind, Timing
-from boltgen.runtime.coverage import Coverage
 from boltgen.runtime.metadata import Metadata, RangeInfo
-from boltgen.tuning.advice import Advice
 from boltgen.tuning.database import Source
 from boltgen.tuning.records import Record, tells_no_content
 from boltgen.tuning.select import Task
@@ -19,16 +18,6 @@ from boltgen.tuning.session_report import SessionReport
 
 # Ranges that are shown though FP16 holds them.
 _MOST_RANGES = 8
-
-
-def rest(found: Coverage) -> Table:
-    """The products that stay with TVM, those with most of the work first."""
-    table = Table("stays with TVM", "products", "of all work", "why, and what to change")
-    for each in found.rest:
-        share = each.flops / found.total_flops
-        reason = Text(each.reason, overflow="fold")
-        table.add_row(Text(each.operator), str(each.count), f"{share:.1%}", reason)
-    return table
 
 
 def ranges(metadata: Metadata) -> Table:
@@ -62,23 +51,6 @@ _KINDS = {
     DeviceKind.VGPU: "modelled",
     DeviceKind.RECORDED: "replayed",
 }
-
-
-def advice(given: Sequence[Advice]) -> Table:
-    """Each change with what it costs, and where its times are from."""
-    table = Table("layer", "problem", "change", "to", "us before", "us after", "cost", "times")
-    for each in given:
-        table.add_row(
-            Text(each.layer.name, overflow="fold"),
-            Text(each.layer.layer.problem.short, overflow="fold"),
-            each.change.value,
-            each.what,
-            f"{each.before_us:.1f}",
-            f"{each.after_us:.1f}",
-            f"{each.cost:+.1%}",
-            Text(each.origin, overflow="fold"),
-        )
-    return table
 
 
 _TIMES = {
@@ -149,8 +121,8 @@ def tuning_summary(session: SessionReport) -> str:
     total = f"; all products, each by itself, {session.model_us:.1f} us" if session.model_us else ""
     lines = [
         _TIMES[device.kind].format(name=device.name, arch=device.arch) + total,
-        f"{session.measured} trials in {session.seconds:.1f} s, {session.failed} of them failed; "
-        f"{session.reused} were known",
+        f"{counted(session.measured, 'trial')} in {session.seconds:.1f} s, "
+        f"{session.failed} of them failed; {session.reused} were known",
     ]
     if not session.results and not session.rest:
         lines.append("the model has nothing to tune: boltgen computes no product of it")

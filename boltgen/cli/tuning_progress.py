@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from boltgen.build.progress import EVERY, Ticker, duration
+from boltgen.intake.numerals import counted
 from boltgen.ir.outcome import Outcome
 from boltgen.tuning.budget import Budget
 from boltgen.tuning.progress import Observer, Quiet
@@ -40,14 +41,17 @@ class Lines(Warnings):
         """Say what begins."""
         self._budget, self._tasks = budget, tasks
         self._started = self._told = time.monotonic()
-        noun = "task" if tasks == 1 else "tasks"
-        self._say(f"tuning {tasks} {noun}, budget {budget}")
+        self._say(f"tuning {counted(tasks, 'task')}, budget {budget}")
         self._ticker = Ticker(self._tick)
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
         """Remember it for the next line."""
         self._trials += 1
-        self._best = f", best {best_us:.1f} us for {timed} of {self._tasks} tasks" if timed else ""
+        self._best = (
+            f", best {best_us:.1f} us for {timed} of {counted(self._tasks, 'task')}"
+            if timed
+            else ""
+        )
 
     def end(self) -> None:
         """Say what was done."""
@@ -67,10 +71,8 @@ class Lines(Warnings):
         if share is None and self._budget.trials and self._trials:
             share = self._trials / self._budget.trials
         left = f", about {duration(max(0.0, spent / share - spent))} left" if share else ""
-        noun = "trial" if self._trials == 1 else "trials"
-        self._say(
-            f"tuning: {self._trials} {noun} of {self._budget}, {duration(spent)}{left}{self._best}"
-        )
+        trials = counted(self._trials, "trial")
+        self._say(f"tuning: {trials} of {self._budget}, {duration(spent)}{left}{self._best}")
 
     def _say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -108,9 +110,14 @@ class Bar(Warnings):
         """Advance it."""
         self._trials += 1
         spent = time.monotonic() - self._started if self._budget.seconds else self._trials
-        best = f"best {best_us:.1f} us for {timed} of {self._tasks} tasks" if timed else ""
+        best = (
+            f"best {best_us:.1f} us for {timed} of {counted(self._tasks, 'task')}" if timed else ""
+        )
         self._progress.update(
-            self._task, completed=spent, done=f"{self._trials} trials of {self._budget}", best=best
+            self._task,
+            completed=spent,
+            done=f"{counted(self._trials, 'trial')} of {self._budget}",
+            best=best,
         )
 
     def end(self) -> None:

@@ -34,6 +34,11 @@ def whole_number(text: str, least: int, most: int) -> int:
     return number
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number and its noun: "1 launch", "2 launches"; the plural ends in s by default."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 def shown(text: str) -> str:
     """`text` as a message quotes it: its beginning, with what a terminal would obey escaped."""
     quoted = ascii(text) if any(not c.isprintable() for c in text) else repr(text)

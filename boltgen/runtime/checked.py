@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
+from boltgen.intake.numerals import counted
 from boltgen.options.choices import CheckLevel
 
 
@@ -80,13 +82,14 @@ class LibraryCheck:
             return "not checked: nothing of the library was executed"
         if self.failed:
             named = ", ".join(kernel.symbol for kernel in self.failed)
-            return f"{len(self.failed)} of {len(self.kernels)} kernels FAILED the check: {named}"
+            count = counted(len(self.kernels), "kernel")
+            return f"{len(self.failed)} of {count} FAILED the check: {named}"
         worst = max((kernel.worst_error or 0.0 for kernel in self.kernels), default=0.0)
         launches = sum(len(kernel.launches) for kernel in self.kernels)
         earlier = sum(kernel.earlier for kernel in self.kernels)
         lines = (
-            f"checked: {len(self.kernels)} kernels executed on the virtual GPU, {launches} "
-            f"launches, worst error {worst:.0%} of its bound"
+            f"checked: {counted(len(self.kernels), 'kernel')} executed on the virtual GPU, "
+            f"{counted(launches, 'launch', 'launches')}, {_judged(worst)}"
             + (f", {earlier} of them by an earlier check of the same object" if earlier else ""),
             self._model_text(),
         )
@@ -104,3 +107,8 @@ class LibraryCheck:
         return (
             f"the whole model ran; it differs from TVM's by {self.model.error:.2g} of its outputs"
         )
+
+
+def _judged(worst: float) -> str:
+    """The largest error of kernels that passed, rounded down: 1.00 would look like a fault."""
+    return f"largest error: {math.floor(100 * worst) / 100:.2f} of the allowed bound (pass)"

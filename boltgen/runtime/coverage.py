@@ -9,6 +9,7 @@ from typing import Protocol
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
+from boltgen.intake.numerals import counted
 
 # Below this share a user would not have expected what they got.
 LEAST_SHARE = 0.5
@@ -60,11 +61,15 @@ class Coverage:
         """Whether a user should be warned."""
         return self.share < LEAST_SHARE
 
-    def verdict(self) -> str:
-        """The share and what costs the rest, in one line."""
+    def headline(self) -> str:
+        """The share alone."""
         if not self.total_flops:
             return "the model has no matrix products and no convolutions: all of it is TVM's"
-        line = f"boltgen computes {_percent(self.share)} of {_scaled(self.total_flops)}"
+        return f"boltgen computes {_percent(self.share)} of {_scaled(self.total_flops)}"
+
+    def verdict(self) -> str:
+        """The share and what costs the rest, in one line."""
+        line = self.headline()
         if not self.rest:
             return line
         named = "; ".join(
@@ -73,7 +78,7 @@ class Coverage:
             for each in self.rest[:_MOST_NAMED]
         )
         more = len(self.rest) - _MOST_NAMED
-        others = f"; and {more} more kinds" if more > 0 else ""
+        others = f"; and {counted(more, 'more kind', 'more kinds')}" if more > 0 else ""
         # An operator may have a name of several lines.
         return " ".join(f"{line}; with TVM stay {named}{others}".split())
 
@@ -108,8 +113,8 @@ def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: b
         return "TVM launches no kernel of its own"
     share = _percent(rest_us / ((rest_us + regions_us) or 1.0))
     return (
-        f"{launches} launches of TVM's own kernels take at least {rest_us:.1f} us by the model, "
-        f"{share} of the time of all{_MIDDLE if is_open else ''}"
+        f"TVM's own kernels: {counted(launches, 'launch', 'launches')}, at least {rest_us:.1f} us "
+        f"(predicted), {share} of the time of all{_MIDDLE if is_open else ''}"
     )
 
 

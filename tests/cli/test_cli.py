@@ -115,7 +115,7 @@ def test_compile_passes_its_options_on(
         observer=options.observer,
     )
     assert (tmp_path / "out" / "model.so").exists()
-    assert "2 regions in 1 kernels for sm_80" in result.output
+    assert "2 regions in 1 kernel for sm_80" in result.output
     assert str(tmp_path / "out" / "metadata.json") in result.output
 
 
@@ -158,7 +158,7 @@ def test_inspect_has_a_line_for_each_region(
         *("9.0", "75.0%"),
     ]
     assert len(head) == len(first) == len(second) == 80
-    assert whole.endswith("2 regions in 1 kernels, 12.0 us: 1 measured; 1 predicted")
+    assert whole.endswith("2 regions in 1 kernel, 12.0 us: 1 measured; 1 predicted")
     assert "[red]" in whole, "a name is text, not markup"
     assert "TVM computes: 1" in elsewhere
     assert checked.startswith("not checked")

@@ -83,7 +83,7 @@ def test_records_move_through_files(folder: Path) -> None:
 def test_records_of_another_toolchain_are_imported_and_kept_apart(folder: Path) -> None:
     file = folder / "other.jsonl"
     write_records(file, [record(1.0, toolchain=OTHER, after_s=5)])
-    assert "1 new records" in db("import", file)
+    assert "1 new record" in db("import", file)
     with Database(folder / "data" / "records.sqlite") as database:
         best = database.best(record().trial.workload, A100, TOOLS)
         assert best is not None
@@ -105,7 +105,7 @@ def test_databases_are_merged(folder: Path) -> None:
     with Database(other) as database:
         database.add([RECORDS[0], record(9.0, after_s=5)])
     before = other.read_bytes()
-    assert f"1 new records from {other}" in db("merge", other)
+    assert f"1 new record from {other}" in db("merge", other)
     assert other.read_bytes() == before
     assert db("query").count("gemm") == 5
     assert "there is no such file" in db("merge", folder / "none.sqlite", status=1)
