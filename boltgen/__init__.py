@@ -59,6 +59,10 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     refuse_other_platforms()
     if name in {"relax", "relay"}:

@@ -21,7 +21,7 @@ import numpy as np
 
 from boltgen.errors import ArtifactError
 from boltgen.intake.json_text import JsonError, read_json
-from boltgen.runtime.inputs import check_inputs
+from boltgen.runtime.inputs import Inputs, check_inputs, named_inputs
 from boltgen.runtime.loaded import loaded_library
 from boltgen.runtime.metadata import FILE_NAME, Metadata, read_metadata
 from boltgen.runtime.session import Session
@@ -50,6 +50,15 @@ class Artifact:
         self._keep = keep
         self._sessions: dict[str, Session] = {}
         self._opening = threading.Lock()
+
+    def __repr__(self) -> str:
+        inputs, outputs = (
+            ", ".join(map(str, infos)) for infos in (self.metadata.inputs, self.metadata.outputs)
+        )
+        return (
+            f"<Artifact {self.metadata.model!r} for {self.metadata.arch}: "
+            f"{inputs or 'no inputs'} -> {outputs}>"
+        )
 
     @classmethod
     def load(
@@ -113,10 +122,11 @@ class Artifact:
         kernels = [self.folder / kernel.source for kernel in self.metadata.kernels[:1]]
         return [self.folder / FILE_NAME, *kernels, self.folder / SOURCES]
 
-    def run(
-        self, inputs: Mapping[str, np.ndarray[Any, Any]], device: str = "vgpu"
-    ) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, inputs: Inputs, device: str = "vgpu") -> dict[str, np.ndarray[Any, Any]]:
         """Run the model once on `device` ("vgpu" or "cuda"); the outputs by name.
+
+        Inputs are by name, or by position in a list; a model of one input takes it alone. Each is
+        an array of NumPy's, a tensor of PyTorch's, or whatever else speaks DLPack.
 
         The library stays loaded for the next run. Any thread may call it: calls wait for each
         other, as they share one session. To run several at once, `open` one for each thread.
@@ -127,7 +137,8 @@ class Artifact:
         """
         if device not in self._sessions:
             # What is wrong with the inputs is said before a device is touched.
-            check_inputs(self.metadata.inputs, inputs, self.metadata.dimensions)
+            named = named_inputs(self.metadata.inputs, inputs)
+            check_inputs(self.metadata.inputs, named, self.metadata.dimensions)
         with self._opening:
             session = self._sessions.get(device)
             if session is None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from boltgen.errors import InputError
+from boltgen.intake.numerals import counted
 from boltgen.runtime.metadata import DimensionInfo, TensorInfo
 from boltgen.runtime.sizes import check_sizes, taken
+
+# By name, by position, or the one that the model takes.
+Inputs: TypeAlias = Mapping[str, Any] | Sequence[Any] | Any
 
 
 class Tensor(Protocol):
@@ -22,6 +26,41 @@ class Tensor(Protocol):
     @property
     def dtype(self) -> Any:
         """The element type: what NumPy has, or its name."""
+
+
+def named_inputs(expected: Sequence[TensorInfo], given: Inputs) -> dict[str, Any]:
+    """The inputs by name, of a mapping, of a list in the model's order, or of one input alone.
+
+    Raises:
+        InputError: they are something else, or of another number than the model takes.
+    """
+    if isinstance(given, Mapping):
+        return {str(name): value for name, value in given.items()}
+    if _is_tensor(given):
+        given = [given]
+    if not isinstance(given, (list, tuple)):
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        raise InputError(
+            f"the inputs are {kind}: give a mapping of names to arrays, or a list of arrays in the "
+            f"model's order; {taken(expected)}"
+        )
+    if len(given) != len(expected):
+        raise InputError(
+            f"{counted(len(given), 'input')} given for {len(expected)}; {taken(expected)}"
+        )
+    return {info.name: value for info, value in zip(expected, given, strict=True)}
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
+
+
+def _element(dtype: Any) -> str:
+    """An element type's name: NumPy's, ml_dtypes', or PyTorch's without its prefix."""
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype).removeprefix("torch.")
 
 
 def check_inputs(
@@ -37,13 +76,15 @@ def check_inputs(
             NaN or an infinity, on the host, where the model takes none.
     """
     names = [info.name for info in expected]
+    unknown = [name for name in inputs if name not in names]
     if missing := [name for name in names if name not in inputs]:
-        raise InputError(f"no input {', '.join(map(repr, missing))}; {taken(expected)}")
-    if unknown := [name for name in inputs if name not in names]:
+        given = f", but {', '.join(map(repr, unknown))}, which it does not take" if unknown else ""
+        raise InputError(f"no input {', '.join(map(repr, missing))}{given}; {taken(expected)}")
+    if unknown:
         raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {taken(expected)}")
     for info in expected:
         array = inputs[info.name]
-        if not isinstance(array, np.ndarray) and not hasattr(array, "__dlpack__"):
+        if not _is_tensor(array):
             raise InputError(
                 f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; "
                 + taken(expected)
@@ -55,10 +96,9 @@ def check_inputs(
     check_sizes(expected, {name: inputs[name].shape for name in names}, dimensions)
     for info in expected:
         array = inputs[info.name]
-        # TVM's tensors have the name of a type.
-        if np.dtype(array.dtype) != np.dtype(info.dtype):
+        if (found := _element(array.dtype)) != info.dtype:
             raise InputError(
-                f"input {info.name!r} has dtype {array.dtype}, expected {info.dtype}: convert it; "
+                f"input {info.name!r} has dtype {found}, expected {info.dtype}: convert it; "
                 + taken(expected)
             )
         if info.is_finite and isinstance(array, np.ndarray) and not np.isfinite(array).all():

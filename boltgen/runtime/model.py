@@ -23,6 +23,7 @@ from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.ranges import Range
 from boltgen.frontend.relay.versions import installed_tvm, require_relax, require_relay
 from boltgen.intake.files import require_regular
+from boltgen.intake.model_files import other_kind
 from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import separate
@@ -186,6 +187,8 @@ def import_model(model: object, options: PipelineOptions) -> Model:
 def _require_file(path: Path) -> None:
     """Refuse a path that is no file's before anything is loaded or built for it."""
     try:
+        if (kind := other_kind(path)) is not None:
+            raise ModelImportError(f"{path} is {kind}")
         require_regular(path, path.stat())
     except FileNotFoundError:
         raise ModelImportError(f"{path}: there is no such file") from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from boltgen.errors import ArtifactError, BoltgenError, DeviceError, InputError
 from boltgen.runtime.graphs import Graphs, Recordings
-from boltgen.runtime.inputs import Tensor, check_inputs
+from boltgen.runtime.inputs import Inputs, Tensor, check_inputs, named_inputs
 from boltgen.runtime.loaded import (
     LoadedLibrary,
     RelaxRunner,
@@ -62,8 +62,8 @@ class Session:
         """What the model takes and gives."""
         return self._metadata
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """The outputs by name, NumPy's arrays, for inputs by name.
+    def run(self, inputs: Inputs) -> dict[str, Array]:
+        """The outputs by name, NumPy's arrays, for inputs by name, or by position in a list.
 
         An input is an array of NumPy's or whatever speaks DLPack: on the host it is copied to the
         device from where it lies, on the device it is read where it lies.
@@ -93,7 +93,7 @@ class Session:
                 raise DeviceError(f"the run failed{fault}")
         return self._named(values)
 
-    def run_on_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run_on_device(self, inputs: Inputs) -> dict[str, Any]:
         """The outputs by name, where they lie: tensors of TVM's, on the device, for DLPack.
 
         They are written when the device's default stream gets there, and their memory is theirs as
@@ -163,9 +163,10 @@ class Session:
             raise DeviceError(f"the session of {self._metadata.model!r} is closed: open another")
         return self._library, self._runner
 
-    def _checked(self, inputs: Mapping[str, Any]) -> list[Tensor]:
+    def _checked(self, inputs: Inputs) -> list[Tensor]:
         """The inputs in the model's order, as arrays of NumPy's or tensors of TVM's."""
-        given = {name: _imported(name, value, self._owns_tensors) for name, value in inputs.items()}
+        named = named_inputs(self._metadata.inputs, inputs)
+        given = {name: _imported(name, value, self._owns_tensors) for name, value in named.items()}
         check_inputs(self._metadata.inputs, given, self._metadata.dimensions)
         return [given[info.name] for info in self._metadata.inputs]
 
@@ -236,6 +237,8 @@ def _imported(name: str, value: Any, host_only: bool) -> Any:
     if hasattr(value, "resolve_neg"):
         # PyTorch negates some views when they are read, of which DLPack knows nothing.
         value = value.resolve_neg()
+    if hasattr(value, "detach"):
+        value = value.detach()  # what it was computed by does not matter here
     try:
         if host_only:
             return np.from_dlpack(value)

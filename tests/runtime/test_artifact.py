@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import boltgen
 from boltgen.errors import ArtifactError, InputError
 from boltgen.runtime.artifact import Artifact, load, replaceable
-from boltgen.runtime.inputs import check_inputs
+from boltgen.runtime.inputs import check_inputs, named_inputs
 from boltgen.runtime.metadata import FILE_NAME, SCHEMA, TensorInfo
-from tests.runtime.samples import write_sample
+from tests.runtime.samples import HOSTILE, write_sample
 
 
 @pytest.fixture
@@ -199,7 +201,7 @@ def test_arrays_that_fit() -> None:
     [
         ({"x": X}, "no input 'n'; the model takes x: float32[2, 3]; n: int64[]"),
         ({"x": X, "n": N, "m": N}, "unknown input 'm'; the model takes x"),
-        ({"X": X, "n": N}, "no input 'x'"),
+        ({"X": X, "n": N}, "no input 'x', but 'X', which it does not take; the model takes x"),
         ({"x": X[None], "n": N}, "input 'x' has shape (1, 2, 3), expected (2, 3)"),
         ({"x": X.astype(np.float64), "n": N}, "input 'x' has dtype float64, expected float32"),
         ({"x": X.tolist(), "n": N}, "input 'x' is a list, not a NumPy array"),
@@ -209,6 +211,48 @@ def test_arrays_that_fit() -> None:
 def test_arrays_that_do_not_fit(arrays: dict[str, np.ndarray], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         check_inputs(INPUTS, arrays)
+
+
+def test_inputs_by_position_and_tensors_of_pytorch() -> None:
+    named = named_inputs(INPUTS, [X, N])
+    assert list(named) == ["x", "n"]
+    assert named["x"] is X
+    alone = torch.zeros(2, 3)
+    assert named_inputs(INPUTS[:1], alone)["x"] is alone
+    assert named_inputs(INPUTS[:1], X)["x"] is X
+    check_inputs(INPUTS, named_inputs(INPUTS, (torch.zeros(2, 3), torch.tensor(1))))
+    taken = TensorInfo(name="h", shape=(2,), dtype="bfloat16")
+    check_inputs((taken,), {"h": torch.zeros(2, dtype=torch.bfloat16, requires_grad=True)})
+    with pytest.raises(InputError, match="'x' has dtype float16, expected float32: convert it"):
+        check_inputs(INPUTS, {"x": torch.zeros(2, 3, dtype=torch.half), "n": N})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "the inputs are None: give a mapping of names to arrays, or a list"),
+        ("x.npz", "the inputs are a str: give a mapping"),
+        (7, "the inputs are a int: give a mapping"),
+        ([X], "1 input given for 2; the model takes x: float32[2, 3]; n: int64[]"),
+        ([X, N, N], "3 inputs given for 2; the model takes"),
+        (X, "1 input given for 2; the model takes"),
+        ([X, None], "input 'n' is a NoneType, not a NumPy array"),
+    ],
+)
+def test_inputs_that_are_none(given: object, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        check_inputs(INPUTS, named_inputs(INPUTS, given))
+
+
+def test_an_artifact_says_what_it_is(sample: Artifact) -> None:
+    shown = repr(sample)
+    assert "for sm_80: " in shown
+    assert "float32[1, 2] -> y: float16[2]>" in shown
+    assert repr(HOSTILE) in shown
+
+
+def test_the_package_lists_its_names() -> None:
+    assert set(boltgen.__all__) <= set(dir(boltgen))
 
 
 def test_inputs_are_checked_before_a_device_is_touched(sample: Artifact) -> None:

@@ -194,3 +194,11 @@ def test_a_library_with_other_tensors_than_its_metadata_is_refused(
     inputs = {info.name: rows(2) for info in damaged.metadata.inputs}
     with pytest.raises(ArtifactError, match=f"names 2 {kind}, the library has 1.*compile the"):
         damaged.run(inputs)
+
+
+def test_inputs_by_position_are_those_by_name(artifact: Artifact) -> None:
+    array = rows(3)
+    expected = artifact.run({"x": array})["y"]
+    tensor = torch.from_numpy(array).requires_grad_()
+    for given in ([array], (tensor,), array, tensor, {"x": tensor}):
+        np.testing.assert_array_equal(artifact.run(given)["y"], expected)
