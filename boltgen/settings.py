@@ -72,6 +72,7 @@ class Settings:
     trusted_keys: tuple[Path, ...] = ()
     trace_protocol: str | None = None
     vgpu_isas: tuple[str, ...] = ()
+    vgpu_options: str = ""
 
     def program_environment(
         self, *, preload: Sequence[Path], libraries: Path, vgpu_options: Mapping[str, str]
@@ -161,6 +162,7 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
         ),
         trace_protocol=_trace_protocol(env),
         vgpu_isas=tuple(env.get("BOLTGEN_VGPU_ISAS", "").split()),
+        vgpu_options=env.get("BOLTGEN_VGPU", ""),
     )
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import find_nvcc
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.errors import DeviceError, ToolchainError
+from boltgen.errors import DeviceError, ToolchainError, VgpuError
+from boltgen.intake.numerals import shown
 from boltgen.runtime import relay_libraries, vgpu
 from boltgen.runtime.vgpu import Vgpu
 from boltgen.settings import Settings, settings_from
@@ -73,7 +74,8 @@ def activate(
     `arch` is the architecture that the virtual GPU is to be.
 
     Raises:
-        DeviceError: the process already uses the other device, or there is no GPU.
+        DeviceError: the process already uses the other device, there is no GPU, or BOLTGEN_VGPU
+            has an option that the virtual GPU does not have.
         ToolchainError: the virtual GPU cannot be built.
     """
     kind = device_kind(device)
@@ -82,6 +84,7 @@ def activate(
         case DeviceKind.VGPU:
             folder = vgpu_libraries(chosen, reporter=reporter)
             _refuse_other_driver(kind, folder)
+            _check_vgpu_options(folder, chosen.vgpu_options)
             active = ActiveDevice(kind, _load_vgpu(folder, arch))
         case DeviceKind.CUDA:
             _refuse_other_driver(kind, None)
@@ -115,6 +118,16 @@ def loaded_driver() -> Path | None:
         if path.rpartition("/")[2].startswith("libcuda.so"):
             return Path("/" + path)
     return None
+
+
+def _check_vgpu_options(folder: Path, text: str) -> None:
+    """Refuse a mistyped BOLTGEN_VGPU, which the library itself would pass over."""
+    try:
+        vgpu.check_options(folder, text)
+    except VgpuError as error:
+        raise DeviceError(
+            f"BOLTGEN_VGPU={shown(text)}: {error}; correct it, or unset it"
+        ) from error
 
 
 def _load_vgpu(folder: Path, arch: str) -> Vgpu:

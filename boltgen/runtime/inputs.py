@@ -58,7 +58,7 @@ def _is_tensor(value: object) -> bool:
 def _element(dtype: Any) -> str:
     """An element type's name: NumPy's, ml_dtypes', or PyTorch's without its prefix."""
     try:
-        return np.dtype(dtype).name
+        return str(np.dtype(dtype).name)
     except TypeError:
         return str(dtype).removeprefix("torch.")
 

@@ -15,6 +15,7 @@ from kserve.protocol.model_repository_extension import ModelRepositoryExtension
 
 from boltgen.errors import InputError
 from boltgen.serve.answering import answered, outcome_of, said_of
+from boltgen.serve.grpc_index import index_handler
 from boltgen.serve.model import metadata_of
 from boltgen.serve.repository import Repository
 from boltgen.serve.rest import UNCHANGED, InferRequest, refuse_untaken, timeout_of
@@ -130,7 +131,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         self, repository: Repository, dataplane: DataPlane, extension: ModelRepositoryExtension
     ) -> None:
         super().__init__(dataplane, extension)
-        self._repository = repository
+        self.repository = repository
         self._extension = extension
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
@@ -139,7 +140,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         return await _told(
             context,
             lambda: answered(
-                self._repository,
+                self.repository,
                 "grpc",
                 name,
                 request.model_version,
@@ -153,7 +154,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         """Whether a model answers."""
 
         async def ready() -> Any:
-            model = self._repository.model(request.name, request.version)
+            model = self.repository.model(request.name, request.version)
             return pb.ModelReadyResponse(ready=model.is_ready)
 
         return await _told(context, ready)
@@ -162,8 +163,8 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         """A model's inputs and outputs; gRPC's message has no place for ranges."""
 
         async def metadata() -> Any:
-            model = self._repository.model(request.name, request.version)
-            told = metadata_of(model, self._repository.versions(request.name))
+            model = self.repository.model(request.name, request.version)
+            told = metadata_of(model, self.repository.versions(request.name))
             tensors = {
                 key: [
                     {each: tensor[each] for each in ("name", "datatype", "shape")}
@@ -252,6 +253,7 @@ class GrpcServer:
             ]
         )
         grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, self._server)
+        self._server.add_generic_rpc_handlers((index_handler(servicer.repository, _told),))
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> int:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from boltgen.errors import DeviceError, NotReadyError, ServingError, UnknownModelError
+from boltgen.errors import (
+    BoltgenError,
+    DeviceError,
+    NotReadyError,
+    ServingError,
+    UnknownModelError,
+)
 from boltgen.runtime.metadata import FILE_NAME
 from boltgen.serve.model import ServedModel
 
@@ -117,6 +124,8 @@ class Repository:
         self._models: dict[str, dict[str, ServedModel]] = {}
         # Names of those that are being loaded, or wait for it.
         self._coming: frozenset[str] = frozenset()
+        # Names of those that a client has unloaded, and could load again.
+        self._unloaded: frozenset[str] = frozenset()
         # One load or unload at a time; requests do not wait for it.
         self._changing = threading.Lock()
 
@@ -144,7 +153,7 @@ class Repository:
                 raise UnknownModelError(f"no folder of the server has a model {name!r}")
             _log.info("loading", extra={"event": "load", "model": name})
             fresh: dict[str, ServedModel] = {}
-            self._coming |= {name}
+            self._coming, self._unloaded = self._coming | {name}, self._unloaded - {name}
             try:
                 for version, folder in folders.items():
                     fresh[version] = self._load(name, version, folder)
@@ -170,6 +179,8 @@ class Repository:
             if name not in self._models:
                 raise UnknownModelError(f"model {name!r} is not loaded")
             old = self._models[name]
+            with contextlib.suppress(BoltgenError):  # its folder may be gone
+                self._unloaded |= {name} & found_models(self._sources).keys()
             self._models = {other: each for other, each in self._models.items() if other != name}
             for model in old.values():
                 model.close()
@@ -191,13 +202,15 @@ class Repository:
 
         Raises:
             UnknownModelError: there is none, or not that version of it.
-            NotReadyError: it is being loaded.
+            NotReadyError: it is being loaded, or was unloaded.
         """
         is_coming = name in self._coming
         versions = self._models.get(name)
         if not versions:
             if is_coming:
                 raise NotReadyError(f"model {name!r} is being loaded: try again later")
+            if name in self._unloaded:
+                raise NotReadyError(f"model {name!r} was unloaded: load it first")
             known = ", ".join(map(repr, self._models)) or "none"
             raise UnknownModelError(f"unknown model {name!r}; the server has {known}")
         if not version:

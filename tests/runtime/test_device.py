@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from boltgen.errors import DeviceError
 from boltgen.runtime import device
 from boltgen.runtime.loaded import check_capability
+from boltgen.settings import settings_from
 
 
 def test_an_unknown_device_lists_the_known_ones() -> None:
@@ -67,3 +69,17 @@ def test_gpus_that_cannot(arch: str, capability: str, gpu: str, remedy: str) -> 
     said = f"compiled for {arch}, the GPU is {gpu}: compile it with --arch {remedy},"
     with pytest.raises(DeviceError, match=said):
         check_capability(arch, capability)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense=1", "nonsense"),
+        ("device=sm_80,threads=0", "threads=0"),
+        ("check=everything", "check=everything: know memcheck"),
+    ],
+)
+def test_options_of_the_virtual_gpu_that_do_not_hold_are_refused(text: str, said: str) -> None:
+    settings = replace(settings_from(), vgpu_options=text)
+    with pytest.raises(DeviceError, match=f"BOLTGEN_VGPU='{text}': .*{said}.*correct it, or unset"):
+        device.activate("vgpu", settings=settings)

@@ -118,9 +118,10 @@ def test_models_that_are_unloaded(tmp_path: Path) -> None:
     model = models.model("m")
     models.unload("m")
     assert model.is_closed
-    for call in (models.model, models.unload):
-        with pytest.raises(UnknownModelError, match="'m'"):
-            call("m")
+    with pytest.raises(NotReadyError, match="model 'm' was unloaded: load it first"):
+        models.model("m")
+    with pytest.raises(UnknownModelError, match="'m' is not loaded"):
+        models.unload("m")
     with pytest.raises(UnknownModelError, match="'other'"):
         models.load("other")
     assert models.is_ready()
@@ -128,6 +129,17 @@ def test_models_that_are_unloaded(tmp_path: Path) -> None:
     models.model("m").is_ready = False
     assert not models.is_ready()
     assert [each["state"] for each in models.index()] == ["UNAVAILABLE"]
+
+
+def test_a_model_that_is_unloaded_and_whose_folder_is_gone_is_unknown(tmp_path: Path) -> None:
+    made(tmp_path / "kept")
+    folder = made(tmp_path / "m")
+    models = repository(Source(tmp_path))
+    models.load_all()
+    (folder / "metadata.json").unlink()
+    models.unload("m")
+    with pytest.raises(UnknownModelError, match="unknown model 'm'"):
+        models.model("m")
 
 
 def test_what_is_loaded_is_listed_without_its_folder(tmp_path: Path) -> None:

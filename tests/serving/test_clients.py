@@ -165,7 +165,15 @@ def test_models_come_and_go_by_grpc(server: Server) -> None:
     """Triton's message has a model's name where KServe's has none."""
     with server.rpc() as client:
         client.unload_model("brain")
-        with pytest.raises(InferenceServerException, match="unknown model 'brain'"):
+        states = {each.name: each.state for each in client.get_model_repository_index().models}
+        assert (states["half"], states["brain"]) == ("READY", "UNAVAILABLE")
+        ready = service_pb2.RepositoryIndexRequest(ready=True)
+        found = client._client_stub.RepositoryIndex(ready).models
+        assert {each.name for each in found} == {n for n, s in states.items() if s == "READY"}
+        elsewhere = service_pb2.RepositoryIndexRequest(repository_name="r")
+        with pytest.raises(grpc.RpcError, match="repository_name 'r' is unknown"):
+            client._client_stub.RepositoryIndex(elsewhere)
+        with pytest.raises(InferenceServerException, match="'brain' was unloaded: load it first"):
             client.infer("brain", asked(grpc_client, "brain", numbers("brain")))
         client.load_model("brain")
         client.infer("brain", asked(grpc_client, "brain", numbers("brain")))
@@ -214,7 +222,7 @@ def test_models_come_and_go(server: Server) -> None:
         assert not client.is_model_ready("half")
         states = {each["name"]: each["state"] for each in client.get_model_repository_index()}
         assert (states["half"], states["brain"]) == ("UNAVAILABLE", "READY")
-        with pytest.raises(InferenceServerException, match="unknown model 'half'"):
+        with pytest.raises(InferenceServerException, match="'half' was unloaded: load it first"):
             client.infer("half", asked(http_client, "half", numbers("half")))
         client.load_model("half")
         assert client.is_model_ready("half")
