@@ -1,4 +1,15 @@
-"""How a command ends: an exception becomes a sentence, an exit status, and a report if we erred."""
+"""How a command ends: an exception becomes a sentence, an exit status, and a report if we erred.
+
+0     done
+1     refused: a file, folder, model, name or device that cannot be used
+2     the command line cannot be parsed
+70    an internal error, described in a report file
+130   interrupted (Ctrl-C)
+141   nobody reads the output any more
+143   ended by SIGTERM
+
+Every command ends so; `vgpu run` ends with the status of the program that it runs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +17,7 @@ import errno
 import importlib.metadata
 import os
 import platform
+import re
 import shlex
 import signal
 import sys
@@ -19,16 +31,8 @@ from boltgen.errors import BoltgenError
 from boltgen.settings import settings_from
 
 REFUSED, INTERNAL, INTERRUPTED, UNREAD = 1, 70, 130, 141
-# Every command's, for its help and the docs. A program that `vgpu run` runs has its own.
-STATUSES = {
-    0: "done",
-    REFUSED: "refused: a file, folder, model, name or device that cannot be used",
-    2: "the command line cannot be parsed",
-    INTERNAL: "an internal error, described in a report file",
-    INTERRUPTED: "interrupted (Ctrl-C)",
-    UNREAD: "nobody reads the output any more",
-    143: "ended by SIGTERM",
-}
+# The table above, for the help of the program.
+STATUSES = {int(each): said for each, said in re.findall(r"^(\d+)\s+(.*)$", __doc__, re.MULTILINE)}
 
 # What the operating system says of the user's disk, paths and rights; anything else is our mistake.
 _ENVIRONMENT = {
