@@ -21,6 +21,7 @@ from boltgen.build.link import link_shared
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.errors import ToolchainError
 from boltgen.frontend.relay.versions import cuda_compile_callback
+from boltgen.runtime import relay_special_values
 from boltgen.runtime.cuda_compiler import CALLBACK, CudaCompiler, compile_cuda
 from boltgen.settings import settings_from
 
@@ -71,7 +72,7 @@ def build_library(
         compiler.installed(callback, tvm.get_global_func, tvm.register_func),
         # Not the root context, in which TVM downloads schedules of its own accord.
         autotvm.apply_history_best([]),
-        tvm.transform.PassContext(opt_level=3),
+        tvm.transform.PassContext(opt_level=3, config=relay_special_values.config()),
     ):
         return relay.build(module, target=cuda_target(arch)), compiler.sources
 

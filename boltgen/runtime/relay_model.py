@@ -26,7 +26,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
-from boltgen.runtime import model, relay_link
+from boltgen.runtime import model, relay_link, relay_special_values
 
 
 class Model(model.Model):
@@ -127,7 +127,7 @@ def _run_on_host(
     module: tvm.IRModule, samples: Sequence[Sequence[model.Array]]
 ) -> list[list[model.Array]]:
     """The outputs of each run of `module`, compiled for the host."""
-    with tvm.transform.PassContext(opt_level=3):
+    with tvm.transform.PassContext(opt_level=3, config=relay_special_values.config()):
         library = relay.build(module, target="llvm")
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     runs = []

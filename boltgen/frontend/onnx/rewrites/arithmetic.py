@@ -45,11 +45,16 @@ def _bound(build: Builder, place: int) -> str:
     "Clip", why="TVM's converter takes one bound for the other where one is left out", only="relay"
 )
 def both_bounds(build: Builder) -> str | None:
-    """Give a bound that is left out the most extreme number of its type."""
+    """Write floats with one bound as Max or Min; give integers the most extreme number of theirs.
+
+    An infinity is beyond every finite number that could be such a bound.
+    """
     dtype, bounds = build.dtype(), [build.operand(1), build.operand(2)]
     if all(bounds) or dtype.kind not in "fiu":
         return None
-    range_ = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    if dtype.kind == "f":
+        return build.Max(build.x, bounds[0]) if bounds[0] else build.Min(build.x, bounds[1])
+    range_ = np.iinfo(dtype)
     ends = (dtype.type(range_.min), dtype.type(range_.max))
     return build.Clip(build.x, *(name or end for name, end in zip(bounds, ends, strict=True)))
 
