@@ -41,6 +41,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
             "relax.argsort": self._places,
             "relax.topk": self._most,
             "relax.full": self._filled,
+            "relax.full_like": self._filled,
             **{f"relax.{name}": self._with_tensors for name in _OF_ZERO},
         }
 
@@ -94,9 +95,9 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return self.builder_.emit(made)
 
     def _filled(self, call: ir.Call) -> ir.Expr:
-        shape, number = call.args
+        number = call.args[1]
         is_infinite = isinstance(number, ir.GenericConst) and np.isinf(number.value.numpy())
-        return relax.op.broadcast_to(number, shape) if is_infinite else call
+        return relax.op.broadcast_to(number, call.ty.shape) if is_infinite else call
 
     def _with_tensors(self, call: ir.Call) -> ir.Expr:
         args = [_as_tensor(arg) for arg in call.args]
