@@ -1,4 +1,4 @@
-"""Operators of PyTorch with small inputs: the core of ATen, by the names that people call them by."""
+"""Operators of PyTorch with small inputs: the core of ATen, by the names that people use."""
 
 from __future__ import annotations
 

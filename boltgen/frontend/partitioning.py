@@ -160,8 +160,8 @@ def partition_graphs(
 
 
 def _marked(graph: Graph, passes: Passes) -> Graph:
-    """`graph`, whose values say what was observed of them, and its inputs what their author says:
-    those that are `narrowed` are FP32 to him.
+    """`graph` with what was observed of its values, and with its `narrowed` inputs marked as FP32
+    to their author.
     """
     inputs = [index for index, expr in enumerate(graph.exprs) if expr.op == INPUT]
     exprs = list(graph.exprs)

@@ -257,8 +257,8 @@ def _folded(
         kernel = call.builder.constant(as_c_array(np.asarray(weight, np.float32)))
         attrs = {REASON: _too_large(precision, *arrays)}
         return _Folded(weight=kernel, bias=added, dtype=wide, summed=wide, stored=wide, attrs=attrs)
-    for each in arrays:
-        as_weight(each, call.name, precision, allow_nonfinite=allow)
+    if bias is not None:
+        as_weight(bias, call.name, precision, allow_nonfinite=allow)
     stored = call.compute_dtype(reach)
     factors = power_of_two(weight, axis, precision, by_channel=reach.is_small)
     scales = None

@@ -26,6 +26,7 @@ _KEEPS_DISTANCE = (
 )
 # A factor from here on brings back what FP16 has few bits of: what it multiplies is small.
 _LARGE_FACTOR = 2.0**13
+_LARGEST_FACTOR = 2.0**149  # it makes 1 of FP32's least number
 # What makes small numbers of small numbers, moved or reduced or bounded.
 _HOMOGENEOUS = (
     frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
@@ -104,8 +105,8 @@ def distances(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
-def factors_ahead(graph: Graph) -> dict[int, float]:
-    """Values that a large constant multiplies later, and the factor, back to other computations.
+def sizes_ahead(graph: Graph) -> dict[int, float]:
+    """Values that a large constant multiplies later, back to other computations, and their sizes.
 
     Their author takes them for small numbers: what is of ordinary size would become too large.
     """
@@ -113,22 +114,22 @@ def factors_ahead(graph: Graph) -> dict[int, float]:
 
     def keep(index: int, factor: float) -> None:
         if graph[index].op not in {CONSTANT, INPUT} and factor >= _LARGE_FACTOR:
-            found[index] = max(found.get(index, 1.0), factor)
+            found[index] = min(max(found.get(index, 1.0), factor), _LARGEST_FACTOR)
 
     for index in range(len(graph) - 1, -1, -1):
         expr = graph[index]
         ahead = found.get(index, 1.0)
-        factors = _factors(graph, index)
+        factors = _constant_factors(graph, index)
         if factors:
             for arg, factor in factors.items():
                 keep(arg, factor * ahead)
         elif index in found and expr.op in _HOMOGENEOUS:
             for arg in expr.args:
                 keep(arg, ahead)
-    return found
+    return {index: 1.0 / factor for index, factor in found.items()}
 
 
-def _factors(graph: Graph, index: int) -> dict[int, float]:
+def _constant_factors(graph: Graph, index: int) -> dict[int, float]:
     """The operand that an operator multiplies by a constant, and the largest factor."""
     expr = graph[index]
     if expr.op not in {"multiply", "divide"}:

@@ -327,13 +327,13 @@ def power_of_two(array: Array, axis: int, precision: DType, *, by_channel: bool)
     parts = channels if by_channel else array.reshape(1, -1)
     if all(keeps(each, precision) for each in parts):
         return None
-    factor = _factors(np.abs(array).max(keepdims=True).reshape(1))
+    factor = _powers(np.abs(array).max(keepdims=True).reshape(1))
     if all(keeps(each, precision) for each in parts * factor):
         return factor
-    return _factors(np.abs(channels).max(1))
+    return _powers(np.abs(channels).max(1))
 
 
-def _factors(largest: Array) -> Array:
+def _powers(largest: Array) -> Array:
     """Powers of two that bring numbers to between 1 and 2; their inverses are FP32 numbers."""
     _, exponents = np.frexp(np.where(largest == 0, 1.0, largest).astype(np.float64))
     shifts = np.clip(1 - exponents, -_LARGEST_SHIFT, _LARGEST_SHIFT)

@@ -35,9 +35,9 @@ from boltgen.frontend.passes.normalise.fold import evaluate
 from boltgen.frontend.passes.normalise.purpose import (
     angles,
     distances,
-    factors_ahead,
     infinities,
     scores,
+    sizes_ahead,
 )
 from boltgen.frontend.passes.normalise.reach import Reach, any_of
 from boltgen.frontend.passes.normalise.softmax import spelled_softmax
@@ -101,7 +101,7 @@ class _Walk:
         self._angles = angles(graph)
         self._scores = scores(graph)
         self._distances = distances(graph)
-        self._factors = factors_ahead(graph)
+        self._sizes = sizes_ahead(graph)
         self._infinities = infinities(graph)
         self._items: list[Item] = []
 
@@ -173,7 +173,7 @@ class _Walk:
         largest = max(-observed[0], observed[1]) if observed else 0.0
         if 0.0 < largest < self._context.store.precision.smallest_normal:
             return largest
-        return 1.0 / self._factors.get(index, 1.0) if largest == 0.0 else 1.0
+        return self._sizes.get(index, 1.0) if largest == 0.0 else 1.0
 
     def _is_known(self, expr: Expr) -> bool:
         """Whether an expression is an operator on tensors whose shapes are all known."""
