@@ -58,12 +58,14 @@ finally:
     {after}
 """
 
+_SHORT = 'budget="2trials", device="vgpu", rest="off", level="quick"'
+
 # A page that is not here needs nothing. Replacements stand for a GPU, for minutes, or for a port.
 NEEDS = {
     "tutorials/tuning.md": Needs(
         replaced={
-            'budget="120s", device="cuda"': 'budget="2trials", device="vgpu"',
-            'budget="60s"': 'budget="2trials", device="vgpu"',
+            'budget="120s", device="cuda"': _SHORT,
+            'budget="60s"': _SHORT,
         }
     ),
     "tutorials/serving.md": Needs(
