@@ -1,9 +1,8 @@
-/* Runs a compiled model of one FP32 input and one FP32 output with TVM's runtime alone, through its
- * C interface.
+/* Runs a compiled model of one FP32 input and one FP32 output by the C interface of TVM.
  *
  *   run_c digits.boltgen/model.so images.f32 logits.f32 40 1 16 16
  *
- * The files have the elements of the tensors, the last arguments are the input's shape.
+ * The files hold the tensors' elements. The last arguments are the input's shape.
  */
 
 #include <stdint.h>
@@ -13,14 +12,14 @@
 
 #include <tvm/ffi/c_api.h>
 
-enum { kMostExtents = 8, kPooled = 2 /* TVM's allocator that keeps what a call has freed */ };
+enum { kMostExtents = 8, kPooled = 2 /* TVM's pooled allocator */ };
 
 static void fail(char const* what, char const* said) {
   fprintf(stderr, "run_c: %s: %s\n", what, said);
   exit(1);
 }
 
-/* Ends the program with TVM's message where `status` is an error. */
+/* Ends the program with TVM's message if `status` is an error. */
 static void check(int status, char const* what) {
   if (status == 0) {
     return;
@@ -97,7 +96,7 @@ static TVMFFIAny load_machine(char const* library) {
   TVMFFIAny const module = call_global("ffi.ModuleLoadFromFile", path, 1);
   TVMFFIAny const machine = call_method(module, "vm_load_executable", NULL, 0);
   check(TVMFFIObjectDecRef(module.v_obj), library);
-  /* The host is for shapes. */
+  /* The host device holds shapes. */
   TVMFFIAny devices[] = {integer(kDLCUDA), integer(0), integer(kPooled),
                          integer(kDLCPU),  integer(0), integer(kPooled)};
   call_method(machine, "vm_initialization", devices, 6);

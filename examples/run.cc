@@ -2,7 +2,7 @@
 //
 //   run_cpp digits.boltgen/model.so images.f32 logits.f32 40 1 16 16
 //
-// The files have the elements of the tensors, the last arguments are the input's shape.
+// The files hold the tensors' elements. The last arguments are the input's shape.
 
 #include <cstdint>
 #include <exception>
@@ -22,7 +22,7 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-// Of TVM's memory manager: a pool, which keeps what a call has freed for the next one.
+// TVM's pooled allocator: it keeps freed memory for the next call.
 constexpr int kPooled = 2;
 constexpr DLDevice kDevice{kDLCUDA, 0};
 
@@ -49,7 +49,7 @@ ffi::Module load_machine(std::string const& library) {
     throw std::runtime_error(library + " has no model for TVM's virtual machine");
   }
   auto machine = (*load)().cast<ffi::Module>();
-  // The host is for shapes.
+  // The host device holds shapes.
   (*machine->GetFunction("vm_initialization"))(static_cast<int>(kDLCUDA), 0, kPooled,
                                                static_cast<int>(kDLCPU), 0, kPooled);
   return machine;
