@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -198,3 +199,27 @@ def test_a_command_exists(line: str) -> None:
             pass  # not ours
         case _:
             pytest.fail(f"nobody checks commands of {program}")
+
+
+def test_the_commands_of_the_first_page_run(tmp_path: Path) -> None:
+    text = (DOCS / "start" / "first-model.md").read_text(encoding="utf-8")
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    with np.load(ROOT / "models" / "digits" / "heldout.npz") as arrays:
+        np.savez(tmp_path / "images.npz", input=arrays["images"][:40])
+    printed = {}
+    for line in re.findall(r"^\$ boltgen (.+)$", text, re.MULTILINE):
+        done = subprocess.run(
+            [sys.executable, "-m", "boltgen", *shlex.split(line)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        printed[line.split()[0]] = done.stdout
+    (quoted,) = re.findall(r"^```text\n(checked.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for line in quoted.splitlines():
+        assert line.removesuffix("...") in printed["compile"]
+    logits = np.load(tmp_path / "outputs.npz")["logits"]
+    assert logits.argmax(axis=1)[:10].tolist() == [7, 6, 3, 7, 7, 3, 2, 8, 9, 3]
