@@ -29,6 +29,8 @@ FOLDER = Path(__file__).resolve().parent / "reference"
 TAKERS = {"compile": CompileOptions, "tune": TuneOptions, "partition": KernelOptions}
 _OPTIONS = {"compile": CompileOptions, "tune": TuneOptions, "open_session": TuneOptions}
 _FUNCTIONS = ("compile", "load", "tune", "open_session", "activate")
+# Options that every command has.
+_COMMON = {"verbose", "quiet"}
 _NOTE = "<!-- Written by docs/write_reference.py. Do not edit. -->\n\n"
 _PACKAGE = Path(boltgen.__file__).parent
 # An annotation, which a signature shows as a string.
@@ -96,10 +98,19 @@ def _commands() -> str:
         "# Commands",
         "`boltgen COMMAND --help` prints the same text. [Exit codes](exit-codes.md) says how "
         "commands end.",
+        *_common(program),
     ]
     for name, command in _leaves(program, "boltgen"):
         parts += [f"## {name}", *_command(command)]
     return "\n\n".join(parts)
+
+
+def _common(program: Any) -> Iterator[str]:
+    """Yield the options that every command has."""
+    found = [each for each in program.params if each.name in _COMMON]
+    if found:
+        lines = "\n".join(f"- {_flags(each)}: {_sentence(each.help)}" for each in found)
+        yield f"Every command also has these options:\n\n{lines}"
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -117,6 +128,7 @@ def _command(command: Any) -> Iterator[str]:
     yield from _help(command.help or "")
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option"]
+    options = [each for each in options if each.name not in _COMMON]
     lines = [f"- `{_metavar(each)}`: {_sentence(each.help or '')}" for each in arguments]
     lines += [
         f"- {_flags(each)}: {_sentence(each.help or '')}{_default(each)}"
@@ -247,8 +259,10 @@ def _errors() -> Iterator[str]:
 
 
 def _exit_codes() -> str:
-    rows = re.findall(r"^(\d+)\s+(\S.*)$", ending.__doc__ or "", re.MULTILINE)
-    lines = ["| status | meaning |", "|---|---|", *(f"| {code} | {said} |" for code, said in rows)]
+    written = re.findall(r"^(\d+)\s+(\S.*)$", ending.__doc__ or "", re.MULTILINE)
+    statuses = vars(ending).get("STATUSES", dict(written))
+    rows = (f"| {code} | {said} |" for code, said in statuses.items())
+    lines = ["| status | meaning |", "|---|---|", *rows]
     return "\n\n".join(
         [
             "# Exit codes",
