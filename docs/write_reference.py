@@ -154,7 +154,8 @@ def _metavar(parameter: Any) -> str:
 
 
 def _flags(option: Any) -> str:
-    kind = "" if getattr(option, "is_flag", False) else f" {_metavar(option)}"
+    takes_none = getattr(option, "is_flag", False) or getattr(option, "count", False)
+    kind = "" if takes_none else f" {_metavar(option)}"
     names = [*(f"{name}{kind}" for name in option.opts), *option.secondary_opts]
     return ", ".join(f"`{name}`" for name in names)
 
