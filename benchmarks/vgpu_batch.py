@@ -7,7 +7,7 @@ take that time once. Models with boltgen's kernels have a library each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,14 +46,10 @@ Outcome: TypeAlias = "Ran | Exception"
 
 def results(models: Mapping[str, tuple[object, Arrays]]) -> dict[str, Outcome]:
     """What each model gives, a path or program with its inputs, or what it raises."""
-    settings = settings_from()
+    settings = replace(settings_from(), device_code=DeviceCode.PTX.value)
     cache = Cache(settings.cache_dir)
-    options = PipelineOptions(
-        settings=settings,
-        toolchain=find_toolchain(settings),
-        cache=cache,
-        device_code=DeviceCode.PTX,
-    )
+    tools = find_toolchain(settings)
+    options = PipelineOptions(settings=settings, toolchain=tools, cache=cache)
     for name in _PYTHON_ONLY:
         tvm_ffi.registry.remove_global_func(f"relax.run.{name}")
     found: dict[str, Outcome] = {}

@@ -255,7 +255,7 @@ def _check_parts(metadata: Metadata) -> None:
             f"frontend: expected one of {', '.join(FRONTENDS)}, found {shown(metadata.frontend)}"
         )
     for number, range_ in enumerate(metadata.dimensions):
-        if range_.low > range_.high:
+        if range_.high is not None and range_.low > range_.high:
             raise RecordError(f"dimensions[{number}]: {range_.low} to {range_.high} is empty")
     for name in (*metadata.sources_sha256, *(kernel.source for kernel in metadata.kernels)):
         _check_inside(name)
