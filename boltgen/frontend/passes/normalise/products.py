@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
-from boltgen.frontend.graph import GROUPED, REASON, Array, GraphBuilder
+from boltgen.frontend.graph import GROUPED, Array
 from boltgen.frontend.passes.normalise.call import Declined, Item, OperatorCall, Rule
+from boltgen.frontend.passes.normalise.constants import as_weight, fold_constants, unfit
 from boltgen.frontend.passes.normalise.elementwise import apply
 from boltgen.frontend.passes.normalise.movement import viewed
 from boltgen.frontend.passes.normalise.reach import BEYOND, WITHIN, Reach
@@ -18,14 +18,9 @@ from boltgen.frontend.passes.normalise.values import (
     Linear,
     Order,
     Value,
-    as_c_array,
-    as_weight,
-    fits,
     identity,
     is_same,
-    keeps,
     permuted,
-    power_of_two,
 )
 from boltgen.ir.dtypes import DType, alignment_elements
 
@@ -116,7 +111,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
 
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
         laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
-        folded = _folded(call, laid, bias, reach, axis=0, along=along)
+        folded = fold_constants(call, laid, bias, reach, axis=0, along=along)
         made = product(folded.weight, folded.dtype, folded.summed, **folded.attrs)
         return folded.finish(builder, made)
 
@@ -187,108 +182,6 @@ def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Valu
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
-def _unfit(call: OperatorCall, *operands: Value) -> str | None:
-    """Why constants that are multiplied as they are cannot be so in FP16; None where they can."""
-    precision = call.store.precision
-    for array in (value.constant for value in operands):
-        if array is not None and not fits(array, precision):
-            return _too_large(precision, array)
-        if array is not None and not keeps(array, precision):
-            return (
-                f"a constant of it reaches no more than {np.abs(array).max():.0e}, and "
-                f"{precision.value} has few bits of such numbers: scale it up"
-            )
-    return None
-
-
-def _too_large(precision: DType, *arrays: Array) -> str:
-    largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in arrays)
-    return (
-        f"a weight of it reaches {largest:g}, and {precision.value} ends at "
-        f"{precision.largest:g}: scale it down"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Folded:
-    """A product's constant operands and what follows it, as expressions.
-
-    The product multiplies `weight` in `dtype` and is in `summed`; `factors` and `bias` bring it to
-    its result, which is in `stored`.
-    """
-
-    weight: int
-    bias: int | None
-    dtype: str
-    summed: str
-    stored: str
-    factors: int | None = None
-    attrs: Mapping[str, object] = field(default_factory=dict)
-
-    def finish(self, builder: GraphBuilder, made: int) -> int:
-        """The result of the product `made`."""
-        if self.factors is not None:
-            made = builder.elementwise("multiply", made, self.factors)
-        if self.summed != self.stored:
-            made = builder.astype(made, self.stored)
-        return made if self.bias is None else builder.elementwise("add", made, self.bias)
-
-
-def _folded(
-    call: OperatorCall,
-    weight: Array,
-    bias: Array | None,
-    reach: Reach,
-    *,
-    axis: int,
-    along: tuple[int, ...],
-) -> _Folded:
-    """The constant operands in the type of products where it holds both; else FP32 and why.
-
-    Weights of which FP16 has few bits are multiplied by powers of two, and the result by their
-    inverses, which changes no bit. `axis` is the output channel's in the weight; in the result the
-    channels lie `along` the last dimension.
-    """
-    arrays = [weight] if bias is None else [weight, bias]
-    precision, allow = call.store.precision, call.context.allow_nonfinite
-    if not all(fits(each, precision) for each in arrays):
-        wide = "float32"
-        added = _along(call, bias, along, wide)
-        kernel = call.builder.constant(as_c_array(np.asarray(weight, np.float32)))
-        attrs = {REASON: _too_large(precision, *arrays)}
-        return _Folded(weight=kernel, bias=added, dtype=wide, summed=wide, stored=wide, attrs=attrs)
-    if bias is not None:
-        as_weight(bias, call.name, precision, allow_nonfinite=allow)
-    stored = call.compute_dtype(reach)
-    factors = power_of_two(weight, axis, precision, by_channel=reach.is_small)
-    scales = None
-    if factors is not None:
-        shape = [1] * weight.ndim
-        shape[axis] = -1
-        weight = weight * factors.reshape(shape)
-        scales = _along(call, 1.0 / factors, along if factors.size > 1 else (), "float32")
-    added = _along(call, bias, along, stored)
-    narrow = as_weight(weight, call.name, precision, allow_nonfinite=allow)
-    return _Folded(
-        weight=call.builder.constant(as_c_array(narrow)),
-        bias=added,
-        dtype=call.narrow,
-        summed=stored if factors is None else "float32",
-        stored=stored,
-        factors=scales,
-    )
-
-
-def _along(
-    call: OperatorCall, array: Array | None, shape: tuple[int, ...], dtype: str
-) -> int | None:
-    """One number for each channel, as a constant."""
-    if array is None:
-        return None
-    with np.errstate(over="ignore"):  # the numbers that are too large are infinite on purpose
-        return call.builder.constant(as_c_array(array.astype(dtype).reshape(shape)))
-
-
 def _pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach: Reach) -> Value:
     return Value(
         shape=call.shape,
@@ -316,7 +209,7 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     out_dtype, reach = _result_dtype(call)
     if b.constant is None or b.constant.ndim != 2:
         store.settle(b)
-        if (reason := _unfit(call, a, b)) is not None:
+        if (reason := unfit(call, a, b)) is not None:
             return Declined(reason)
         turned = _transposed(len(call.shape))
         is_moved = a.flat is None and b.flat is None and b.constant is None
@@ -341,7 +234,7 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
         as_columns = alignment_elements(precision, k) > alignment_elements(precision, n)
         laid = array.T if as_columns else array
         axis = 0 if as_columns else 1
-        folded = _folded(call, laid, bias, reach, axis=axis, along=(-1,))
+        folded = fold_constants(call, laid, bias, reach, axis=axis, along=(-1,))
         right = folded.weight
         right = call.builder.permute_dims(right, (1, 0)) if as_columns else right
         left = store.get(a, flat_order, folded.dtype)
@@ -361,8 +254,8 @@ def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
     store = call.store
     store.settle(a)
     store.settle(b)
-    if b.constant is not None and not fits(b.constant, store.precision):
-        return Declined(_too_large(store.precision, b.constant))
+    if (reason := unfit(call, b)) is not None:
+        return Declined(reason)
     out_dtype, reach = _result_dtype(call)
     args = (store.get(a, None, call.narrow), _right_operand(call, b), store.get(ends))
     return call.result(call.builder.operator(GROUPED, args, call.shape, out_dtype), reach=reach)

@@ -171,6 +171,8 @@ def multiplied(args: Sequence[Reach]) -> Reach:
         if not other.is_constant:  # a division, spelled otherwise
             return Reach(size=size, floor=_scaled_floor(other, 1.0))
     wide = any(each.over or each.under for each in args)
+    if any(x.is_constant and y.is_small and not y.over for x, y in ((a, b), (b, a))):
+        wide = a.size * b.size > FP16_MAX  # a large number makes the small ones ordinary
     is_reciprocal = a.is_reciprocal or b.is_reciprocal
     if is_reciprocal:
         size = _size(a.size * b.size, 1.0 / _LEAST)
@@ -179,7 +181,7 @@ def multiplied(args: Sequence[Reach]) -> Reach:
 
 def _scaled_floor(x: Reach, factor: float) -> float:
     """The floor of a value with a guard behind a factor."""
-    return _size(x.floor * factor) if x.floor < x.size else 1.0
+    return _size(x.floor * factor) if x.floor < min(1.0, x.size) else 1.0
 
 
 def _divided(args: Sequence[Reach]) -> Reach:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.errors import ModelImportError
 from boltgen.frontend.graph import Array, GraphBuilder
 from boltgen.frontend.passes.normalise.reach import WITHIN, Reach
 from boltgen.ir.dtypes import DType
@@ -23,11 +22,8 @@ Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a logical NCHW
 FLAT: Order = (-1,)  # of a logical (N, C*H*W) that is stored as (N, H*W*C)
 FLOATS = frozenset({"float16", "float32"})
-# The least relative RMS error for which a weight is taken to have lost bits: 4 times FP16's own.
-_ROUNDING = 2.0**-9
 # Weights up to it are looked at more closely: the largest of most is greater.
 _ORDINARY = 2.0**-6
-_LARGEST_SHIFT = 126  # 2^-126 is FP32's least normal number
 
 
 def identity(rank: int) -> Order:
@@ -293,66 +289,3 @@ class Store:
     def result(self, value: Value) -> int:
         """The logical form in the logical dtype: what leaves the function."""
         return self.get(value, None, value.dtype)
-
-
-def fits(array: Array, precision: DType) -> bool:
-    """Whether every finite element of `array` is finite in `precision` too."""
-    finite = array[np.isfinite(array)]
-    return not finite.size or float(np.abs(finite).max()) <= precision.largest
-
-
-def keeps(array: Array, precision: DType) -> bool:
-    """Whether `precision` keeps the bits of a constant's numbers, but for those of few.
-
-    The rounding error of normal FP16 numbers has an RMS of at most 2^-11 of theirs.
-    """
-    if precision is not DType.F16 or str(array.dtype) == precision.value or not array.size:
-        return True
-    numbers = array.reshape(-1)
-    with np.errstate(over="ignore"):
-        if np.dot(numbers, numbers) > precision.smallest_normal**2 * array.size:
-            return True  # rounding is off by 2^-25 at most where it is not of normal numbers
-    finite = np.where(np.abs(array) <= precision.largest, array, 0).astype(np.float64)
-    error = finite - finite.astype(precision.numpy)
-    return bool((error**2).sum() <= _ROUNDING**2 * (finite**2).sum())
-
-
-def power_of_two(array: Array, axis: int, precision: DType, *, by_channel: bool) -> Array | None:
-    """The factors by which a weight's numbers become normal in `precision`; None for 1.
-
-    One number, or one for each channel along `axis` where `by_channel` asks that each channel keeps
-    its bits.
-    """
-    channels = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-    parts = channels if by_channel else array.reshape(1, -1)
-    if all(keeps(each, precision) for each in parts):
-        return None
-    factor = _powers(np.abs(array).max(keepdims=True).reshape(1))
-    if all(keeps(each, precision) for each in parts * factor):
-        return factor
-    return _powers(np.abs(channels).max(1))
-
-
-def _powers(largest: Array) -> Array:
-    """Powers of two that bring numbers to between 1 and 2; their inverses are FP32 numbers."""
-    _, exponents = np.frexp(np.where(largest == 0, 1.0, largest).astype(np.float64))
-    shifts = np.clip(1 - exponents, -_LARGEST_SHIFT, _LARGEST_SHIFT)
-    return np.asarray(np.ldexp(1.0, shifts))
-
-
-def as_weight(array: Array, operator: str, precision: DType, *, allow_nonfinite: bool) -> Array:
-    """A kernel's constant operand in `precision`; its elements are within its range.
-
-    Raises:
-        ModelImportError: an element is infinite, or NaN.
-    """
-    with np.errstate(over="ignore"):
-        narrow = array.astype(precision.numpy)
-    if not allow_nonfinite and not np.isfinite(narrow).all():
-        bad = array.reshape(-1)[np.flatnonzero(~np.isfinite(narrow))[0]]
-        raise ModelImportError(
-            f"a weight or bias of {operator}, of shape {tuple(array.shape)}, contains {bad:g}; "
-            "retrain or re-export the model, or pass allow_nonfinite=True to compile it all the "
-            "same"
-        )
-    return narrow
