@@ -169,18 +169,22 @@ def becomes(operator: str, counts: Mapping[str, int]) -> str:
     return f"{how}, rewritten" if has_rule or is_lacking else how
 
 
-def table(kept: Mapping[str, Counts]) -> str:
+def table(kept: Mapping[str, Any]) -> str:
     """The document."""
-    return "\n".join([*_HEAD, *_rows(kept), ""])
+    return "\n".join([*_HEAD, *_for_cuda(kept["cuda"]), *_COLUMNS, *_rows(kept), ""])
 
 
 _HEAD = (
     "# ONNX operators",
     "",
-    "What becomes of each operator of ONNX, operator sets 7 to 23. The table is written by",
-    "`python -m benchmarks.onnx_operators` from ONNX's own test cases: each is stamped with every",
-    "operator set that changed the operator, imported, compiled for the host, and compared with",
-    "ONNX Runtime.",
+    "This table says what boltgen does with each operator of ONNX, operator sets 7 to 23.",
+    "`python -m benchmarks.onnx_operators` writes it from ONNX's own test cases. Each case is",
+    "stamped with every operator set that changed the operator.",
+    "",
+    "- **CUDA**: compiled for sm_80 as `boltgen.compile` does it, and run on the virtual GPU.",
+    "- **Host, Relax** and **Host, Relay**: imported, and compiled by TVM for the host.",
+    "",
+    "Each result is compared with ONNX Runtime's.",
     "",
     "- *offloaded*: a product or a norm of rows; boltgen's kernels compute it where sizes, axes",
     "  and layout allow.",
@@ -190,11 +194,12 @@ _HEAD = (
     "  which the notes of a compilation name.",
     "- *refused*: the import ends with an error that names it.",
     "",
-    "Counts are cases that are right, of all that were run. A case that is not right was refused,",
-    "by the operator's name and the form that it has, or (in brackets) computed something else. A",
-    "case is right if it agrees with ONNX Runtime or, at the operator's newest version, with the",
-    "results that ONNX itself gives: ONNX Runtime has NaN where attention masks a whole row, and",
-    "caps scores in another order.",
+    "Counts are cases that are right, of all that were run. A case that is not right is refused,",
+    "by the operator's name and the form that it has, unless the cell says otherwise. A case is",
+    "right if it agrees with ONNX Runtime or, at the operator's newest version, with the results",
+    "that ONNX itself gives: ONNX Runtime has NaN where attention masks a whole row, and caps",
+    "scores in another order. For CUDA, products are computed in FP16: there a result may differ",
+    "by 8 roundings of FP16, relative to the largest.",
     "",
     "Of the operator set com.microsoft, MatMulNBits is rewritten: 4 and 8 bits, blocks of 16 or",
     "more, zero points packed in uint8, a bias. For Relax kernels multiply its weights packed, and",
@@ -203,23 +208,42 @@ _HEAD = (
     "beforehand. `accuracy_level` is ignored: it allows A to be rounded to INT8, which no kernel",
     "does. Zero points that are floats, and a `g_idx` that permutes K, are refused.",
     "",
-    "| operator | becomes | Relax | Relay |",
-    "|---|---|---|---|",
+)
+_COLUMNS = (
+    "| operator | becomes | CUDA | Host, Relax | Host, Relay |",
+    "|---|---|---|---|---|",
 )
 
 
-def _rows(kept: Mapping[str, Counts]) -> Iterator[str]:
+def _for_cuda(record: Mapping[str, Any]) -> Iterator[str]:
+    """The sum of the cases for CUDA, and when they were run."""
+    statuses = [each for cases in record["cases"].values() for each in cases.values()]
+    counts = Counter(statuses)
+    yield f"Cases for CUDA, last run on {record['date']}: {len(statuses)}."
+    yield f"Right: {counts['ok']}. Refused by name: {counts['refused']}."
+    yield f"Different: {counts['wrong']}. Failed: {counts['failed']}."
+    yield "The newest operator set of each case is run first; others as far as they are counted."
+    yield ""
+
+
+def _rows(kept: Mapping[str, Any]) -> Iterator[str]:
+    cases = kept["cuda"]["cases"]
     for operator in sorted({*kept["relax"], *kept["relay"]}):
         relax = kept["relax"].get(operator, {})
-        cells = [_cell(kept[frontend].get(operator)) for frontend in ("relax", "relay")]
-        yield f"| {operator} | {becomes(operator, relax)} | {cells[0]} | {cells[1]} |"
+        counts = [Counter(cases.get(operator, {}).values()), relax, kept["relay"].get(operator)]
+        cells = " | ".join(map(_cell, counts))
+        yield f"| {operator} | {becomes(operator, relax)} | {cells} |"
 
 
 def _cell(counts: Mapping[str, int] | None) -> str:
     if not counts:
         return "not run"
-    wrong = f" ({counts['wrong']} differ)" if counts.get("wrong") else ""
-    return f"{counts.get('ok', 0)} of {sum(counts.values())}{wrong}"
+    said = [f"{counts[key]} {verb}" for key, verb in _NOT_RIGHT.items() if counts.get(key)]
+    more = f" ({', '.join(said)})" if said else ""
+    return f"{counts.get('ok', 0)} of {sum(counts.values())}{more}"
+
+
+_NOT_RIGHT = {"wrong": "differ", "failed": "fail"}
 
 
 def read_kept() -> dict[str, Any]:

@@ -16,6 +16,10 @@ def _t(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=_random)
 
 
+def _names(text: str) -> list[str]:
+    return text.split()
+
+
 def _i(high: int, *shape: int) -> torch.Tensor:
     return torch.randint(0, high, shape, generator=_random)
 
@@ -30,26 +34,30 @@ MASK = X > 0
 
 _UNARY = {
     **dict.fromkeys(
-        "abs atan asinh ceil cos erf exp expm1 floor frac isfinite isinf isnan neg relu round "
-        "sigmoid sign sin sinh square tan tanh trunc logical_not positive sgn cosh exp2 erfc "
-        "deg2rad rad2deg".split(),
+        _names(
+            "abs atan asinh ceil cos erf exp expm1 floor frac isfinite isinf isnan neg relu round "
+            "sigmoid sign sin sinh square tan tanh trunc logical_not positive sgn cosh exp2 erfc "
+            "deg2rad rad2deg"
+        ),
         X,
     ),
-    **dict.fromkeys("log log1p log2 log10 sqrt rsqrt reciprocal lgamma digamma".split(), P),
-    **dict.fromkeys("acos asin atanh erfinv".split(), U),
+    **dict.fromkeys(_names("log log1p log2 log10 sqrt rsqrt reciprocal lgamma digamma"), P),
+    **dict.fromkeys(_names("acos asin atanh erfinv"), U),
     "acosh": P + 1,
     "bitwise_not": N,
 }
 _BINARY = {
     **dict.fromkeys(
-        "add sub mul div maximum minimum atan2 eq ne lt le gt ge fmax fmin hypot copysign "
-        "logical_and logical_or logical_xor heaviside nextafter".split(),
+        _names(
+            "add sub mul div maximum minimum atan2 eq ne lt le gt ge fmax fmin hypot copysign "
+            "logical_and logical_or logical_xor heaviside nextafter"
+        ),
         (X, Y),
     ),
-    **dict.fromkeys("pow fmod remainder floor_divide".split(), (P, Y.abs() + 0.5)),
-    **dict.fromkeys("bitwise_and bitwise_or bitwise_xor gcd".split(), (N, M)),
-    **dict.fromkeys("bitwise_left_shift bitwise_right_shift".split(), (N, M)),
-    **dict.fromkeys("matmul mm".split(), (_t(16, 32), _t(32, 8))),
+    **dict.fromkeys(_names("pow fmod remainder floor_divide"), (P, Y.abs() + 0.5)),
+    **dict.fromkeys(_names("bitwise_and bitwise_or bitwise_xor gcd"), (N, M)),
+    **dict.fromkeys(_names("bitwise_left_shift bitwise_right_shift"), (N, M)),
+    **dict.fromkeys(_names("matmul mm"), (_t(16, 32), _t(32, 8))),
     "bmm": (_t(2, 16, 32), _t(2, 32, 8)),
     "mv": (_t(8, 16), _t(16)),
     "dot": (_t(16), _t(16)),
@@ -57,14 +65,14 @@ _BINARY = {
     "kron": (_t(2, 3), _t(3, 2)),
     "lerp": (X, Y),
 }
-_REDUCTIONS = (
+_REDUCTIONS = _names(
     "sum mean amax amin prod all any argmax argmin logsumexp var std median cumsum cumprod softmax "
     "log_softmax sort argsort cummax cummin count_nonzero nansum norm logcumsumexp"
-).split()
-_ACTIVATIONS = (
+)
+_ACTIVATIONS = _names(
     "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 "
     "rrelu selu silu softplus softshrink softsign tanhshrink threshold"
-).split()
+)
 
 
 def _reduction(name: str) -> Case:

@@ -20,7 +20,7 @@ from benchmarks.record import RESULTS, ROOT
 
 TABLE = ROOT / "docs" / "torch-operators.md"
 KEPT = RESULTS / "torch_operators.json"
-_TOGETHER = 24
+_TOGETHER = 48
 
 
 def outcomes(names: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -91,7 +91,7 @@ def main() -> None:
 
     wanted = [each for each in sys.argv[1:] if not each.startswith("--")]
     if "--table" not in sys.argv:
-        kept = read_kept() if KEPT.exists() else {"date": "", "operators": {}}
+        kept: dict[str, Any] = read_kept() if KEPT.exists() else {"date": "", "operators": {}}
         kept["operators"] = {k: v for k, v in kept["operators"].items() if k in CASES}
         for each in outcomes(wanted or list(CASES)):
             kept["operators"][each["name"]] = {"status": each["status"], "why": each["why"]}

@@ -11,7 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 # Their text is written by programs, from docstrings and from test cases.
-GENERATED = {DOCS / "onnx-operators.md", *(DOCS / "reference").glob("*.md")}
+GENERATED = {
+    DOCS / "onnx-operators.md",
+    DOCS / "torch-operators.md",
+    *(DOCS / "reference").glob("*.md"),
+}
 READMES = ("README.md", "benchmarks/README.md", "profiler/README.md", "vgpu/README.md")
 PAGES = [*(ROOT / name for name in READMES), *sorted(DOCS.rglob("*.md"))]
 NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
