@@ -1,6 +1,6 @@
 """Extents of inputs as text: a dimension's name, or a formula such as "2*h + 1" or "h//2".
 
-A text that is no formula of whole numbers and names is a name as a whole.
+A text that is no formula of whole numbers and names, divided by whole numbers alone, is one name.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ class Formula:
         return isinstance(self._tree, ast.Name)
 
     def at(self, values: Mapping[str, int]) -> int:
-        """Its value where each of its names has one.
-
-        Raises:
-            ZeroDivisionError: it divides by 0.
-        """
+        """Its value where each of its names has one."""
         return _value(self._tree, values)
 
     def line(self, name: str, known: Mapping[str, int] | None = None) -> tuple[int, int] | None:
@@ -86,6 +82,11 @@ def _parsed(text: str) -> ast.expr | None:
 def _is_formula(tree: ast.expr) -> bool:
     for node in ast.walk(tree):
         match node:
+            case ast.BinOp(op=ast.FloorDiv(), right=right):
+                if not (
+                    isinstance(right, ast.Constant) and type(right.value) is int and right.value
+                ):
+                    return False
             case ast.BinOp(op=op):
                 if type(op) not in _OPERATORS:
                     return False

@@ -58,9 +58,10 @@ def names_in(expected: Sequence[TensorInfo]) -> tuple[str, ...]:
 
 
 def shape_at(shape: Sequence[int | str], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """A shape where the dimensions in it have these sizes."""
+    """A shape where the dimensions in it have these sizes; an extent below 0 is 0."""
     return tuple(
-        formula_of(extent).at(sizes) if isinstance(extent, str) else extent for extent in shape
+        max(formula_of(extent).at(sizes), 0) if isinstance(extent, str) else extent
+        for extent in shape
     )
 
 
@@ -85,10 +86,7 @@ def _contradiction(formula: Formula, have: int, known: Mapping[str, int]) -> str
     unknown = [name for name in formula.names if name not in known]
     if unknown:
         return f"which is {formula.text} for no whole {' and '.join(unknown)}"
-    try:
-        wanted = formula.at(known)
-    except ZeroDivisionError:
-        wanted = 0
+    wanted = formula.at(known)
     if wanted == have and all(known[name] >= 1 for name in formula.names):
         return None
     values = ", ".join(f"{name} = {known[name]}" for name in formula.names)

@@ -24,7 +24,9 @@ def test_a_formula_has_names_and_a_value(text: str, names: tuple[str, ...], valu
     assert formula.at({"h": 7, "w": 5}) == value
 
 
-@pytest.mark.parametrize("text", ["batch size", "h**2", "f(h)", "h.w", "1.5*h", "None", "(" * 600])
+@pytest.mark.parametrize(
+    "text", ["batch size", "h**2", "f(h)", "h.w", "1.5*h", "None", "8 // h", "h // 0", "(" * 600]
+)
 def test_what_is_no_formula_is_a_name(text: str) -> None:
     formula = Formula(text)
     assert formula.is_name
