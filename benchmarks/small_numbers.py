@@ -1,9 +1,9 @@
 """Count the small models in which a small number loses its meaning, and nobody is told.
 
-`python -m benchmarks.small_numbers [WORD]... [--vgpu N]` runs the models of `small_number_cases`,
-or those whose name has all the words. TVM computes each on the host, and NumPy computes the
-regions, so that no kernel is compiled; with `--vgpu` every Nth model is compiled and run on the
-virtual GPU. ONNX Runtime's FP32 tells what is right. With all models the counts go to
+`python -m benchmarks.small_numbers [WORD]... [--every N] [--vgpu]` runs every Nth model of
+`small_number_cases`, or of those whose name has all the words. TVM computes each on the host, and
+NumPy computes the regions, so that no kernel is compiled; with `--vgpu` the models are compiled and
+run on the virtual GPU. ONNX Runtime's FP32 tells what is right. Without words the counts go to
 results/small_numbers.json.
 """
 
@@ -79,13 +79,10 @@ def _judged(case: Case, got: np.ndarray[Any, Any], notes: Sequence[str]) -> Outc
     return Outcome(error_of(got, wanted, case.absolute), tuple(notes))
 
 
-def main(words: Sequence[str], every: int) -> None:
-    """Run the cases and print those that are not right.
-
-    With `every`, each such case is compiled and run on the virtual GPU, and the others are left.
-    """
-    run = outcome_of_kernels if every else outcome
-    chosen = [case for case in cases() if all(word in case.name for word in words)][:: every or 1]
+def main(words: Sequence[str], every: int, *, vgpu: bool) -> None:
+    """Run every such case and print those that are not right."""
+    run = outcome_of_kernels if vgpu else outcome
+    chosen = [case for case in cases() if all(word in case.name for word in words)][::every]
     counts: Counter[str] = Counter()
     started = time.perf_counter()
     found = []
@@ -98,8 +95,8 @@ def main(words: Sequence[str], every: int) -> None:
     seconds = time.perf_counter() - started
     print(f"{len(chosen)} models in {seconds:.0f} s:", dict(counts))
     if not words:
-        how = "kernels" if every else "oracle"
-        figures = {"models": len(chosen), **counts, "not right": found}
+        how = "kernels" if vgpu else "oracle"
+        figures = {"models": len(chosen), "of": len(cases()), **counts, "not right": found}
         target = "no model is wrong without a note"
         write("small_numbers", {**earlier("small_numbers"), how: figures}, target)
 
@@ -107,6 +104,7 @@ def main(words: Sequence[str], every: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*", help="words of the names of cases; all by default")
-    parser.add_argument("--vgpu", type=int, default=0, metavar="N", help="compile every Nth case")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="run every Nth case")
+    parser.add_argument("--vgpu", action="store_true", help="compile, and run on the virtual GPU")
     options = parser.parse_args()
-    main(options.words, options.vgpu)
+    main(options.words, options.every, vgpu=options.vgpu)
