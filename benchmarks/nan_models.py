@@ -31,7 +31,7 @@ Run: TypeAlias = Callable[[Array, Array], Sequence[Array]]
 NAN, INF, SIDE = np.nan, np.inf, 8
 OPSETS = (13, 17, 20)
 # Numbers go through FP16 where a function follows.
-TOLERANCE = {"rtol": 2e-3, "atol": 1e-3}
+RTOL, ATOL = 2e-3, 1e-3
 _TARGET = "no result that is wrong"
 
 CONSTANTS = {
@@ -65,12 +65,12 @@ class Operator:
 def _pooled(x: Array, size: int, step: int, pad: int) -> Array:
     wide = np.pad(x, pad, constant_values=-INF)
     windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size))
-    return windows[::step, ::step].max((2, 3))[None, None]
+    return np.asarray(windows[::step, ::step].max((2, 3))[None, None])
 
 
 def _softmax(x: Array) -> Array:
     powers = np.exp(x - x.max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
+    return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
 def _rows(name: str, value: Callable[[Array], Array]) -> dict[str, Operator]:
@@ -221,7 +221,7 @@ def places() -> Mapping[str, Array]:
     plain = np.random.default_rng(0).uniform(-4, 4, (SIDE, SIDE)).astype(np.float32)
 
     def with_(*changes: tuple[Any, float]) -> Array:
-        made = plain.copy()
+        made: Array = plain.copy()
         for place, number in changes:
             made[place] = number
         return made
@@ -243,7 +243,7 @@ def other(x: Array) -> Array:
     return np.ascontiguousarray(np.roll(x, 3, 0)[:, ::-1])
 
 
-class Torch(nn.Module):
+class Torch(nn.Module):  # type: ignore[misc]
     """Functions of PyTorch as one model; the second operand is that of other forms."""
 
     def __init__(self, functions: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
@@ -329,8 +329,8 @@ def is_right(actual: Array, wanted: Array) -> bool:
     """Whether shapes agree, and numbers but for roundings; NaN is NaN."""
     if actual.shape != wanted.shape:
         return False
-    numbers = (each.astype(np.float64) for each in (actual, wanted))
-    return bool(np.allclose(*numbers, **TOLERANCE, equal_nan=True))
+    have, want = (each.astype(np.float64) for each in (actual, wanted))
+    return bool(np.allclose(have, want, RTOL, ATOL, equal_nan=True))
 
 
 def main() -> None:

@@ -142,7 +142,7 @@ def _masked(graph: Graph, scores: int, reader: int, infinite: frozenset[int]) ->
     for mask, other in (graph[scores].args, graph[scores].args[::-1]):
         if graph[mask].op != _CHOICE or graph[graph[mask].args[0]].shape != graph[mask].shape:
             continue
-        numbers = {graph[each].scalar for each in graph[mask].args[1:]}
-        if numbers == {0.0, -inf} and other not in infinite and _has_readers(graph, mask, scores):
+        scalars = {graph[each].scalar for each in graph[mask].args[1:]}
+        if scalars == {0.0, -inf} and other not in infinite and _has_readers(graph, mask, scores):
             return mask
     return None

@@ -238,22 +238,27 @@ def _is_infinite(call: OperatorCall) -> bool:
 
 
 def _saturated(call: OperatorCall, mask: Value, lowest: float) -> Value:
-    store, builder = call.store, call.builder
     if mask.constant is not None:
         finite = np.clip(mask.constant, lowest, FP16_MAX)
         narrow = np.where(np.isinf(mask.constant), mask.constant, finite).astype(np.float16)
-        return store.of_array(narrow)
+        return call.store.of_array(narrow)
     if lowest not in mask.saturated:
-        wide = store.get(mask, mask.order, "float32")
-        finite = builder.elementwise("clip", wide, low=lowest, high=FP16_MAX)
-        if mask.is_infinite:
-            hidden = builder.constant(np.array(-np.inf, np.float32))
-            shape = builder.shape(wide)
-            is_hidden = builder.operator("equal", (wide, hidden), shape, "bool")
-            finite = builder.operator("where", (is_hidden, hidden, finite), shape, "float32")
-        narrow = builder.astype(finite, "float16")
-        mask.saturated[lowest] = store.of_expr(narrow, mask.shape, mask.dtype, mask.order)
+        expr = call.builder.astype(_within(call, mask, lowest), "float16")
+        made = call.store.of_expr(expr, mask.shape, mask.dtype, mask.order)
+        mask.saturated[lowest] = made
     return mask.saturated[lowest]
+
+
+def _within(call: OperatorCall, mask: Value, lowest: float) -> int:
+    """A mask's numbers between bounds, in FP32; -inf stays."""
+    builder, wide = call.builder, call.store.get(mask, mask.order, "float32")
+    finite = builder.elementwise("clip", wide, low=lowest, high=FP16_MAX)
+    if not mask.is_infinite:
+        return finite
+    hidden = builder.constant(np.array(-np.inf, np.float32))
+    shape = builder.shape(wide)
+    is_hidden = builder.operator("equal", (wide, hidden), shape, "bool")
+    return builder.operator("where", (is_hidden, hidden, finite), shape, "float32")
 
 
 def _sum_within(call: OperatorCall) -> Item | None:
