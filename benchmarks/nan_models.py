@@ -243,7 +243,7 @@ def other(x: Array) -> Array:
     return np.ascontiguousarray(np.roll(x, 3, 0)[:, ::-1])
 
 
-class Torch(nn.Module):  # type: ignore[misc]
+class Torch(nn.Module):
     """Functions of PyTorch as one model; the second operand is that of other forms."""
 
     def __init__(self, functions: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
