@@ -43,7 +43,7 @@ $(DOCS)/.ready: docs/requirements.txt
 	$(DOCS)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	touch $@
 
-.PHONY: docs relay-env serve-env demo test lint format vgpu-examples gpu-bundle wheel clean
+.PHONY: docs relay-env serve-env demo quick test test-rest test-all lint format vgpu-examples gpu-bundle wheel clean
 demo: $(VENV)/.user  ## compile the demo model for sm_80 and run it on the virtual GPU
 	$(BIN)/python -m models.demo
 
@@ -51,8 +51,16 @@ relay-env: $(RELAY)/.ready  ## an environment with TVM 0.17 and Relay, in .venv-
 
 serve-env: $(SERVE)/.ready  ## an environment with KServe and its client, in .venv-serve
 
-test: lint relay-env serve-env  ## the whole test suite, on all cores
-	$(BIN)/python -m pytest -n logical
+quick: $(VENV)/.dev  ## the tests that need neither a compiler nor TVM: a minute
+	$(BIN)/python -m pytest -n logical --tier quick
+
+test: lint relay-env serve-env  ## a share of each area: at most 15 minutes with empty caches
+	$(BIN)/python -m pytest -n logical --tier test
+
+test-rest: lint relay-env serve-env  ## the tests that `test` leaves out
+	$(BIN)/python -m pytest -n logical --tier rest
+
+test-all: test test-rest  ## the whole test suite: an hour with empty caches
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, clang-format
 	$(BIN)/ruff check .

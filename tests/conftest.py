@@ -12,6 +12,9 @@ import pytest
 
 from boltgen.runtime.device import activate
 from boltgen.runtime.vgpu import Vgpu
+from tests.kernels_report import KernelsReport
+from tests.needs import ROOT
+from tests.tiers import TIERS, has_module, has_test
 from tests.virtual_gpu import all_checks, loaded_virtual_gpu, reset
 
 _TESTS = Path(__file__).parent
@@ -21,12 +24,14 @@ _OF_ONE_PROCESS = {"gpu_suite"}
 _EACH_APART = {"test_relay_suite.py"}
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Compile kernels to PTX alone, in child processes too: the virtual GPU runs nothing else.
 
     `BOLTGEN_DEVICE_CODE=sass+ptx` runs the suite on what users deploy, in three times the time.
     """
     os.environ.setdefault("BOLTGEN_DEVICE_CODE", "ptx")
+    if config.getoption("--kernels-report"):
+        config.pluginmanager.register(KernelsReport())
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +71,34 @@ def checking() -> Iterator[Vgpu]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--tier", choices=TIERS, default="all", help="run the tests of a tier; see tests/tiers.py"
+    )
+    parser.addoption(
+        "--kernels-report", action="store_true", help="count the kernels that each area compiles"
+    )
+    parser.addoption(
         "--update-golden",
         action="store_true",
         help="write the files in tests/golden anew instead of comparing with them",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what has no test of the tier, before it imports TVM or PyTorch."""
+    tier = config.getoption("--tier")
+    is_folder = collection_path.is_dir()
+    if tier == "all" or not (is_folder or collection_path.match("test_*.py")):
+        return None
+    tests = collection_path.rglob("test_*.py") if is_folder else [collection_path]
+    return not any(has_module(tier, path.relative_to(ROOT).as_posix()) for path in tests) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of other tiers."""
+    tier = config.getoption("--tier")
+    kept = [item for item in items if has_test(tier, item.nodeid)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
 
 
 @pytest.hookimpl(optionalhook=True)

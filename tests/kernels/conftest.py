@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,22 +47,39 @@ def checking(cuda: Cuda) -> Iterator[Cuda]:
 
 @pytest.fixture(scope="session")
 def kernels(
-    cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[KernelSpec, KernelLibrary]:
-    """The library of every kernel in `tests/cases.py`."""
-    folder = tmp_path_factory.mktemp("kernels")
-    specs = dict.fromkeys(case.spec for case in all_cases())
-    return build_libraries(list(specs), folder)
+    """The library of each kernel in `tests/cases.py` that a test of this session launches."""
+    specs = launched(request, [case.spec for case in all_cases()])
+    return build_libraries(specs, tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.fixture(scope="session")
 def chain_kernels(
-    cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[KernelSpec, KernelLibrary]:
-    """The library of every kernel in `tests/chain_cases.py`."""
-    folder = tmp_path_factory.mktemp("chains")
-    specs = dict.fromkeys(case.spec for case in all_chain_cases())
-    return build_libraries(list(specs), folder)
+    """The library of each kernel in `tests/chain_cases.py` that a test of this session launches."""
+    specs = launched(request, [case.spec for case in all_chain_cases()])
+    return build_libraries(specs, tmp_path_factory.mktemp("chains"))
+
+
+def launched(
+    request: pytest.FixtureRequest,
+    every: Sequence[KernelSpec],
+    kernel_of: Callable[[Mapping[str, Any]], KernelSpec | None] = lambda params: (
+        params["case"].spec if "case" in params else None
+    ),
+) -> list[KernelSpec]:
+    """The kernels that the session's tests launch from the fixture of `request`.
+
+    `kernel_of` tells a test's kernel by its parameters; one without may launch each of `every`.
+    """
+    found: dict[KernelSpec, None] = {}
+    for item in request.session.items:
+        if request.fixturename in getattr(item, "fixturenames", ()):
+            spec = kernel_of(item.callspec.params if hasattr(item, "callspec") else {})
+            found |= dict.fromkeys(every if spec is None else [spec])
+    return list(found)
 
 
 def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpec, KernelLibrary]:

@@ -27,7 +27,7 @@ from boltgen.measure.abi import arguments
 from boltgen.runtime.vgpu import LaunchRecord
 from boltgen.settings import settings_from
 from tests.cases import KernelCase
-from tests.kernels.conftest import build_libraries
+from tests.kernels.conftest import build_libraries, launched
 from tests.kernels.launch import (
     PADDING,
     Args,
@@ -43,10 +43,13 @@ from tests.wgmma_cases import CONV, KERNELS
 
 @pytest.fixture(scope="module")
 def hopper_kernels(
-    cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[KernelSpec, KernelLibrary]:
     specs = [kernel.spec for kernel in KERNELS.values()]
-    return build_libraries(specs, tmp_path_factory.mktemp("sm90"))
+    wanted = launched(
+        request, specs, lambda params: KERNELS[params["name"]].spec if "name" in params else None
+    )
+    return build_libraries(wanted, tmp_path_factory.mktemp("sm90"))
 
 
 def _case(name: str, index: int) -> KernelCase:
