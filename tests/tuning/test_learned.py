@@ -242,7 +242,7 @@ def test_other_files_are_no_models(tmp_path: Path, content: bytes) -> None:
 
 def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xgboost", None)
-    with pytest.raises(BoltgenError, match=r"boltgen\[learned\]"):
+    with pytest.raises(BoltgenError, match=r"pip install .*\[learned\]"):
         train(EXAMPLES)
 
 

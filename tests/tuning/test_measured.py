@@ -196,12 +196,12 @@ def test_choosing_does_without_a_database_that_cannot_be_read(
     said = "written by a newer boltgen"
     if fault == "damaged":
         user.write_bytes(b"\0" * 100 + user.read_bytes()[100:])
-        said = "is damaged; it was moved to"
+        said = "is no database; it is left as it is"
     if fault == "foreign":
         connection = sqlite3.connect(user)
         connection.execute("PRAGMA application_id = 77")
         connection.close()
-        said = "a database of another program"
+        said = "another program's database; it is left as it is"
     with caplog.at_level(logging.WARNING):
         assert opened(tmp_path)[0] == MODEL
     assert said in caplog.text
