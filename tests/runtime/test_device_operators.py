@@ -20,6 +20,7 @@ from boltgen.frontend.relax import annotate, attach, import_model
 from boltgen.runtime.link import cuda_target
 from boltgen.runtime.lowering.data_extents import with_extents_first
 from boltgen.runtime.lowering.data_shapes import with_device_kernels
+from boltgen.runtime.lowering.nearest import is_exact, nearest
 from boltgen.runtime.plain_schedule import apply_rules, is_complete, schedule_plainly
 from boltgen.runtime.schedules import scheduled, unscheduled
 from tests.frontend.modules import build, operators
@@ -204,3 +205,24 @@ def test_parts_without_elements_are_computed_by_nothing() -> None:
     module = build({"x": ((4, 6), "float32")}, lambda x: op.strided_slice(x, [1], [6], [6]))
     made = scheduled(module, TARGET)
     assert int(made["main"].ret_ty.shape.values[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "rounding", "pair", "places"),
+    [
+        # 3.5 * 2 / 7 - 0.5 is one half: the lower neighbour.
+        ("half_pixel", "round_prefer_floor", (2, 7), [0, 0, 0, 0, 1, 1, 1]),
+        ("half_pixel", "round_prefer_ceil", (2, 7), [0, 0, 0, 1, 1, 1, 1]),
+        ("asymmetric", "floor", (3, 7), [0, 0, 0, 1, 1, 2, 2]),
+        ("align_corners", "ceil", (3, 5), [0, 1, 1, 2, 2]),
+        ("half_pixel", "round", (2, 7), None),
+    ],
+)
+def test_the_nearest_element_is_found_in_exact_arithmetic(
+    mode: str, rounding: str, pair: tuple[int, int], places: list[int] | None
+) -> None:
+    assert nearest(mode, rounding, *pair) == places
+
+
+def test_a_power_of_two_is_exact_in_fp32() -> None:
+    assert is_exact(4, 8) and is_exact(8, 4) and not is_exact(2, 7) and not is_exact(2, 12)

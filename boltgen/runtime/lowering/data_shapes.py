@@ -15,6 +15,7 @@ from tvm import ir, relax, te, tirx
 
 from boltgen.errors import BoltgenError, ModelImportError
 from boltgen.runtime.lowering import kernels
+from boltgen.runtime.lowering.nearest import is_exact, nearest
 
 op = relax.op
 _READ_SHAPE = ir.Op.get("relax.tensor_to_shape")
@@ -283,11 +284,40 @@ def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
     return ir.Tuple([value, place])
 
 
+def _resized(writer: _Writer, call: ir.Call) -> ir.Expr:
+    """A resize to the nearest element, by places that are computed here."""
+    (x, size), attrs = call.args, call.attrs
+    shape = x.ty.shape.values if isinstance(x.ty.shape, relax.ShapeExpr) else []
+    extents = [*shape, *(size.values if isinstance(size, relax.ShapeExpr) else [None])]
+    layout = str(attrs.layout)
+    is_known = all(isinstance(each, (int, tirx.IntImm)) for each in extents)
+    if str(attrs.method) != "nearest_neighbor" or layout not in {"NCHW", "NHWC"} or not is_known:
+        return call
+    axes = (layout.index("H"), layout.index("W"))
+    pairs = [(int(shape[axis]), int(to)) for axis, to in zip(axes, size.values, strict=True)]
+    how = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
+    places = [nearest(*how, *pair) for pair in pairs]
+    if None in places or all(is_exact(*pair) for pair in pairs):
+        return call
+    rows, columns = (relax.const(np.array(each, np.int32)) for each in places)
+
+    def read(x: te.Tensor, rows: te.Tensor, columns: te.Tensor) -> te.Tensor:
+        def at(*index: Any) -> Any:
+            place = list(index)
+            place[axes[0]], place[axes[1]] = rows[index[axes[0]]], columns[index[axes[1]]]
+            return x(*place)
+
+        return te.compute([int(each) for each in call.ty.shape.values], at, name="resized")
+
+    return writer.builder_.call_te(read, x, rows, columns)
+
+
 _WRITERS: Mapping[str, Callable[[_Writer, ir.Call], ir.Expr]] = {
     "relax.nonzero": _nonzero,
     "relax.unique": _unique,
     "relax.vision.all_class_non_max_suppression": _suppressed,
     "relax.median": _median,
+    "relax.image.resize2d": _resized,
     "relax.sum": _total,
     "relax.prod": _total,
     "relax.split": _split,

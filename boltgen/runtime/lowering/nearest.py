@@ -1,0 +1,45 @@
+"""The elements that a resize to the nearest one reads, in exact arithmetic.
+
+TVM computes them in FP32 while the model runs. CUDA contracts `x * scale - 0.5` to one rounding,
+and then takes the neighbour where a coordinate lies halfway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+# (place, extent of the input, extent of the result) to the coordinate in the input.
+_COORDINATES: Mapping[str, Callable[[int, int, int], Fraction]] = {
+    "half_pixel": lambda x, n, m: Fraction((2 * x + 1) * n - m, 2 * m),
+    "pytorch_half_pixel": lambda x, n, m: Fraction((2 * x + 1) * n - m if m > 1 else 0, 2 * m),
+    "tf_half_pixel_for_nn": lambda x, n, m: Fraction((2 * x + 1) * n, 2 * m),
+    "asymmetric": lambda x, n, m: Fraction(x * n, m),
+    "align_corners": lambda x, n, m: Fraction(x * (n - 1), max(m - 1, 1)),
+}
+_HALF = Fraction(1, 2)
+_ROUNDINGS: Mapping[str, Callable[[Fraction], int]] = {
+    "round_prefer_floor": lambda x: math.ceil(x - _HALF),
+    "round_prefer_ceil": lambda x: math.floor(x + _HALF),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+
+
+def nearest(mode: str, rounding: str, extent: int, size: int) -> list[int] | None:
+    """Return the place of each of `size` results among `extent` elements.
+
+    Return None if the table lacks the mode.
+    """
+    if mode not in _COORDINATES or rounding not in _ROUNDINGS:
+        return None
+    coordinate, rounded = _COORDINATES[mode], _ROUNDINGS[rounding]
+    places = (rounded(coordinate(x, extent, size)) for x in range(size))
+    return [min(max(place, 0), extent - 1) for place in places]
+
+
+def is_exact(extent: int, size: int) -> bool:
+    """Return whether one extent is the other times a power of two, so that FP32 is exact."""
+    ratio = Fraction(extent, size)
+    return all(part & (part - 1) == 0 for part in (ratio.numerator, ratio.denominator))
