@@ -1,7 +1,7 @@
 """Count the small models in which a small number loses its meaning, and nobody is told.
 
-`python -m benchmarks.small_numbers [WORD]... [--every N] [--vgpu]` runs every Nth model of
-`small_number_cases`, or of those whose name has all the words. TVM computes each on the host, and
+`python -m benchmarks.small_numbers [WORD]... [--every N] [--jobs N] [--vgpu]` runs every
+Nth model of `small_number_cases`, or of those whose name has all the words. TVM computes each on the host, and
 NumPy computes the regions, so that no kernel is compiled; with `--vgpu` the models are compiled and
 run on the virtual GPU. ONNX Runtime's FP32 tells what is right. Without words the counts go to
 results/small_numbers.json.
@@ -10,9 +10,11 @@ results/small_numbers.json.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,19 +81,19 @@ def _judged(case: Case, got: np.ndarray[Any, Any], notes: Sequence[str]) -> Outc
     return Outcome(error_of(got, wanted, case.absolute), tuple(notes))
 
 
-def main(words: Sequence[str], every: int, *, vgpu: bool) -> None:
-    """Run every such case and print those that are not right."""
+def main(words: Sequence[str], every: int, jobs: int, *, vgpu: bool) -> None:
+    """Run every such case, in so many processes, and print those that are not right."""
     run = outcome_of_kernels if vgpu else outcome
     chosen = [case for case in cases() if all(word in case.name for word in words)][::every]
     counts: Counter[str] = Counter()
     started = time.perf_counter()
     found = []
-    for case in chosen:
-        result = run(case)
-        counts[result.status] += 1
-        if result.status != "right":
-            found.append(f"{result.status}: {case.name} (error {result.error:.3g})")
-            print(found[-1], *result.notes, flush=True)
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for case, result in zip(chosen, pool.map(run, chosen), strict=True):
+            counts[result.status] += 1
+            if result.status != "right":
+                found.append(f"{result.status}: {case.name} (error {result.error:.3g})")
+                print(found[-1], *result.notes, flush=True)
     seconds = time.perf_counter() - started
     print(f"{len(chosen)} models in {seconds:.0f} s:", dict(counts))
     if not words:
@@ -105,6 +107,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*", help="words of the names of cases; all by default")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="run every Nth case")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that run them")
     parser.add_argument("--vgpu", action="store_true", help="compile, and run on the virtual GPU")
     options = parser.parse_args()
-    main(options.words, options.every, vgpu=options.vgpu)
+    main(options.words, options.every, options.jobs, vgpu=options.vgpu)
