@@ -1,9 +1,9 @@
 """Count the small models in which a small number loses its meaning, and nobody is told.
 
-`python -m benchmarks.small_numbers [WORD]... [--every N] [--jobs N] [--vgpu]` runs every
-Nth model of `small_number_cases`, or of those whose name has all the words. TVM computes each on the host, and
-NumPy computes the regions, so that no kernel is compiled; with `--vgpu` the models are compiled and
-run on the virtual GPU. ONNX Runtime's FP32 tells what is right. Without words the counts go to
+`python -m benchmarks.small_numbers [WORD]... [--every N] [--jobs N] [--vgpu]` runs every Nth model
+of `small_number_cases`, or of those whose name has all the words. TVM computes each on the host,
+and NumPy computes the regions, so that no kernel is compiled; with `--vgpu` the models are compiled
+and run on the virtual GPU. ONNX Runtime's FP32 tells what is right. Without words the counts go to
 results/small_numbers.json.
 """
 
