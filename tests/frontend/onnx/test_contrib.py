@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,14 +126,7 @@ def test_every_other_operator_is_refused_by_name(operator: str) -> None:
 
 def _but(label: str, **attributes: Any) -> Case:
     case = CASES[label]
-    return Case(
-        operator=case.operator,
-        form="",
-        inputs=case.inputs,
-        constants=case.constants,
-        attributes={**case.attributes, **attributes},
-        outputs=case.outputs,
-    )
+    return replace(case, attributes={**case.attributes, **attributes})
 
 
 REFUSED: dict[str, tuple[Case, str]] = {
@@ -147,6 +141,17 @@ REFUSED: dict[str, tuple[Case, str]] = {
         _but("RotaryEmbedding: three axes", is_packed_batching=1),
         "is_packed_batching=1",
     ),
+    "a bias over a past of several lengths": (
+        replace(
+            CASES["GroupQueryAttention: one place, lengths"],
+            inputs={
+                **CASES["GroupQueryAttention: one place, lengths"].inputs,
+                "p": None,
+                "a": noise(2, 1, 1, 6),
+            },
+        ),
+        "attention_bias with a past",
+    ),
     "a distance": (_but("CDist: squared", metric="cosine"), "metric 'cosine'"),
 }
 
@@ -159,11 +164,18 @@ def test_a_form_that_cannot_be_written_is_refused(name: str) -> None:
     assert f"{case.operator} (node 'single', domain 'com.microsoft'" in str(refused.value)
 
 
-def test_a_type_that_is_not_known_is_named() -> None:
+def test_a_size_that_is_not_known_is_named() -> None:
+    made = CASES["MultiHeadAttention: apart"].model({"q": (2, 6, "hidden")})
+    with pytest.raises(ModelImportError, match=r"MultiHeadAttention .*a type or a size .* --shape"):
+        prepared(made)
+
+
+def test_an_operator_behind_one_that_is_not_known_is_not_named() -> None:
     made = CASES["QuickGelu: plain"].model()
     unknown = helper.make_node("Unknown", ["x"], ["u"], domain="other")
     made.graph.node.insert(0, unknown)
     made.graph.node[1].input[0] = "u"
     made.opset_import.append(helper.make_opsetid("other", 1))
-    with pytest.raises(ModelImportError, match=r"QuickGelu .*a type or a size .* is not known"):
+    with pytest.raises(ModelImportError, match=r"Unknown .*domain 'other'") as refused:
         prepared(made)
+    assert "QuickGelu" not in str(refused.value)

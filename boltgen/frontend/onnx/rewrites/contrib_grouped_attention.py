@@ -52,6 +52,11 @@ def grouped(build: Builder) -> list[str]:
         for name, number in zip(names, (count, shared, shared), strict=True)
     )
     past = _past(build)
+    if past and past.lengths and build.operand(10):
+        raise UnsupportedError(
+            "attention_bias with a past of several lengths",
+            "make seqlens_k a constant, or export it without the bias",
+        )
     if build.get("do_rotary", 0):
         query, key = _rotated(build, (query, key), width, past)
     rows = keys = extents[1]
