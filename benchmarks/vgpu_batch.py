@@ -24,6 +24,8 @@ from boltgen.frontend import relax as frontend
 from boltgen.pipeline import PipelineOptions, build_regions
 from boltgen.runtime import link
 from boltgen.runtime.device import activate
+from boltgen.runtime.inputs import check_inputs
+from boltgen.runtime.metadata import DimensionInfo, TensorInfo
 from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
 
@@ -59,6 +61,11 @@ def results(models: Mapping[str, tuple[object, Arrays]]) -> dict[str, Outcome]:
     for name, (source, inputs) in models.items():
         try:
             model = import_model(source, options)
+            check_inputs(
+                [TensorInfo(name=x.name, shape=x.shape, dtype=x.dtype) for x in model.inputs],
+                {x.name: array for x, array in zip(model.inputs, inputs, strict=True)},
+                [DimensionInfo(name=n, low=a, high=b) for n, (a, b) in model.dimensions.items()],
+            )
             partition(model, ARCH, options)
             plain = model.partitioned.module({})
             key = (tvm_ffi.structural_hash(plain), *(each.tobytes() for each in inputs))
