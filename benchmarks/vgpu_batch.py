@@ -62,9 +62,12 @@ def results(models: Mapping[str, tuple[object, Arrays]]) -> dict[str, Outcome]:
         try:
             model = import_model(source, options)
             check_inputs(
-                [TensorInfo(name=x.name, shape=x.shape, dtype=x.dtype) for x in model.inputs],
+                tuple(TensorInfo(name=x.name, shape=x.shape, dtype=x.dtype) for x in model.inputs),
                 {x.name: array for x, array in zip(model.inputs, inputs, strict=True)},
-                [DimensionInfo(name=n, low=a, high=b) for n, (a, b) in model.dimensions.items()],
+                tuple(
+                    DimensionInfo(name=name, low=low, high=high)
+                    for name, (low, high) in model.dimensions.items()
+                ),
             )
             partition(model, ARCH, options)
             plain = model.partitioned.module({})
