@@ -68,6 +68,7 @@ def model_key(
         vgpu,
         (frontend, tvm, *versions),
         (tools.cuda_identity, tools.host_identity, str(tools.nvcc.path), str(tools.cxx.path)),
+        tools.device_code.value,
         own_code(),
     )
 

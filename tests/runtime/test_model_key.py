@@ -10,6 +10,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.codegen.nvcc import DeviceCode
 from boltgen.options import CompileOptions
 from boltgen.runtime import model_key as module
 from boltgen.runtime.model_key import model_key
@@ -50,6 +51,11 @@ def test_the_key_changes_with_everything_that_matters(
         model_key(path, SM80, options(fuse=False), tools),
         model_key(path, SM80, options(pad=False), tools),
         model_key(path, SM80, options(io="half"), tools),
+        *(
+            model_key(path, SM80, options(), replace(tools, device_code=code))
+            for code in DeviceCode
+            if code is not tools.device_code
+        ),
         model_key(
             path, SM80, options(), replace(tools, cutlass=replace(tools.cutlass, version="9"))
         ),
