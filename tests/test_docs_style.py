@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 # Their text is written by programs, from docstrings and from test cases.
 GENERATED = {
+    DOCS / "contrib-operators.md",
     DOCS / "onnx-operators.md",
     DOCS / "torch-operators.md",
     *(DOCS / "reference").glob("*.md"),
