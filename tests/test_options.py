@@ -34,8 +34,8 @@ TAKERS: dict[str, type[KernelOptions]] = {**KINDS, "partition": KernelOptions}
 # To tune is by default for the GPU that is measured on.
 DEFAULT_ARCHES = {"compile": DEFAULT_ARCH, "tune": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {"compile": boltgen.compile, "tune": boltgen.tune}
-# Of the commands alone: what is read, what is written, and how they end.
-OWN = {"model", "models", "arch", "output", "debug", "help"}
+# Options of the commands alone: what is read and written, how much is said, and how they end.
+OWN = {"model", "models", "arch", "output", "debug", "help", "verbose", "quiet"}
 
 
 def flags(command: str) -> dict[str, Any]:
