@@ -34,7 +34,7 @@ def compile_for(arch: str) -> bytes:
         return bytes(tvm_ffi.get_global_func(CALLBACK)(KERNEL))
 
 
-def test_machine_code_and_ptx_for_the_targets_architecture() -> None:
+def test_machine_code_and_ptx_for_the_targets_architecture(machine_code: None) -> None:
     relax_hooks.install_cuda_compiler()
     compiled = compile_for("sm_86")
     assert b".target sm_86" in compiled
