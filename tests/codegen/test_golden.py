@@ -52,7 +52,7 @@ def test_a_source_says_the_flags_that_it_is_compiled_with(name: str) -> None:
     source = render_kernel(SPECS[name])
     comment = " ".join(line.lstrip("/ ") for line in source.text.splitlines() if line[:2] == "//")
     command = comment[comment.index("nvcc ") : comment.index(".cu", comment.index("nvcc "))].split()
-    unit = kernel_unit(source, find_toolchain(settings_from()))
+    unit = kernel_unit(source, find_toolchain(settings_from()), DeviceCode.SASS_AND_PTX)
     folders = ["-I", "templates/include", "-I", "$CUTLASS"]
     assert command[1:-1] == [*unit.flags, *folders]
     assert command[:1] == ["nvcc"]
