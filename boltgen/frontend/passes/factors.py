@@ -15,6 +15,7 @@ import numpy as np
 
 from boltgen.frontend.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.frontend.passes.anchor import MATMUL
+from boltgen.frontend.weights import FP16_MAX
 
 _FLOATS = frozenset({"float16", "float32"})
 _VIEWS = frozenset({"reshape", "permute_dims", "squeeze", "expand_dims"})
@@ -85,9 +86,17 @@ def _number(graph: Graph, index: int) -> float | None:
         return None
     if graph[x].shape != expr.shape or expr.dtype not in _FLOATS:
         return None
+    if _is_large(graph[x]) and not _is_large(expr):
+        return None  # it brings the operand into the range that kernels multiply
     if expr.op == "multiply":
         return number
     return 1.0 / number if number else None
+
+
+def _is_large(expr: Expr) -> bool:
+    """Whether a value was seen to leave FP16's range."""
+    low, high = expr.observed or (0.0, 0.0)
+    return not max(-low, high) <= FP16_MAX  # NaN is beyond too
 
 
 def _is_view(graph: Graph, index: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,3 +56,16 @@ def test_a_square_stays() -> None:
     half = b.elementwise("multiply", x, b.constant(np.array(0.5, np.float32)))
     graph = b.graph(b.matmul(half, half, "float32"))
     assert factors_behind_products(graph) is graph
+
+
+@pytest.mark.parametrize(("largest", "stays"), [(512000.0, True), (65504.0, False)])
+def test_a_factor_that_brings_an_operand_into_fp16s_range_stays(
+    largest: float, stays: bool
+) -> None:
+    graph = _product()
+    (scaled,) = (i for i, expr in enumerate(graph.exprs) if expr.op == "multiply")
+    source = graph[scaled].args[0]
+    seen = {source: (0.0, largest), scaled: (0.0, largest * 2.0**-12)}
+    exprs = (replace(each, observed=seen.get(i)) for i, each in enumerate(graph.exprs))
+    graph = replace(graph, exprs=tuple(exprs))
+    assert (factors_behind_products(graph) is graph) == stays
