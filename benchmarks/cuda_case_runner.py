@@ -27,7 +27,7 @@ _FP16 = 8 * 2.0**-11
 
 
 def status(label: str, outcome: Outcome, data: Any) -> tuple[str, str]:
-    """What becomes of a case, and why."""
+    """The status of a case, and the reason."""
     if not isinstance(outcome, Ran):
         return said(outcome)
     steps = ATTENTION_FP16 if "attention" in label else _FP16

@@ -288,7 +288,7 @@ class Form:
 
 
 def form_of_onnx(operators: Mapping[str, Operator], opset: int) -> Form:
-    """Those that the operator set has."""
+    """Return the form with the operators that operator set `opset` has."""
     known = {name: each for name, each in operators.items() if each.since <= opset <= each.until}
 
     def right(x: Array, z: Array) -> Sequence[Array]:

@@ -77,7 +77,7 @@ def relay_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
 
 
 def status(run: Run, folder: Path, label: str) -> tuple[str, str]:
-    """What becomes of a case, and why."""
+    """The status of a case, and the reason."""
     data = np.load(folder / f"{label}.npz")
     named = {key[3:]: data[key] for key in data.files if key.startswith("in ")}
     try:
@@ -96,7 +96,9 @@ def status(run: Run, folder: Path, label: str) -> tuple[str, str]:
 
 
 def difference(actual: Arrays, wanted: Arrays, of_fp16: float, *, has_fp16: bool = False) -> str:
-    """How results differ from what is wanted; `of_fp16` is the error of FP16 beside the largest.
+    """Describe how results differ from the wanted ones.
+
+    `of_fp16` is the error of FP16 beside the largest.
 
     It is of results that are FP16, and of all where the model computes in FP16 inside.
     """

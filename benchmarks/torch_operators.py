@@ -24,7 +24,7 @@ _TOGETHER = 48
 
 
 def outcomes(names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """What becomes of each operator; what fails among others is run again alone."""
+    """Return the status of each operator; run a batch that fails again, one by one."""
     alone: list[str] = []
     for at in range(0, len(names), _TOGETHER):
         group = names[at : at + _TOGETHER]
@@ -51,7 +51,7 @@ def _run(names: Sequence[str]) -> list[dict[str, str]]:
 
 
 def read_kept() -> dict[str, Any]:
-    """What is kept in the repository."""
+    """The record in the repository."""
     found: dict[str, Any] = json.loads(KEPT.read_text())
     return found
 

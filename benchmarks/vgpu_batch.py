@@ -37,7 +37,7 @@ _PYTHON_ONLY = ("nonzero", "unique", "shape_to_tensor", "print", "assert_op")
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a model gave, and whether it computes in FP16 where its author has FP32."""
+    """The results of a model, and whether it computes in FP16 where its author has FP32."""
 
     outputs: Arrays
     has_fp16: bool
@@ -47,7 +47,7 @@ Outcome: TypeAlias = "Ran | Exception"
 
 
 def results(models: Mapping[str, tuple[object, Arrays]]) -> dict[str, Outcome]:
-    """What each model gives, a path or program with its inputs, or what it raises."""
+    """Return the results of each model (a path or program, with inputs), or its exception."""
     settings = replace(settings_from(), device_code=DeviceCode.PTX.value)
     cache = Cache(settings.cache_dir)
     tools = find_toolchain(settings)
@@ -93,7 +93,7 @@ def results(models: Mapping[str, tuple[object, Arrays]]) -> dict[str, Outcome]:
 def _run_all(
     modules: Mapping[str, tvm.IRModule], inputs: Mapping[str, Arrays], options: PipelineOptions
 ) -> dict[str, Outcome]:
-    """What each module gives; where they do not compile together, each half is compiled."""
+    """Return the results of each module; halve modules that do not compile together."""
     if not modules:
         return {}
     names = list(modules)

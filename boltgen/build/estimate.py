@@ -1,4 +1,4 @@
-"""How long units will take to compile still: by what they are, and by how long the first ones took.
+"""Estimate how long units still take to compile, by their kind and by the first ones' times.
 
 Seconds are of one core of a Xeon of 2023 with CUDA 13; what matters is how they compare.
 """
