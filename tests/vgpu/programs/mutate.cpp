@@ -153,7 +153,7 @@ std::string mutated(std::string text, Random& random, const std::string& other) 
 // Whether it was taken.
 bool lower(const vgpu::ptx::Module& module, const vgpu::ptx::Function& kernel) {
   const auto address = [](const std::string&) { return std::optional<vgpu::u64>(1 << 20); };
-  const auto& isa = vgpu::select_isa("generic");
+  const auto& isa = vgpu::best_isa();
   const auto program = vgpu::ptx::lower(module, kernel, isa, address, vgpu::kAllChecks);
   for (const std::string& why : program->unsupported) {
     if (why.find("(PTX line ") == why.npos) std::abort();
