@@ -33,7 +33,7 @@ _LEAST_LEFT = 0.1
 
 
 def expected_seconds(unit: TranslationUnit) -> float:
-    """How long a unit takes to compile where nothing else runs."""
+    """Estimate the seconds that a unit takes to compile if nothing else runs."""
     match unit.kind:
         case "adapter":
             return _ADAPTER_S + _ADAPTER_LINE_S * unit.text.count("\n")
@@ -83,7 +83,7 @@ class Estimate:
         return max(free)
 
     def _slowness(self, running: Mapping[str, float]) -> float | None:
-        """How much longer units take here than the table says."""
+        """Return the ratio of the times of units here to the times of the table."""
         spent = expected = _TRUST_S
         for key, seconds in self._seen.copy().items():
             spent, expected = spent + seconds, expected + self.expected[key]

@@ -1,4 +1,4 @@
-"""How a task tells what it is doing: a bar on a terminal, plain lines elsewhere, Python's logging
+"""Report the progress of a task: a bar on a terminal, plain lines elsewhere, Python's logging
 for who calls the library, or nothing.
 
 Tasks can be within tasks; the innermost one is told of. A task that is quick is not told of.
@@ -204,7 +204,7 @@ class Logged(Lines):
 
 
 class _State(ProgressColumn):
-    """What a task is at, and how long it will take."""
+    """Describe the current step of a task and the time that is left."""
 
     max_refresh = 0.5
 

@@ -74,12 +74,12 @@ def be_verbose(count: int) -> None:
 
 
 def reporter() -> Reporter:
-    """What commands tell their progress to; nothing is told where the user wants quiet."""
+    """Return the reporter of a command's progress; a silent one if the user wants quiet."""
     return Silent() if _logger.level == logging.CRITICAL else reporter_for(err)
 
 
 def observer() -> Observer:
-    """What commands tell a session's trials to."""
+    """Return the reporter of a session's trials."""
     return Quiet() if _logger.level == logging.CRITICAL else observer_for(err)
 
 

@@ -69,6 +69,12 @@ class Expr:
     observed: tuple[float, float] | None = field(default=None, compare=False)
 
     @property
+    def largest_seen(self) -> float:
+        """The largest magnitude that the value was seen to have; 0 if nothing was observed."""
+        low, high = self.observed or (0.0, 0.0)
+        return max(-low, high)
+
+    @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape, all of whose dimensions are known.
 

@@ -95,8 +95,7 @@ def _number(graph: Graph, index: int) -> float | None:
 
 def _is_large(expr: Expr) -> bool:
     """Whether a value was seen to leave FP16's range."""
-    low, high = expr.observed or (0.0, 0.0)
-    return not max(-low, high) <= FP16_MAX  # NaN is beyond too
+    return not expr.largest_seen <= FP16_MAX  # NaN is beyond too
 
 
 def _is_view(graph: Graph, index: int) -> bool:

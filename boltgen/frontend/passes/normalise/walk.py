@@ -162,15 +162,13 @@ class _Walk:
         expr = self._graph[index]
         if expr.observed is None:
             return False
-        low, high = expr.observed
         is_masked = index in self._scores and expr.op in {"add", "where"}
-        largest = high if is_masked else max(-low, high)
+        largest = expr.observed[1] if is_masked else expr.largest_seen
         return not largest <= self._context.store.precision.largest  # NaN is beyond too
 
     def _size(self, index: int) -> float:
         """The magnitude of a value as it was seen, else as what reads it tells."""
-        observed = self._graph[index].observed
-        largest = max(-observed[0], observed[1]) if observed else 0.0
+        largest = self._graph[index].largest_seen
         if 0.0 < largest < self._context.store.precision.smallest_normal:
             return largest
         return self._sizes.get(index, 1.0) if largest == 0.0 else 1.0
