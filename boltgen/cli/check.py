@@ -12,7 +12,7 @@ from rich.text import Text
 from boltgen.check.kernels import check_kernels
 from boltgen.check.model import check_model
 from boltgen.cli.console import err, errors_for_people, out, reporter, say
-from boltgen.cli.ending import REFUSED
+from boltgen.cli.ending import CHECK_FAILED
 from boltgen.cli.flags import Debug, Folder, with_options
 from boltgen.errors import ArtifactError
 from boltgen.options import CompileOptions
@@ -27,7 +27,7 @@ from boltgen.settings import settings_from
 def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = False) -> None:
     """Execute every kernel of a compiled model on the virtual GPU.
 
-    What was checked before is executed again. Ends with status 1 where a kernel is wrong, or the
+    What was checked before is executed again. Ends with status 3 where a kernel is wrong, or the
     library is not the one that was compiled.
 
     \b
@@ -60,7 +60,7 @@ def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = Fal
         said = f"{folder / LIBRARY} is not the file that was compiled: its SHA-256 differs"
         err.print(Text(said, style="bold red"), soft_wrap=True)
     if is_foreign or not found.passed:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(CHECK_FAILED)
 
 
 def _digest(folder: Path) -> str:

@@ -1,8 +1,12 @@
 """How a command ends: an exception becomes a sentence, an exit status, and a report if we erred.
 
 0     done
-1     refused: a file, folder, model, name or device that cannot be used
+1     refused: a file, folder, model, name or value that cannot be used
 2     the command line cannot be parsed
+3     a check failed: a kernel is wrong, or results differ
+4     a compiler is missing or failed
+5     no such device, or a device that cannot be used
+6     the system refused: no space, no permission, no memory
 70    an internal error, described in a report file
 130   interrupted (Ctrl-C)
 141   nobody reads the output any more
@@ -27,10 +31,23 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from boltgen.errors import BoltgenError
+from boltgen.errors import (
+    BoltgenError,
+    CheckError,
+    CompileError,
+    DeviceError,
+    ToolchainError,
+)
 from boltgen.settings import settings_from
 
-REFUSED, INTERNAL, INTERRUPTED, UNREAD = 1, 70, 130, 141
+REFUSED, CHECK_FAILED, SYSTEM, INTERNAL, INTERRUPTED, UNREAD = 1, 3, 6, 70, 130, 141
+# The status of each kind of error; `REFUSED` where none of them holds.
+_KINDS: tuple[tuple[type[BoltgenError], int], ...] = (
+    (CheckError, CHECK_FAILED),
+    (ToolchainError, 4),
+    (CompileError, 4),
+    (DeviceError, 5),
+)
 # The table above, for the help of the program.
 STATUSES = {int(each): said for each, said in re.findall(r"^(\d+)\s+(.*)$", __doc__, re.MULTILINE)}
 
@@ -77,7 +94,8 @@ def ending_of(error: BaseException, interrupted: str) -> Ending:
     """How the command ends that raised `error`; `interrupted` says what a Ctrl-C left behind."""
     match error:
         case BoltgenError():
-            return Ending(REFUSED, f"error: {error}")
+            status = next((each for kind, each in _KINDS if isinstance(error, kind)), REFUSED)
+            return Ending(status, f"error: {error}")
         case KeyboardInterrupt():
             # A second Ctrl-C ends the process at once.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -85,10 +103,10 @@ def ending_of(error: BaseException, interrupted: str) -> Ending:
         case BrokenPipeError():
             return Ending(UNREAD)
         case MemoryError():
-            return Ending(REFUSED, "error: not enough memory; close other programs, or use less")
+            return Ending(SYSTEM, "error: not enough memory; close other programs, or use less")
         case OSError(errno=number) if number in _ENVIRONMENT:
             where = f" ({error.filename})" if error.filename else ""
-            return Ending(REFUSED, f"error: {_ENVIRONMENT[number]}{where}")
+            return Ending(SYSTEM, f"error: {_ENVIRONMENT[number]}{where}")
         case _:
             return Ending(INTERNAL, _internal(error))
 

@@ -16,7 +16,7 @@ from boltgen.build.library_archive import export_library, import_library
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.console import err, errors_for_people, out, reporter
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
-from boltgen.errors import LibraryError
+from boltgen.errors import CompileError, LibraryError
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
 from boltgen.intake.numerals import counted
@@ -108,7 +108,7 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
             f"{done.found} were there"
         )
         if done.failures:
-            raise LibraryError(
+            raise CompileError(
                 f"{counted(len(done.failures), 'kernel')} did not compile; see above"
             )
 

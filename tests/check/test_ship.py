@@ -145,7 +145,7 @@ def test_the_command_names_the_kernel_of_a_changed_library(
 ) -> None:
     symbol = artifact.metadata.regions[0].kernel
     result = runner.invoke(cli.app, ["check", str(changed)])
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 3, result.output
     assert "SHA-256" in result.output
     assert f"1 of 2 kernels FAILED the check: {symbol}" in result.output
 
@@ -153,7 +153,7 @@ def test_the_command_names_the_kernel_of_a_changed_library(
     form["library_sha256"] = file_digest(changed / LIBRARY)
     (changed / FILE_NAME).write_text(json.dumps(form))
     result = runner.invoke(cli.app, ["check", str(changed), "--check", "full"])
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 3, result.output
     assert "SHA-256" not in result.output
     assert symbol in result.output
 

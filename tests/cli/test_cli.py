@@ -119,16 +119,18 @@ def test_compile_passes_its_options_on(
     assert str(tmp_path / "out" / "metadata.json") in result.output
 
 
-def test_errors_are_sentences_and_end_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_sentences_and_end_with_the_status_of_their_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*_: object, **__: object) -> Artifact:
         raise CompileError("nvcc failed on [bold]k[/bold]: oops")
 
     monkeypatch.setattr(boltgen.compiler, "compile", fail)
     result = runner.invoke(cli.app, ["compile", "m.onnx", "-o", "d"])
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert result.output == "error: nvcc failed on [bold]k[/bold]: oops\n"
     result = runner.invoke(cli.app, ["compile", "m.onnx", "-o", "d", "--debug"])
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert "CompileError: nvcc failed" in result.output
     assert "in compile_command" in result.output, "where it comes from"
 
@@ -231,7 +233,7 @@ def test_run_on_an_unknown_device(sample: Artifact, tmp_path: Path) -> None:
     write_arrays(tmp_path / "x.npz", {HOSTILE: np.ones((1, 2), np.float32)})
     arguments = ["run", str(sample.folder), "--inputs", str(tmp_path / "x.npz"), "--device", "tpu"]
     result = runner.invoke(cli.app, arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "unknown device 'tpu'; the devices are 'vgpu' and 'cuda'" in result.output
 
 

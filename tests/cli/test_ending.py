@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from boltgen.cli.ending import INTERNAL, INTERRUPTED, REFUSED, UNREAD, Ending, ending_of
-from boltgen.errors import DeviceError
+from boltgen.cli.ending import INTERNAL, INTERRUPTED, REFUSED, SYSTEM, UNREAD, Ending, ending_of
+from boltgen.errors import (
+    CheckError,
+    CompileError,
+    DeviceError,
+    InputError,
+    ToolchainError,
+    VgpuError,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,9 +44,14 @@ def reports(folder: Path) -> list[Path]:
 
 
 def test_what_is_no_fault_of_boltgens(cache: Path) -> None:
-    assert ending_of(DeviceError("no GPU"), "") == Ending(REFUSED, "error: no GPU")
+    assert ending_of(DeviceError("no GPU"), "") == Ending(5, "error: no GPU")
+    assert ending_of(VgpuError("k: a race"), "") == Ending(5, "error: k: a race")
+    assert ending_of(ToolchainError("no nvcc"), "") == Ending(4, "error: no nvcc")
+    assert ending_of(CompileError("nvcc: oops"), "") == Ending(4, "error: nvcc: oops")
+    assert ending_of(CheckError("k is wrong"), "") == Ending(3, "error: k is wrong")
+    assert ending_of(InputError("no x"), "") == Ending(REFUSED, "error: no x")
     assert ending_of(BrokenPipeError(), "") == Ending(UNREAD)
-    assert ending_of(MemoryError(), "").status == REFUSED
+    assert ending_of(MemoryError(), "").status == SYSTEM
     for code, said in (
         (errno.ENOSPC, "no space left (/x/y)"),
         (errno.EDQUOT, "no space left within your quota (/x/y)"),
@@ -47,7 +59,7 @@ def test_what_is_no_fault_of_boltgens(cache: Path) -> None:
         (errno.ENAMETOOLONG, "the name is too long (/x/y)"),
     ):
         ending = ending_of(OSError(code, os.strerror(code), "/x/y"), "")
-        assert ending == Ending(REFUSED, f"error: {said}")
+        assert ending == Ending(SYSTEM, f"error: {said}")
     assert not reports(cache / "reports")
 
 
@@ -101,8 +113,8 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     ("line", "status", "said"),
     [
         ("boltgen db stats >&-", 0, ""),
-        ("boltgen db stats >/dev/full", REFUSED, "error: no space left\n"),
-        ("boltgen db stats >/dev/full 2>/dev/full", REFUSED, ""),
+        ("boltgen db stats >/dev/full", SYSTEM, "error: no space left\n"),
+        ("boltgen db stats >/dev/full 2>/dev/full", SYSTEM, ""),
         ("boltgen inspect none 2>&-", REFUSED, ""),
         ("boltgen db stats | true; exit ${PIPESTATUS[0]}", UNREAD, ""),
         ("COLUMNS=\u00b2 boltgen db stats >/dev/null", 0, ""),

@@ -85,7 +85,7 @@ def test_a_library_of_another_toolchain_is_listed_as_such(tmp_path, monkeypatch)
 def test_kernels_that_do_not_compile(tmp_path, monkeypatch):
     use(monkeypatch, fake_toolchain(tmp_path / "bad", FAIL))
     result = run("build", "--level", "quick", "--ops", "gemm")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert 'error: identifier "x" is undefined' in result.output
     assert "0 kernels for sm_80: 0 units compiled" in result.output
     assert "error: 26 kernels did not compile; see above" in result.output

@@ -62,7 +62,7 @@ def test_a_mistyped_option_is_refused_before_the_program_starts(
 ) -> None:
     started = tmp_path / "started"
     done = CliRunner().invoke(app, ["vgpu", "run", *options, "--", "touch", str(started)])
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     assert message in " ".join(done.output.split())
     assert not started.exists()
 
