@@ -22,12 +22,13 @@ from tvm.target import Target
 
 from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.region_calls import SCHEDULED
+from boltgen.runtime.fusion_depth import limited_fusion
 from boltgen.runtime.lowering.data_extents import (
     guarded,
     kernels_of_data,
     with_extents_first,
 )
-from boltgen.runtime.lowering.data_shapes import with_device_kernels
+from boltgen.runtime.lowering.operators import with_device_kernels
 from boltgen.runtime.nan_order import with_ordered_nan
 from boltgen.runtime.plain_schedule import (
     Rule,
@@ -99,10 +100,14 @@ def finish(target: Target) -> tvm.transform.Pass:
 def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     """`module` with TVM's kernels as they are to be scheduled for `target`: operators fused."""
     *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
-    before = (*cuda.library_dispatch_passes(target), *legalise)
+    first = next(at for at, each in enumerate(legalise) if each.info.name == "FuseOps")
+    before = (*cuda.library_dispatch_passes(target), *legalise[:first])
     with target:
-        kernels = with_device_kernels(with_ordered_nan(module))
-        return with_extents_first(with_infinite_padding(tvm.transform.Sequential(before)(kernels)))
+        # NaN second: a kernel of ours may be written as a sort.
+        module = tvm.transform.Sequential(before)(with_ordered_nan(with_device_kernels(module)))
+        with limited_fusion(module):
+            module = tvm.transform.Sequential(legalise[first:])(module)
+        return with_extents_first(with_infinite_padding(module))
 
 
 def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:

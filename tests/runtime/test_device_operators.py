@@ -19,8 +19,8 @@ from boltgen.errors import CompileError, ModelImportError
 from boltgen.frontend.relax import annotate, attach, import_model
 from boltgen.runtime.link import cuda_target
 from boltgen.runtime.lowering.data_extents import with_extents_first
-from boltgen.runtime.lowering.data_shapes import with_device_kernels
 from boltgen.runtime.lowering.nearest import is_exact, nearest
+from boltgen.runtime.lowering.operators import with_device_kernels
 from boltgen.runtime.plain_schedule import apply_rules, is_complete, schedule_plainly
 from boltgen.runtime.schedules import scheduled, unscheduled
 from tests.frontend.modules import build, operators

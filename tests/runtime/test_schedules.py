@@ -4,19 +4,20 @@ rules for the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.runtime.device import activate
 from boltgen.runtime.link import build_library, cuda_target
-from boltgen.runtime.schedules import pipeline
+from boltgen.runtime.schedules import pipeline, unscheduled
 from boltgen.settings import settings_from
 from tests.frontend.modules import build
 
@@ -26,8 +27,13 @@ Body = Callable[[relax.Expr], relax.Expr]
 FILTERS = np.random.default_rng(2).standard_normal((24, 3, 3, 1)).astype(np.float32)
 
 
-def run(body: Body, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """A random input, what `body` makes of it, and the number of threads of each launch."""
+def run(
+    body: Body, shape: tuple[int, ...], dtype: str, *, holes: bool = False
+) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """A random input, what `body` makes of it, and the number of threads of each launch.
+
+    With `holes`, the input has a NaN in its first row.
+    """
     vgpu = activate("vgpu").vgpu
     assert vgpu is not None
     settings = settings_from()
@@ -36,6 +42,8 @@ def run(body: Body, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, np.
     executable, _ = build_library(module, arch_named("sm_80"), tools, cache)
     machine = relax.VirtualMachine(executable, tvm.cuda(0))
     x = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    if holes:
+        x[0, 2] = np.nan
     argument = tvm.runtime.tensor(x, tvm.cuda(0))
     vgpu.clear_launches()
     result = machine["main"](argument).numpy()
@@ -187,3 +195,43 @@ def test_other_reductions_are_left_to_tvm(name: str) -> None:
     default = relax.backend.cuda.get_default_pipeline(target)
     ours, tvms = (tvm.transform.Sequential([each])(module) for each in (pipeline(target), default))
     tvm.ir.assert_structural_equal(ours, tvms)
+
+
+def test_a_chain_that_doubles_is_cut_into_kernels_of_bounded_expressions() -> None:
+    def halves(x: relax.Expr) -> relax.Expr:
+        for _ in range(300):
+            x = op.multiply(op.add(x, x), relax.const(0.5, "float32"))
+        return x
+
+    module = build({"x": ((4, 8), "float32")}, halves)
+    module = unscheduled(module, cuda_target(arch_named("sm_80")))
+    kernels = [each for each in module.functions.values() if isinstance(each, tirx.PrimFunc)]
+    blocks = [len(re.findall(r"with T.sblock", each.script())) for each in kernels]
+    # An operator that reads one value costs one copy more, one that reads it twice doubles them.
+    assert max(blocks) <= 20
+    x, result, _ = run(halves, (4, 8), "float32")
+    np.testing.assert_array_equal(result, x)
+
+
+def test_what_reads_each_result_once_is_fused_without_a_limit() -> None:
+    def chain(x: relax.Expr) -> relax.Expr:
+        for _ in range(40):
+            x = op.add(x, relax.const(1.0, "float32"))
+        return x
+
+    x, result, threads = run(chain, (4, 8), "float32")
+    assert len(threads) == 1
+    np.testing.assert_allclose(result, x + 40, rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [6, 7])
+def test_the_median_is_the_lesser_middle_or_nan_where_there_is_one(columns: int) -> None:
+    # Right is PyTorch's definition: NaN if any element is.
+    def of_rows(x: relax.Expr) -> relax.Expr:
+        return relax.TupleGetItem(op.median(x, [1]), 0)
+
+    x, result, _ = run(of_rows, (3, columns), "float32", holes=True)
+    assert np.isnan(result[0])
+    np.testing.assert_array_equal(result[1:], np.sort(x[1:])[:, (columns - 1) // 2])
+    _, result, _ = run(op.median, (3, columns), "float32", holes=True)
+    assert np.isnan(result)

@@ -1,7 +1,8 @@
-"""Operators whose results have a shape that depends on data, as kernels of their own.
+"""Operators that TVM 0.27 does not lower for CUDA, as kernels of ours or as other operators.
 
-TVM 0.27 computes them by NumPy (`relax.run.nonzero`), or on the host. Here a first kernel counts
-the results on the device, the count is read back as a shape, and a second kernel writes them.
+TVM computes them by NumPy (`relax.run.nonzero`), on the host, wrongly, or not at all. Where the
+shape of a result depends on data, a first kernel counts the results on the device, the count is
+read back as a shape, and a second kernel writes them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _READ_SHAPE = ir.Op.get("relax.tensor_to_shape")
 
 
 def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
-    """`module` with every operator of this kind as kernels for the device.
+    """`module` in which TVM or a kernel of ours computes every operator on the device.
 
     Raises:
         ModelImportError: an operator has a form that none of the kernels computes.
@@ -261,7 +262,7 @@ def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """The middle element, the lesser of two, by a sort for the device; and its place along an axis.
+    """The middle element, the lesser of two, and its place along an axis; NaN where there is one.
 
     TVM's own median sorts by a function of the host.
     """
@@ -276,6 +277,12 @@ def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
     order = writer.emit(op.argsort(x, axis, dtype="int64"))
     middle = tirx.indexdiv(extent - 1, 2)
     place = writer.emit(op.strided_slice(order, [axis], [middle], [middle + 1]))
+    if str(x.ty.dtype).startswith(("float", "bfloat")):
+        # NaN is sorted last, and is the median where there is one.
+        last = writer.emit(op.strided_slice(order, [axis], [extent - 1], [extent]))
+        greatest = writer.emit(op.gather_elements(x, last, axis))
+        is_nan = writer.emit(op.not_equal(greatest, greatest))
+        place = writer.emit(op.where(is_nan, last, place))
     value = writer.emit(op.gather_elements(x, place, axis))
     if is_whole:
         return op.reshape(value, [1] * rank if keepdims else [])

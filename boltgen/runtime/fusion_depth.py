@@ -1,0 +1,78 @@
+"""How many elementwise operators TVM may fuse into one kernel.
+
+TVM writes a fused operator into each place that reads it. Where results are read twice, as in
+`y = y + y` again and again, the kernel's expression doubles with every operator, and TVM compiles
+for minutes. Such a model is given a limit; every other is fused as TVM fuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
+
+import tvm
+from tvm import ir, relax
+
+# The most operators of one kernel's expression, every copy counted. A choice: below it the time of
+# compilation does not grow with the expression.
+LARGEST = 1024
+# How many operators TVM fuses at most. Source: tvm/src/relax/transform/fuse_ops.cc, kMaxFusedOps.
+_TVM_DEPTH = 256
+# kElemWise, kBroadcast and kInjective: their expressions are written into their readers.
+# Source: tvm/relax/op_attr_types.h, OpPatternKind.
+_INJECTIVE = 2
+_CALL_TIR = ir.Op.get("relax.call_tir")
+# The variable of a result, and the variables that an elementwise kernel reads for it.
+_Step: TypeAlias = tuple[relax.Var, Sequence[relax.Var]]
+
+
+def limited_fusion(module: tvm.IRModule) -> AbstractContextManager[object]:
+    """A context in which `FuseOps` makes no expression of more than `LARGEST` operators.
+
+    `module` has its operators as kernels, with their patterns: `AnnotateTIROpPattern` was run.
+    """
+    depth = largest_depth(_elementwise(module))
+    if depth is None:
+        return nullcontext()
+    now = tvm.transform.PassContext.current()
+    limited: AbstractContextManager[object] = tvm.transform.PassContext(
+        opt_level=now.opt_level,
+        required_pass=now.required_pass,
+        disabled_pass=now.disabled_pass,
+        instruments=now.instruments,
+        config={**now.config, "relax.FuseOps.max_depth": depth},
+    )
+    return limited
+
+
+def largest_depth(steps: Sequence[_Step]) -> int | None:
+    """How many of `steps` may follow one another in a kernel; None where no limit is needed."""
+    sizes: dict[relax.Var, int] = {}
+    for var, read in steps:
+        sizes[var] = min(1 + sum(sizes.get(each, 0) for each in read), LARGEST + 1)
+    if max(sizes.values(), default=0) <= LARGEST:
+        return None
+    sizes = {}
+    for depth in range(_TVM_DEPTH):
+        sizes = {var: 1 + sum(sizes.get(each, 0) for each in read) for var, read in steps}
+        if max(sizes.values()) > LARGEST:
+            return max(depth, 1)
+    return None  # TVM's own limit is enough
+
+
+def _elementwise(module: tvm.IRModule) -> list[_Step]:
+    """The elementwise kernels that are called, in their order."""
+    found: list[_Step] = []
+    for function in module.functions.values():
+        if not isinstance(function, relax.Function):
+            continue
+        for binding in (each for block in function.body.blocks for each in block.bindings):
+            call = getattr(binding, "value", None)
+            if not isinstance(call, ir.Call) or call.op != _CALL_TIR:
+                continue
+            pattern = (module[call.args[0]].attrs or {}).get("op_pattern")
+            if pattern is not None and int(pattern) <= _INJECTIVE:
+                read = [each for each in call.args[1] if isinstance(each, relax.Var)]
+                found.append((binding.var, read))
+    return found
