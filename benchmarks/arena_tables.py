@@ -40,9 +40,9 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.elsewhere import fastest, neighbours
-from boltgen.tuning.exchange import read_records
-from boltgen.tuning.model_report import examples
+from boltgen.tuning.choice.model_report import examples
+from boltgen.tuning.database.exchange import read_records
+from boltgen.tuning.session.transfer import fastest, neighbours
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import SearchProblem
 

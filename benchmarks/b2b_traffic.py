@@ -23,13 +23,13 @@ import numpy as np
 
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
+from boltgen.device.choose import activate
 from boltgen.families.b2b.config import B2bConfig, Residence
 from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Layer, Workload
-from boltgen.runtime.device import activate
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
 from tests.kernels.conftest import build_libraries

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.onnx_case_runner import ATTENTION_FP16, difference
-from boltgen.runtime.device import provide_cuda_runtime
+from boltgen.device.choose import provide_cuda_runtime
 from boltgen.settings import settings_from
 
 provide_cuda_runtime(settings_from())

@@ -26,7 +26,7 @@ from boltgen.arch import device_for
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.runtime.vgpu_program import run_program
+from boltgen.device.vgpu_program import run_program
 from boltgen.settings import settings_from
 
 

@@ -23,8 +23,8 @@ from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.problem import Gemm
 from boltgen.ir.region import LayerRoles, Region
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.ranges import Row, table, tasks_over
-from boltgen.tuning.select import Task, select
+from boltgen.tuning.choice.select import Task, select
+from boltgen.tuning.choice.size_tables import Row, table, tasks_over
 
 BATCH, LENGTH = Symbol("batch", 1, 64), Symbol("length", 16, 512)
 BATCHES = (1, 2, 3, 5, 8, 13, 16, 27, 32, 48, 64)

@@ -32,8 +32,7 @@ from boltgen.errors import RecordError
 from boltgen.families.constants import NAMES, Constant, ModelConstants, described, values_of, write
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.ir.outcome import DeviceKind
-from boltgen.tuning.exchange import read_records
-from boltgen.tuning.model_report import (
+from boltgen.tuning.choice.model_report import (
     ModelReport,
     arch_of,
     evaluate,
@@ -42,7 +41,8 @@ from boltgen.tuning.model_report import (
     predicted_us,
     timed,
 )
-from boltgen.tuning.records import Record
+from boltgen.tuning.database.exchange import read_records
+from boltgen.tuning.database.records import Record
 
 SOURCED = "source:"
 FOLDS = 5

@@ -23,14 +23,14 @@ from benchmarks.libraries.models import models_named
 from benchmarks.libraries.trial import seeded
 from benchmarks.record import write
 from boltgen.arch import arch_named
+from boltgen.artifact.coverage import coverage
 from boltgen.families.constants import model_constants
 from boltgen.frontend import relax
 from boltgen.pipeline import PipelineOptions, plan_regions
-from boltgen.runtime.coverage import coverage
-from boltgen.runtime.link import cuda_target
-from boltgen.runtime.model import import_model, partition
-from boltgen.runtime.relax_rest import rest_kernels
-from boltgen.runtime.schedules import unscheduled
+from boltgen.tvm_build.lowering.schedules import unscheduled
+from boltgen.tvm_build.model import import_model, partition
+from boltgen.tvm_build.relax_link import cuda_target
+from boltgen.tvm_build.rest.relax_kernels import rest_kernels
 
 FOUND = (
     "opennsfw",

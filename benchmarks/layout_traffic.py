@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 from benchmarks.record import write
+from boltgen.device.choose import activate
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import PipelineOptions, plan_regions
-from boltgen.runtime.device import activate
 
 MODELS = ("resnet50", "repvgg_a0")
 ARCH = "sm_80"

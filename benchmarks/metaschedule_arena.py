@@ -37,9 +37,9 @@ from benchmarks.search_arena import BATCH, TRIALS, Course, above, course, figure
 from boltgen.families.family import Config
 from boltgen.families.space import AnySpace
 from boltgen.ir.outcome import Timing
-from boltgen.runtime.rest_search import load_tuner
 from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.experience import Experience
+from boltgen.tvm_build.rest.search import load_tuner
 
 meta = load_tuner()
 _FAMILY = "family"

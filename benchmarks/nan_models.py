@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 import boltgen
 from benchmarks.record import write
 from boltgen.frontend.relax.importer import import_model
-from boltgen.runtime.link import host_machine
+from boltgen.tvm_build.relax_link import host_machine
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[Array, Array], Sequence[Array]]

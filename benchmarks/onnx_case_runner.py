@@ -43,7 +43,7 @@ def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
         machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     else:
         from boltgen.frontend.relax.importer import import_model
-        from boltgen.runtime.link import host_machine
+        from boltgen.tvm_build.relax_link import host_machine
 
         machine = host_machine(import_model(path).module)
     result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])

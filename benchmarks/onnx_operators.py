@@ -38,7 +38,7 @@ OFFLOADED = frozenset(
      "LSTM", "LayerNormalization", "MatMul", "QLinearConv", "QLinearMatMul", "RMSNormalization",
      "RNN", "Softmax"}
 )  # fmt: skip
-# What `boltgen.frontend.passes.epilogue_walk` puts into a product's kernel, by ONNX's names.
+# What `boltgen.passes.regions.epilogue_walk` puts into a product's kernel, by ONNX's names.
 FUSED = frozenset(
     {"Abs", "Add", "BatchNormalization", "Cast", "Clip", "Div", "Erf", "Exp", "Gelu",
      "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mish",

@@ -21,10 +21,10 @@ from typing import Any
 from benchmarks.arena_tables import Table, real_tables
 from benchmarks.record import write
 from boltgen.cost.model import ANALYTICAL
-from boltgen.tuning.gradient import Gradient
-from boltgen.tuning.scheduler import ByWeight, Scheduler, TaskState
-from boltgen.tuning.search import Search
-from boltgen.tuning.select import Task
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.session.ansor_scheduler import Gradient
+from boltgen.tuning.session.scheduler import ByWeight, Scheduler, TaskState
+from boltgen.tuning.session.search import Search
 from boltgen.tuning.strategies import STRATEGIES
 
 PROBLEMS = 16

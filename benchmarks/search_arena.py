@@ -17,7 +17,7 @@ A word after the comma changes how the searches begin or what they may try.
 
 - `neighbours`: a search begins with what was fast for other problems of the table.
 - `driver`: it begins with what was fast on the same device with times that are 3 % off.
-- `device`: it begins with what was fast on another device (`boltgen.tuning.elsewhere`).
+- `device`: it begins with what was fast on another device (`boltgen.tuning.session.transfer`).
 - `listed`: only the candidates are legal, as in a session with the kernels of a library.
 - `session`: the problems of a device are tuned one after the other, and the outcomes of one correct
   the cost model for the next. Otherwise each problem is tuned alone.

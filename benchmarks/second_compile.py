@@ -43,7 +43,7 @@ def tvm_compile_alone(path: Path) -> float:
     What TVM generates goes through nvcc, as in every `tvm.compile`.
     """
     from boltgen.frontend import relax  # noqa: PLC0415 (TVM comes after its CUDA runtime,
-    from boltgen.runtime import link  # noqa: PLC0415 which `boltgen.compile` has loaded)
+    from boltgen.tvm_build import relax_link as link  # noqa: PLC0415 which `boltgen.compile` has loaded)
 
     settings = settings_from()
     annotated = relax.annotate(relax.import_model(path).module)

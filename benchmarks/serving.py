@@ -32,7 +32,7 @@ from benchmarks.beside import against_kserve, grpc_floor
 from benchmarks.load import load
 from benchmarks.overhead import INPUTS, PROTOCOLS, Asked, overhead
 from benchmarks.record import commit, earlier, write
-from boltgen.runtime.artifact import Artifact
+from boltgen.running.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
 from tests.serving.process import Server, serving
 

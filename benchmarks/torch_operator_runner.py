@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.onnx_case_runner import Arrays, difference
 from benchmarks.torch_operator_cases import CASES
-from boltgen.runtime.device import provide_cuda_runtime
+from boltgen.device.choose import provide_cuda_runtime
 from boltgen.settings import settings_from
 
 provide_cuda_runtime(settings_from())

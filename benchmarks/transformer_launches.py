@@ -25,9 +25,9 @@ import torch
 
 import boltgen
 from benchmarks.record import write
+from boltgen.artifact.coverage import coverage
 from boltgen.report.facts import facts_of
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.coverage import coverage
+from boltgen.running.artifact import Artifact
 from models import build, relax_llama
 from models.torch_swin import Swin
 from models.torch_transformers import T5, Vit, WhisperEncoder, WhisperStep

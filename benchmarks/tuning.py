@@ -24,13 +24,13 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Outcome, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.records import Record
-from boltgen.tuning.select import ModelCosts, distinct, select
-from boltgen.tuning.session import Session
-from boltgen.tuning.session_options import SessionOptions
+from boltgen.tuning.choice.measured_costs import MeasuredCosts
+from boltgen.tuning.choice.select import ModelCosts, distinct, select
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.records import Record
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.options import SessionOptions
+from boltgen.tuning.session.session import Session
 from tests.tuning.resnet50_layers import resnet50_tasks
 
 REPEATS = 5

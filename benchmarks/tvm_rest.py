@@ -18,10 +18,10 @@ from benchmarks.record import write
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.device import activate
-from boltgen.runtime.link import build_library, cuda_target
-from boltgen.runtime.schedules import pipeline
+from boltgen.device.choose import activate
 from boltgen.settings import settings_from
+from boltgen.tvm_build.lowering.schedules import pipeline
+from boltgen.tvm_build.relax_link import build_library, cuda_target
 from tests.frontend.modules import build
 
 _ARCH = "sm_80"

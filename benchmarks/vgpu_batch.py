@@ -16,18 +16,18 @@ import tvm_ffi
 from tvm import ir, relax
 
 from boltgen.arch import arch_named
+from boltgen.artifact.metadata import DimensionInfo, TensorInfo
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.codegen.nvcc import DeviceCode
+from boltgen.device.choose import activate
 from boltgen.errors import BoltgenError
 from boltgen.frontend import relax as frontend
 from boltgen.pipeline import PipelineOptions, build_regions
-from boltgen.runtime import link
-from boltgen.runtime.device import activate
-from boltgen.runtime.inputs import check_inputs
-from boltgen.runtime.metadata import DimensionInfo, TensorInfo
-from boltgen.runtime.model import import_model, partition
+from boltgen.running.inputs import check_inputs
 from boltgen.settings import settings_from
+from boltgen.tvm_build import relax_link as link
+from boltgen.tvm_build.model import import_model, partition
 
 Arrays: TypeAlias = "Sequence[np.ndarray[Any, Any]]"
 ARCH = "sm_80"

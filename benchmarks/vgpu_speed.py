@@ -39,6 +39,9 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import kernel_unit
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.codegen.nvcc import DeviceCode
+from boltgen.device.choose import activate
+from boltgen.device.vgpu import LaunchRecord, Vgpu
+from boltgen.device.vgpu_program import run_program
 from boltgen.errors import VgpuError
 from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.registry import kernel_spec
@@ -48,9 +51,6 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.reference import error_bound, run
 from boltgen.ir.workload import Workload
-from boltgen.runtime.device import activate
-from boltgen.runtime.vgpu import LaunchRecord, Vgpu
-from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 from models import build
 from tests.cases import KernelCase, all_cases

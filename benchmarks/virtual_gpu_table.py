@@ -40,9 +40,9 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.bench import BenchOptions, open_vgpu
 from boltgen.settings import settings_from
-from boltgen.tuning.exchange import read_records, write_records
-from boltgen.tuning.model_report import examples
-from boltgen.tuning.records import Record
+from boltgen.tuning.choice.model_report import examples
+from boltgen.tuning.database.exchange import read_records, write_records
+from boltgen.tuning.database.records import Record
 
 TABLE = DATA / VIRTUAL_GPU
 ARCH = arch_named("sm_80")

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from boltgen import relax, relay
     from boltgen.arch import Arch
     from boltgen.compiler import compile
+    from boltgen.device.choose import activate
     from boltgen.errors import BoltgenError
     from boltgen.options import CompileOptions, KernelOptions, TuneOptions
-    from boltgen.runtime.artifact import Artifact, load
-    from boltgen.runtime.device import activate
+    from boltgen.running.artifact import Artifact, load
     from boltgen.tuner import open_session, tune
-    from boltgen.tuning.database import Database
-    from boltgen.tuning.session import Session
+    from boltgen.tuning.database.database import Database
+    from boltgen.tuning.session.session import Session
 
 __version__ = "0.1.0"
 
@@ -44,16 +44,16 @@ __all__ = [
 # importable without the others.
 _HOMES = {
     "Arch": "boltgen.arch",
-    "Artifact": "boltgen.runtime.artifact",
+    "Artifact": "boltgen.running.artifact",
     "BoltgenError": "boltgen.errors",
     "CompileOptions": "boltgen.options",
-    "Database": "boltgen.tuning.database",
+    "Database": "boltgen.tuning.database.database",
     "KernelOptions": "boltgen.options",
-    "Session": "boltgen.tuning.session",
+    "Session": "boltgen.tuning.session.session",
     "TuneOptions": "boltgen.options",
-    "activate": "boltgen.runtime.device",
+    "activate": "boltgen.device.choose",
     "compile": "boltgen.compiler",
-    "load": "boltgen.runtime.artifact",
+    "load": "boltgen.running.artifact",
     "open_session": "boltgen.tuner",
     "tune": "boltgen.tuner",
 }

@@ -14,30 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from boltgen.arch import Arch
-from boltgen.build.cache import Cache
-from boltgen.build.toolchain import Toolchain, find_toolchain
-from boltgen.check.ship import checked, checking_vgpu
-from boltgen.codegen.adapter import Choice, RegionLaunch
-from boltgen.errors import CacheError, ModelImportError
-from boltgen.families.constants import model_constants
-from boltgen.families.registry import predict
-from boltgen.frontend.imported import TensorSpec
-from boltgen.frontend.ranges import Range
-from boltgen.frontend.relay.versions import installed_tvm
-from boltgen.frontend.torch_module import export_module, is_module
-from boltgen.ir.dtypes import DType
-from boltgen.ir.extent import Dim, symbolic, typical
-from boltgen.ir.problem import Problem, describe
-from boltgen.ir.region import Placement
-from boltgen.options import DEFAULT_ARCH, CompileOptions
-from boltgen.options.option import chosen, takes
-from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
-from boltgen.runtime.arrays import read_arrays
-from boltgen.runtime.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
-from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.coverage import coverage
-from boltgen.runtime.inputs import check_inputs
-from boltgen.runtime.metadata import (
+from boltgen.artifact.coverage import coverage
+from boltgen.artifact.metadata import (
     FILE_NAME,
     ChoiceInfo,
     DimensionInfo,
@@ -52,12 +30,41 @@ from boltgen.runtime.metadata import (
     TensorInfo,
     read_metadata,
 )
-from boltgen.runtime.model import Array, Model, frontend_of, import_model, partition, tasks_of_model
-from boltgen.runtime.model_key import model_key
+from boltgen.build.cache import Cache
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.check.ship import checked, checking_vgpu
+from boltgen.codegen.adapter import Choice, RegionLaunch
+from boltgen.device.asked_arch import asked_arch
+from boltgen.errors import CacheError, ModelImportError
+from boltgen.families.constants import model_constants
+from boltgen.families.registry import predict
+from boltgen.frontend.imported import TensorSpec
+from boltgen.frontend.relay.versions import installed_tvm
+from boltgen.frontend.torch_module import export_module, is_module
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, symbolic, typical
+from boltgen.ir.problem import Problem, describe
+from boltgen.ir.region import Placement
+from boltgen.options import DEFAULT_ARCH, CompileOptions
+from boltgen.options.option import chosen, takes
+from boltgen.passes.precision.observe_ranges import Range
+from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
+from boltgen.running.arrays import read_arrays
+from boltgen.running.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
+from boltgen.running.inputs import check_inputs
 from boltgen.settings import settings_from
 from boltgen.stored import rest_stamp, stored_costs
 from boltgen.tuner import open_task_session
-from boltgen.tuning.select import Decision
+from boltgen.tuning.choice.select import Decision
+from boltgen.tvm_build.model import (
+    Array,
+    Model,
+    frontend_of,
+    import_model,
+    partition,
+    tasks_of_model,
+)
+from boltgen.tvm_build.model_key import model_key
 
 _log = logging.getLogger(__name__)
 

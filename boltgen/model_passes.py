@@ -11,15 +11,15 @@ from functools import partial
 from boltgen.arch import Arch, arch_named
 from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.registry import spaces
-from boltgen.frontend.partitioning import Passes
-from boltgen.frontend.passes.products import Rejects
 from boltgen.ir.dtypes import Precision
 from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
+from boltgen.passes.pipeline import Passes
+from boltgen.passes.regions.products import Rejects
 from boltgen.pipeline import PipelineOptions
 from boltgen.stored import own_compilers, stored_measurements
-from boltgen.tuning.fusion import candidate_fusions, cut_layers
-from boltgen.tuning.graph_costs import GraphTimes, OpenMeasurements
-from boltgen.tuning.select import Task
+from boltgen.tuning.choice.fusion import candidate_fusions, cut_layers
+from boltgen.tuning.choice.graph_costs import GraphTimes, OpenMeasurements
+from boltgen.tuning.choice.select import Task
 
 
 def passes_for(arch: str, options: PipelineOptions) -> Passes:

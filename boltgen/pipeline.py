@@ -40,16 +40,16 @@ from boltgen.ir.workload import Workload
 from boltgen.options import KernelOptions, ModelOptions
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import learn_contents, stored_costs
-from boltgen.tuning.excluded import Excluded
-from boltgen.tuning.ranges import regret, table, tasks_over
-from boltgen.tuning.select import (
+from boltgen.tuning.choice.excluded import Excluded
+from boltgen.tuning.choice.select import (
     CostSource,
     Decision,
     Task,
     WithoutSpilling,
     select,
 )
-from boltgen.tuning.traffic import Sizes
+from boltgen.tuning.choice.size_tables import regret, table, tasks_over
+from boltgen.tuning.choice.traffic import Sizes
 
 _log = logging.getLogger(__name__)
 

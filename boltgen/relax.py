@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from boltgen.device.asked_arch import asked_arch
+from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relay.versions import require_relax
 from boltgen.options import DEFAULT_ARCH, KernelOptions
 from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.settings import settings_from
 
 require_relax()
 provide_cuda_runtime(settings_from())
 
-from boltgen.runtime import relax_model  # noqa: E402
-from boltgen.runtime.link import export_library  # noqa: E402
-from boltgen.runtime.relax_hooks import install_cuda_compiler, install_linker  # noqa: E402
-from boltgen.runtime.schedules import pipeline  # noqa: E402
+from boltgen.tvm_build import relax_model  # noqa: E402
+from boltgen.tvm_build.lowering.schedules import pipeline  # noqa: E402
+from boltgen.tvm_build.relax_hooks import install_cuda_compiler, install_linker  # noqa: E402
+from boltgen.tvm_build.relax_link import export_library  # noqa: E402
 
 __all__ = ["export_library", "partition", "pipeline"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from boltgen.device.asked_arch import asked_arch
+from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relay.versions import require_relay
 from boltgen.options import DEFAULT_ARCH, KernelOptions
 from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.device import provide_cuda_runtime
 from boltgen.settings import settings_from
 
 require_relay()
@@ -21,8 +21,8 @@ provide_cuda_runtime(settings_from())
 
 from boltgen.frontend.relay import codegen  # noqa: E402
 from boltgen.frontend.relay.bind import Parameters  # noqa: E402
-from boltgen.runtime import relay_model  # noqa: E402
-from boltgen.runtime.relay_link import (  # noqa: E402
+from boltgen.tvm_build import relay_model  # noqa: E402
+from boltgen.tvm_build.relay_link import (  # noqa: E402
     export_library,
     install_cuda_compiler,
     install_linking,

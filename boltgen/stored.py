@@ -16,11 +16,11 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import DeviceIdentity
 from boltgen.paths import shipped_records
 from boltgen.settings import Settings
-from boltgen.tuning.database import FILE_NAME, Database
-from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.records import spec_key
-from boltgen.tuning.rest_records import RestTimes
-from boltgen.tuning.select import Measurements, ModelCosts
+from boltgen.tuning.choice.measured_costs import MeasuredCosts
+from boltgen.tuning.choice.select import Measurements, ModelCosts
+from boltgen.tuning.database.database import FILE_NAME, Database
+from boltgen.tuning.database.records import spec_key
+from boltgen.tuning.rest.records import RestTimes
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
+from boltgen.device.asked_arch import NATIVE, asked_arch, native_arch
 from boltgen.errors import DeviceError, TuningError
 from boltgen.intake import given
 from boltgen.ir.outcome import DeviceKind
@@ -23,21 +24,20 @@ from boltgen.options import DEFAULT_ARCH, TuneOptions
 from boltgen.options.choices import RestTuning
 from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.asked_arch import NATIVE, asked_arch, native_arch
-from boltgen.runtime.model import Model, import_model, partition, tasks_of_model
 from boltgen.stored import database_path, lock_folder
-from boltgen.tuning.bench import Bench
-from boltgen.tuning.database import Database
-from boltgen.tuning.gradient import Gradient
-from boltgen.tuning.objectives import Latencies, Total
-from boltgen.tuning.progress import Quiet
-from boltgen.tuning.recorded import RecordedBench
-from boltgen.tuning.rest import Rest
-from boltgen.tuning.scheduler import ByWeight, Scheduler
-from boltgen.tuning.select import Task, distinct
-from boltgen.tuning.session import Session
-from boltgen.tuning.session_options import SessionOptions
-from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.choice.select import Task, distinct
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.device.bench import Bench
+from boltgen.tuning.device.replay import RecordedBench
+from boltgen.tuning.rest.tasks import Rest
+from boltgen.tuning.session.ansor_scheduler import Gradient
+from boltgen.tuning.session.objectives import Latencies, Total
+from boltgen.tuning.session.options import SessionOptions
+from boltgen.tuning.session.progress import Quiet
+from boltgen.tuning.session.report import SessionReport
+from boltgen.tuning.session.scheduler import ByWeight, Scheduler
+from boltgen.tuning.session.session import Session
+from boltgen.tvm_build.model import Model, import_model, partition, tasks_of_model
 
 
 @takes(TuneOptions)
@@ -157,7 +157,7 @@ def _open_rest(
         return
     warn = (tuning.observer or Quiet()).warn
     # By its name: a process with Relay's TVM has none of what it needs.
-    runtime = importlib.import_module("boltgen.runtime.rest")
+    runtime = importlib.import_module("boltgen.tvm_build.rest.tasks")
     try:
         rest: Rest = runtime.TvmRest(
             kept,

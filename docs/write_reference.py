@@ -22,7 +22,7 @@ from boltgen.arch import ARCHES, Arch
 from boltgen.cli import app, ending
 from boltgen.options import ARCH, DEFAULT_ARCH, CompileOptions, KernelOptions, TuneOptions
 from boltgen.options.option import default_of, option_of
-from boltgen.runtime import session
+from boltgen.running import session
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 # The functions that take options, each with the class of its options.

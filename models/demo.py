@@ -18,7 +18,7 @@ import boltgen
 from boltgen.build.progress import reporter_for
 from boltgen.cli import tables
 from boltgen.cli.inspect import region_lines
-from boltgen.runtime.artifact import Artifact
+from boltgen.running.artifact import Artifact
 from models.digits import MODEL_PATH, Heldout, load_heldout
 
 FOLDER = Path("build") / "digits.boltgen"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from boltgen.runtime.device import activate
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.choose import activate
+from boltgen.device.vgpu import Vgpu
 from tests.kernels_report import KernelsReport
 from tests.needs import ROOT
 from tests.tiers import TIERS, has_module, has_test

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.test_end_to_end import fp16_tolerance
 
 

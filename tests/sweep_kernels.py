@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from boltgen.arch import arch_named
+from boltgen.device.choose import activate
 from boltgen.families.cutlass2.candidates import SWIZZLES, kernel_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.traits import kernel_traits
@@ -33,7 +34,6 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.reference import Agreement, compare, error_bound, run
 from boltgen.ir.workload import Workload
-from boltgen.runtime.device import activate
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
 from tests.sweeps import Libraries, findings

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 
 import boltgen
+from boltgen.device.vgpu import Vgpu
 from boltgen.ir.dtypes import DType
-from boltgen.runtime.vgpu import Vgpu
 from models.onnx_graph import GraphBuilder, Tensor
 from models.parameters import RandomParameters
 from tests.test_end_to_end import fp16_tolerance

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.module_runs import judged
 
 BATCH, LENGTH, WIDTH, HEADS, HEAD = 2, 24, 64, 4, 16

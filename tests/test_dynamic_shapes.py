@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen.cli.program import app
+from boltgen.device.vgpu import Vgpu
 from boltgen.errors import DeviceError, InputError
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.test_end_to_end import fp16_tolerance
 
 HEADS, HEAD = 2, 16

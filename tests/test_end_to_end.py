@@ -11,14 +11,14 @@ import onnxruntime
 import pytest
 
 import boltgen
+from boltgen.device.vgpu import Vgpu
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import compare, error_bound, run
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from models import build
 from models.digits import MODEL_PATH, load_heldout
 from models.onnx_graph import GraphBuilder
@@ -178,7 +178,7 @@ def test_partition_leaves_a_module_for_plain_tvm_compile(vgpu: Vgpu, tmp_path: P
 
     import boltgen.relax
     from boltgen.arch import arch_named
-    from boltgen.runtime.link import cuda_target
+    from boltgen.tvm_build.relax_link import cuda_target
 
     rng = np.random.default_rng(0)
     weight = rng.uniform(-0.1, 0.1, (40, 96)).astype(np.float16)

@@ -14,7 +14,7 @@ import pytest
 
 import boltgen
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.runtime.artifact import LIBRARY, Artifact
+from boltgen.running.artifact import LIBRARY, Artifact
 from boltgen.settings import settings_from
 from models.digits import MODEL_PATH, load_heldout
 

@@ -15,9 +15,9 @@ from onnx import numpy_helper
 from torch import nn
 
 import boltgen
+from boltgen.device.vgpu import Vgpu
 from boltgen.ir.dtypes import Precision
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.test_end_to_end import fp16_tolerance
 
 SHAPE = (2, 16, 6, 6)

@@ -30,7 +30,9 @@ MOST_LINES = 450
 _KERNELS = {"ir", "arch", "codegen", "families"}
 _CHOICE = _KERNELS | {"cost", "tuning"}
 _MAKING = _CHOICE | {"build", "settings", "paths"}
-_MODELS = _MAKING | {"stored", "options", "frontend", "pipeline", "model_passes", "runtime"}
+_GRAPHS = {"graph", "passes", "frontend"}
+_RUNS = {"artifact", "running", "device"}
+_MODELS = _MAKING | {"stored", "options", "pipeline", "model_passes", "tvm_build"} | _GRAPHS | _RUNS
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "intake": set(),
@@ -47,12 +49,17 @@ ALLOWED: dict[str, set[str]] = {
     "measure": _MAKING - {"cost", "tuning"},
     "stored": _MAKING,
     "options": _MAKING,
-    "frontend": {"ir", "arch"},
+    "graph": {"ir"},
+    "passes": {"ir", "graph"},
+    "frontend": {"ir", "arch", "graph", "passes"},
     "pipeline": _MAKING | {"stored", "options"},
-    "model_passes": _MAKING | {"stored", "options", "pipeline", "frontend"},
-    "runtime": _MODELS - {"runtime"},
-    "serve": {"ir", "runtime", "settings"},
-    "report": {"ir", "arch", "families", "runtime"},
+    "model_passes": _MAKING | {"stored", "options", "pipeline"} | _GRAPHS,
+    "device": {"arch", "build", "settings", "frontend"},
+    "artifact": {"arch", "families", "options", "settings"},
+    "running": {"ir", "arch", "artifact", "device", "frontend", "settings"},
+    "tvm_build": _MODELS - {"tvm_build"},
+    "serve": _RUNS | {"ir", "settings"},
+    "report": {"ir", "arch", "families", "artifact"},
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
@@ -63,10 +70,11 @@ ALLOWED: dict[str, set[str]] = {
     "cli": _MODELS | {"tuner", "check", "compiler", "bench", "serve", "report", ""},
     "__main__": {"cli", "settings"},
 }
+_WITH_TVM = ("boltgen.frontend", "boltgen.device", "boltgen.running", "boltgen.tvm_build")
 # Where outside packages and powers may be used.
 EXTERNAL = {
-    "tvm": ("boltgen.frontend", "boltgen.runtime"),
-    "tvm_ffi": ("boltgen.frontend", "boltgen.runtime"),
+    "tvm": _WITH_TVM,
+    "tvm_ffi": _WITH_TVM,
     "kserve": ("boltgen.serve",),
     "grpc": ("boltgen.serve",),
     "uvloop": ("boltgen.serve",),
@@ -76,7 +84,10 @@ EXTERNAL = {
     "prometheus_client": ("boltgen.serve",),
     "opentelemetry": ("boltgen.serve",),
     "jinja2": ("boltgen.codegen.render", "boltgen.report.page"),
-    "subprocess": ("boltgen.build", "boltgen.measure", "boltgen.runtime", "boltgen.check"),
+    "subprocess": (
+        *("boltgen.build", "boltgen.measure", "boltgen.check"),
+        *("boltgen.device.vgpu_program", "boltgen.tvm_build.rest"),
+    ),
 }
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from models.open_transformers import TOKENS, Bert
 from tests.test_end_to_end import fp16_tolerance
 

@@ -26,7 +26,7 @@ from boltgen.options import (
 )
 from boltgen.options.option import default_of, option_of
 from boltgen.pipeline import PipelineOptions
-from boltgen.tuning.budget import Budget
+from boltgen.tuning.session.budget import Budget
 
 KINDS: dict[str, type[ModelOptions]] = {"compile": CompileOptions, "tune": TuneOptions}
 # All functions that take options; `partition` is boltgen.relax's and boltgen.relay's.

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen.cli.program import app
+from boltgen.device.vgpu import Vgpu
 from boltgen.ir.packed import PackedWeights
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.frontend.onnx.models import results
 from tests.test_end_to_end import fp16_tolerance
 from tests.virtual_gpu import all_checks

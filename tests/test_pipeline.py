@@ -28,10 +28,10 @@ from boltgen.model_passes import Survey, cutter, rejecter
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions, plan_regions
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
-from boltgen.tuning.database import Database
-from boltgen.tuning.query import Query
-from boltgen.tuning.records import Record, spec_key
-from boltgen.tuning.select import Costs
+from boltgen.tuning.choice.select import Costs
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.query import Query
+from boltgen.tuning.database.records import Record, spec_key
 from tests.build.fakes import FAIL, SUCCEED, fake_toolchain, write_script
 from tests.tuning.samples import record
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
+from boltgen.device.vgpu import Vgpu
 from boltgen.ir.elementwise import LoadKind
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.module_runs import Case, judged, judged_case
 
 LENGTH, WIDTH, TOKENS = 40, 64, 50

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.module_runs import judged
 
 SIZE = 12

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.module_runs import Case, judged, judged_case
 
 LENGTH, WIDTH, HEADS = 40, 64, 4

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from tests.module_runs import Case, judged_case
 from tests.test_end_to_end import fp16_tolerance
 

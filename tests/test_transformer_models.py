@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import boltgen
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.test_end_to_end import fp16_tolerance
 
 BATCH, LENGTH, HEADS, HEAD = 2, 45, 4, 16

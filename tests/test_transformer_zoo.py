@@ -15,8 +15,8 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
+from boltgen.running.artifact import Artifact
 from models import relax_llama
 from models.open_transformers import TOKENS, Bert, Llama
 from models.torch_transformers import T5, Vit, WhisperEncoder, WhisperStep

@@ -63,7 +63,7 @@ SHARE: dict[str, tuple[str, ...]] = {
         *("tests/measure/test_worker.py", "tests/tuner/test_tuner.py"),
     ),
     "models": (
-        *("tests/runtime/test_compile_and_run.py", "tests/runtime/test_device.py"),
+        *("tests/compiled/test_compile_and_run.py", "tests/device/test_device.py"),
         *("tests/conformance/test_conformance.py", "tests/test_derived_extents.py"),
     ),
     "relay": (f"{_RELAY}[test_cases.py]", f"{_RELAY}[test_masks.py]"),

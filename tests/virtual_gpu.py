@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from boltgen.runtime.device import DEFAULT_ARCH, loaded_driver
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.choose import DEFAULT_ARCH, loaded_driver
+from boltgen.device.vgpu import Vgpu
 
 _FIRST = {
     "device": DEFAULT_ARCH,

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from benchmarks.trials.account import Account
 from boltgen.build.progress import Silent
+from boltgen.device.choose import activate, provide_cuda_runtime
 from boltgen.errors import BoltgenError
-from boltgen.runtime.device import activate, provide_cuda_runtime
 from boltgen.settings import settings_from
 
 ARCH = "sm_80"
@@ -63,7 +63,7 @@ def _relax() -> tuple[Any, Callable[[Any], Any]]:
 def _relay() -> tuple[Any, Callable[[Any], Any]]:
     """The Relay frontend's steps, and what runs a module that it has annotated."""
     provide_cuda_runtime(settings_from(), Silent())
-    from boltgen.runtime.relay_model import Model as Steps  # noqa: PLC0415
+    from boltgen.tvm_build.relay_model import Model as Steps  # noqa: PLC0415
     from tests.frontend.relay_oracle_kernels import Model  # noqa: PLC0415
 
     return Steps.frontend, Model

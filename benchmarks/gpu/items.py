@@ -15,7 +15,7 @@ from boltgen.families.family import Config
 from boltgen.families.json_form import decode, encode
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.select import Task
+from boltgen.tuning.choice.select import Task
 
 # By arch: the items; of each kernel's symbol the file that holds it; how a model was made; where
 # the virtual GPU's outputs of section check lie. PACKED ends the names of compressed files.

@@ -34,9 +34,9 @@ from boltgen.arch import arch_named
 from boltgen.bench.slices import device_folder
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.cuda_compiler import CALLBACK, compile_cuda
-from boltgen.runtime.link import cuda_target
 from boltgen.settings import settings_from
+from boltgen.tvm_build.cuda_compiler import CALLBACK, compile_cuda
+from boltgen.tvm_build.relax_link import cuda_target
 from models.parameters import PeriodicParameters
 
 RECORDED = ROOT / "benchmarks" / "recorded"

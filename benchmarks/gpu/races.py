@@ -12,7 +12,7 @@ from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType
 from boltgen.ir.outcome import Failure
 from boltgen.ir.problem import Problem
-from boltgen.tuning.records import Record, to_line
+from boltgen.tuning.database.records import Record, to_line
 
 
 def least_bytes(problem: Problem) -> int:

@@ -18,10 +18,10 @@ from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.ir.workload import Workload
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.session import Session
-from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.report import SessionReport
+from boltgen.tuning.session.session import Session
 
 # Two sessions agree where the one's winner is, in the other, within this of its best.
 _TOLERANCE = 0.02
@@ -30,7 +30,7 @@ _MISSING = Failure(fault=Fault.NOT_RECORDED, reason="the bundle has no such kern
 
 @dataclass(slots=True)
 class PackedBench:
-    """A bench (`boltgen.tuning.bench.Bench`) of this process's device and the bundle's kernels.
+    """A `tuning.device.bench.Bench` of this process's device and the bundle's kernels.
 
     `missing` counts trials whose kernels the bundle has not: those with epilogues that only a
     compiler makes.

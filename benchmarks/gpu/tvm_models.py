@@ -34,14 +34,14 @@ from benchmarks.gpu.kernels import BundleError, Workshop
 from benchmarks.gpu.models_run import METASCHEDULE
 from benchmarks.gpu.shapes import ModelShape
 from boltgen.arch import Arch
-from boltgen.frontend.partitioning import Passes
+from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.key import digest
-from boltgen.runtime.artifact import LIBRARY
-from boltgen.runtime.device import provide_cuda_runtime
-from boltgen.runtime.link import build_library, cuda_target, export_library
-from boltgen.runtime.model_key import own_code
+from boltgen.passes.pipeline import Passes
+from boltgen.running.artifact import LIBRARY
 from boltgen.stored import stored_costs
+from boltgen.tvm_build.model_key import own_code
+from boltgen.tvm_build.relax_link import build_library, cuda_target, export_library
 from models.parameters import Distribution, Normal, PeriodicParameters
 
 _KIND, _RECIPE, _PACKED = "suite_model", "recipe.json", ".so.xz"

@@ -53,7 +53,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.select import Task, distinct
+from boltgen.tuning.choice.select import Task, distinct
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
 from tests.tuning.resnet50_layers import resnet50_tasks

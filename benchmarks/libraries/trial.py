@@ -30,11 +30,11 @@ from benchmarks.trials.account import Account
 from benchmarks.trials.errors import Array, judge
 from benchmarks.trials.process import Row
 from boltgen.arch import arch_named
+from boltgen.device.choose import activate
 from boltgen.errors import BoltgenError
 from boltgen.frontend.imported import TensorSpec
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.device import activate
-from boltgen.runtime.model import import_model, partition
+from boltgen.tvm_build.model import import_model, partition
 
 ARCH = "sm_80"
 _SEED = 0

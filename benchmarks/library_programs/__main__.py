@@ -20,7 +20,7 @@ from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.runtime.vgpu_program import run_program
+from boltgen.device.vgpu_program import run_program
 from boltgen.settings import settings_from
 
 FOLDER = Path(__file__).parent

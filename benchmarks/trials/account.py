@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.trials.process import MARK
-from boltgen.frontend.partitioning import Partitioned
+from boltgen.artifact.coverage import coverage
 from boltgen.ir.region import Placement
+from boltgen.passes.pipeline import Partitioned
 from boltgen.pipeline import Plan, plan_regions
-from boltgen.runtime.coverage import coverage
 
 
 class Account:

@@ -13,8 +13,8 @@ from pathlib import Path
 from boltgen.bench.page import page
 from boltgen.bench.plots import draw
 from boltgen.bench.slices import DONE, FAILED, Form, ResultsError, device_folder, merged, unpacked
-from boltgen.tuning.exchange import write_records
-from boltgen.tuning.records import from_line
+from boltgen.tuning.database.exchange import write_records
+from boltgen.tuning.database.records import from_line
 
 _MOST_RECORD_BYTES = 5 << 20
 

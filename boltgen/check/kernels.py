@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from boltgen.arch import arch_named
+from boltgen.artifact.checked import KernelCheck, LibraryCheck
+from boltgen.artifact.metadata import Metadata
 from boltgen.build.cache import Cache
 from boltgen.build.progress import Reporter
 from boltgen.build.vgpu import vgpu_libraries
@@ -24,11 +26,9 @@ from boltgen.families.json_form import decode, encode
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.ir.key import digest
 from boltgen.options.choices import CheckLevel
-from boltgen.runtime.artifact import LIBRARY, file_digest
-from boltgen.runtime.checked import KernelCheck, LibraryCheck
-from boltgen.runtime.metadata import Metadata
-from boltgen.runtime.model_key import own_code
+from boltgen.running.artifact import LIBRARY, file_digest
 from boltgen.settings import Settings
+from boltgen.tvm_build.model_key import own_code
 
 # All that the virtual GPU has: boundary shapes are small enough for it.
 _CHECKS = "all"

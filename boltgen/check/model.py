@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from boltgen.artifact.checked import ModelCheck
+from boltgen.artifact.metadata import Metadata, TensorInfo
+from boltgen.device.choose import activate
 from boltgen.errors import BoltgenError
 from boltgen.ir.dtypes import DType
-from boltgen.runtime.arrays import read_arrays, write_arrays
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.checked import ModelCheck
-from boltgen.runtime.device import activate
-from boltgen.runtime.metadata import Metadata, TensorInfo
-from boltgen.runtime.model import Array
-from boltgen.runtime.sizes import names_in, shape_at
+from boltgen.running.arrays import read_arrays, write_arrays
+from boltgen.running.artifact import Artifact
+from boltgen.running.sizes import names_in, shape_at
+from boltgen.tvm_build.model import Array
 
 # The outputs of the model as its author has it, for inputs in its order.
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]

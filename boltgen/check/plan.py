@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boltgen.arch import arch_named
+from boltgen.artifact.metadata import Metadata
 from boltgen.check.protocol import Job
 from boltgen.errors import ArtifactError
 from boltgen.families.registry import boundaries, launch
 from boltgen.families.trial import Trial
-from boltgen.runtime.metadata import Metadata
 
 
 def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from boltgen.artifact.checked import KernelCheck, LibraryCheck
+from boltgen.artifact.metadata import Metadata
 from boltgen.build.vgpu import vgpu_key
 from boltgen.check.kernels import check_kernels
 from boltgen.check.model import Reference, check_model
@@ -18,9 +20,7 @@ from boltgen.errors import CheckError
 from boltgen.families.trial import Trial
 from boltgen.options.choices import CheckLevel
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.checked import KernelCheck, LibraryCheck
-from boltgen.runtime.metadata import Metadata
+from boltgen.running.artifact import Artifact
 from boltgen.settings import Settings
 
 _log = logging.getLogger(__name__)

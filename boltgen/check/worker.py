@@ -14,10 +14,10 @@ from pathlib import Path
 
 from boltgen.check.launch import Device, LaunchError, run_job
 from boltgen.check.protocol import READY, Job, Setup, Verdict, from_line, to_line
+from boltgen.device import vgpu
+from boltgen.device.vgpu import RUNTIMES, Vgpu
 from boltgen.families.family import CHECKED_SMS
 from boltgen.measure.worker import end_with_parent
-from boltgen.runtime import vgpu
-from boltgen.runtime.vgpu import RUNTIMES, Vgpu
 
 # What a check counts on, whatever the environment says: see vgpu/README.md. Warps run in an order
 # that the seed repeats, which shows what a missing barrier lets go wrong.

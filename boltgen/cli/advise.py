@@ -6,18 +6,18 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from boltgen.artifact.coverage import Coverage, coverage
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.cli.inspect import shown_label
+from boltgen.device.asked_arch import asked_arch
 from boltgen.intake.numerals import counted
 from boltgen.ir.workload import Layer
 from boltgen.options import ModelOptions
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.coverage import Coverage, coverage
-from boltgen.runtime.model import import_model, partition
 from boltgen.stored import own_compilers, stored_measurements
-from boltgen.tuning.advice import Advice, NamedLayer, advise
+from boltgen.tuning.choice.advice import Advice, NamedLayer, advise
+from boltgen.tvm_build.model import import_model, partition
 
 _MOST_LINES, _WIDTH = 40, 80
 # A change that gains less than this share is none.

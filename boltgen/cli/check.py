@@ -9,6 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from boltgen.artifact.checked import LibraryCheck
+from boltgen.artifact.metadata import read_metadata
 from boltgen.check.kernels import check_kernels
 from boltgen.check.model import check_model
 from boltgen.cli.console import err, errors_for_people, out, reporter, say
@@ -17,9 +19,7 @@ from boltgen.cli.flags import Debug, Folder, with_options
 from boltgen.errors import ArtifactError
 from boltgen.options import CompileOptions
 from boltgen.options.choices import CheckLevel
-from boltgen.runtime.artifact import LIBRARY, Artifact, file_digest
-from boltgen.runtime.checked import LibraryCheck
-from boltgen.runtime.metadata import read_metadata
+from boltgen.running.artifact import LIBRARY, Artifact, file_digest
 from boltgen.settings import settings_from
 
 

@@ -28,8 +28,8 @@ from boltgen.cli.flags import (
 from boltgen.cli.inspect import summary
 from boltgen.ir.outcome import DeviceKind
 from boltgen.options import CompileOptions, TuneOptions
-from boltgen.runtime.arrays import read_arrays, write_arrays
-from boltgen.runtime.artifact import Artifact, replaceable
+from boltgen.running.arrays import read_arrays, write_arrays
+from boltgen.running.artifact import Artifact, replaceable
 
 _KEPT = "what was measured is kept: the same command goes on from there"
 _NOTHING_KEPT = "nothing half-written was kept"

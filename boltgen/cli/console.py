@@ -18,7 +18,7 @@ from rich.text import Text
 from boltgen.build.progress import Reporter, Silent, reporter_for
 from boltgen.cli.ending import UNREAD, ending_of, flush_streams
 from boltgen.cli.tuning_progress import observer_for
-from boltgen.tuning.progress import Observer, Quiet
+from boltgen.tuning.session.progress import Observer, Quiet
 
 # Controls and marks of direction: a name in a file could use them to move the cursor, to colour, or
 # to say something else than it does.

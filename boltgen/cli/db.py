@@ -15,19 +15,19 @@ from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out
 from boltgen.cli.flags import Debug
 from boltgen.cost import learned
+from boltgen.device.gpu_names import require_arch
 from boltgen.errors import InputError, RecordError
 from boltgen.intake.numerals import MOST_ROWS, counted, shown
 from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceKind
 from boltgen.ir.problem import PROBLEM_KINDS
-from boltgen.runtime.gpu_names import require_arch
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
-from boltgen.tuning.database import Database
-from boltgen.tuning.exchange import read_records, write_records
-from boltgen.tuning.model_report import examples
-from boltgen.tuning.query import Query
-from boltgen.tuning.records import checked
+from boltgen.tuning.choice.model_report import examples
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.exchange import read_records, write_records
+from boltgen.tuning.database.query import Query
+from boltgen.tuning.database.records import checked
 
 db_app = typer.Typer(help="The database of measurements.", no_args_is_help=True)
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
+from boltgen.artifact.coverage import coverage, rest_verdict
+from boltgen.artifact.metadata import ChoiceInfo, GemmInfo, Metadata, RegionInfo
 from boltgen.cli import tables
 from boltgen.cli.console import errors_for_people, out, say
 from boltgen.cli.flags import Debug, Folder
 from boltgen.families.json_form import encode
 from boltgen.intake.numerals import counted
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.coverage import coverage, rest_verdict
-from boltgen.runtime.metadata import ChoiceInfo, GemmInfo, Metadata, RegionInfo
+from boltgen.running.artifact import Artifact
 
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}

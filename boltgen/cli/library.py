@@ -16,13 +16,13 @@ from boltgen.build.library_archive import export_library, import_library
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.console import err, errors_for_people, out, reporter
 from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
+from boltgen.device.asked_arch import asked_arch
+from boltgen.device.gpu_names import require_arch
 from boltgen.errors import CompileError, LibraryError
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
 from boltgen.intake.numerals import counted
 from boltgen.ir.kernel import KernelSpec
-from boltgen.runtime.asked_arch import asked_arch
-from boltgen.runtime.gpu_names import require_arch
 from boltgen.settings import settings_from
 
 library_app = typer.Typer(

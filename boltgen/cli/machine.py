@@ -13,9 +13,9 @@ from boltgen.build.relay_env import make_relay_environment
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.cli.console import err, errors_for_people, out, reporter
 from boltgen.cli.flags import Debug
+from boltgen.device.doctor import Verdict, examine
+from boltgen.device.vgpu_program import run_program
 from boltgen.intake.numerals import MOST_JOBS
-from boltgen.runtime.doctor import Verdict, examine
-from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 
 

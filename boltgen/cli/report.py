@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from boltgen.artifact.metadata import Metadata
 from boltgen.cli.console import errors_for_people, say
 from boltgen.cli.flags import Debug, Folder
 from boltgen.errors import BoltgenError
@@ -17,12 +18,11 @@ from boltgen.report.compare import compared
 from boltgen.report.curves import Attempt, curves, workloads_of
 from boltgen.report.facts import Facts, TimeKind, facts_of
 from boltgen.report.page import is_page, page
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.metadata import Metadata
+from boltgen.running.artifact import Artifact
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
-from boltgen.tuning.database import Database
-from boltgen.tuning.records import Record
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.records import Record
 
 
 def report_command(

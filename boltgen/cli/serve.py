@@ -9,7 +9,7 @@ import typer
 
 from boltgen.cli.console import errors_for_people, say
 from boltgen.cli.flags import Debug
-from boltgen.runtime.device import device_kind
+from boltgen.device.choose import device_kind
 
 _MOST_PORT = 65535
 _MIB = 1 << 20

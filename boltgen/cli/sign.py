@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from boltgen.artifact.signature import sign
 from boltgen.cli.console import errors_for_people, say
 from boltgen.cli.flags import Debug, Folder
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.signature import sign
+from boltgen.running.artifact import Artifact
 
 
 def sign_command(

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from rich.table import Table
 from rich.text import Text
 
+from boltgen.artifact.metadata import Metadata, RangeInfo
 from boltgen.intake.numerals import counted
 from boltgen.ir.outcome import DeviceKind, Timing
-from boltgen.runtime.metadata import Metadata, RangeInfo
-from boltgen.tuning.database import Source
-from boltgen.tuning.records import Record, tells_no_content
-from boltgen.tuning.select import Task
-from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.database.database import Source
+from boltgen.tuning.database.records import Record, tells_no_content
+from boltgen.tuning.session.report import SessionReport
 
 # Ranges that are shown though FP16 holds them.
 _MOST_RANGES = 8

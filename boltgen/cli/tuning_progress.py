@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from boltgen.build.progress import EVERY, Ticker, duration
 from boltgen.intake.numerals import counted
 from boltgen.ir.outcome import Outcome
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.progress import Observer, Quiet
-from boltgen.tuning.rest import AnyTrial
+from boltgen.tuning.rest.tasks import AnyTrial
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.progress import Observer, Quiet
 
 
 class Warnings(Quiet):

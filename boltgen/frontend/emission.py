@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from boltgen.frontend.graph import REASON, Expr, Structure
+from boltgen.graph.graph import REASON, Expr, Structure
 
 # Writes an operator that a pass has made, on operands of the IR.
 Writer: TypeAlias = Callable[[Expr, Sequence[Any]], Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from boltgen.frontend.attributes import Attributes
-from boltgen.frontend.graph import CONSTANT, INPUT, PART, Array, Expr, GraphBuilder, Structure
 from boltgen.frontend.imported import TensorType
+from boltgen.graph.attributes import Attributes
+from boltgen.graph.graph import CONSTANT, INPUT, PART, Array, Expr, GraphBuilder, Structure
 
 
 class Translation:

@@ -73,7 +73,7 @@ class Function:
     FP32_ULP * (ulps * |f(x)| + input_ulps * |x| + unit_ulps).
 
     `is_long`: its code is more than a handful of instructions. `is_partial`: only positive numbers
-    have a value. What a model may write instead of its name: an `operator` of `frontend.graph`, or
+    have a value. What a model may write instead of its name: an `operator` of `graph.graph`, or
     x * sigmoid(`sigmoid_scale` * x), or x clipped to `clip_bounds`.
     """
 

@@ -21,13 +21,13 @@ from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import checks
 from boltgen.options.choices import BorderTypes, CheckLevel, RestTuning
 from boltgen.options.option import Option, Options, described
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.objectives import Objective, Total, objective_of
-from boltgen.tuning.progress import Observer
+from boltgen.tuning.choice.traffic import Sizes, traffic_of
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.objectives import Objective, Total, objective_of
+from boltgen.tuning.session.progress import Observer
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.strategy import StrategyFactory
-from boltgen.tuning.traffic import Sizes, traffic_of
 
 # An A100: what most of those who serve FP16 models have.
 DEFAULT_ARCH = "sm_80"

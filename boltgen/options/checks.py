@@ -13,7 +13,7 @@ from boltgen.intake import given
 from boltgen.intake.given import Check
 from boltgen.intake.numerals import shown
 from boltgen.ir.dtypes import DType
-from boltgen.tuning.budget import Budget, budget_of
+from boltgen.tuning.session.budget import Budget, budget_of
 
 FRONTENDS = ("relax", "relay")
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from boltgen.cost.model import COST_MODELS
 from boltgen.intake.given import Check
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.objectives import Total
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.objectives import Total
 from boltgen.tuning.strategies import STRATEGIES
 
 _METADATA = "option"

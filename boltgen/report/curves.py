@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from boltgen.artifact.metadata import Metadata
 from boltgen.ir.problem import describe
 from boltgen.ir.workload import Workload
 from boltgen.report.facts import TimeKind
-from boltgen.runtime.metadata import Metadata
 
 # Of a curve's figure, with room for its line's width.
 CURVE_WIDTH, CURVE_HEIGHT = 240.0, 44.0

@@ -12,14 +12,14 @@ from enum import Enum
 from pathlib import Path
 
 from boltgen.arch import Arch, arch_named
+from boltgen.artifact.coverage import coverage
+from boltgen.artifact.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
 from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import describe, gathered
 from boltgen.ir.results import store_shape
 from boltgen.ir.slices import loaded_shape
 from boltgen.ir.workload import Layer, Workload
-from boltgen.runtime.coverage import coverage
-from boltgen.runtime.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
 
 
 class TimeKind(Enum):

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from boltgen.artifact.metadata import Metadata, TensorInfo
 from boltgen.errors import DeadlineError, DeviceError, InputError, NotReadyError, ServingError
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.inputs import check_inputs
-from boltgen.runtime.metadata import Metadata, TensorInfo
-from boltgen.runtime.session import Session
+from boltgen.running.artifact import Artifact
+from boltgen.running.inputs import check_inputs
+from boltgen.running.session import Session
 from boltgen.serve.batching import Arrays, Batcher, BatchLimits, Observer, Timing
 from boltgen.serve.rest import InferRequest
 from boltgen.serve.tensors import Array, datatype_of

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from boltgen.artifact.metadata import FILE_NAME
 from boltgen.errors import (
     BoltgenError,
     DeviceError,
@@ -16,7 +17,6 @@ from boltgen.errors import (
     ServingError,
     UnknownModelError,
 )
-from boltgen.runtime.metadata import FILE_NAME
 from boltgen.serve.model import ServedModel
 
 _log = logging.getLogger("boltgen.serve")

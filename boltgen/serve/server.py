@@ -18,10 +18,10 @@ from kserve import ModelRepository
 from kserve.protocol.dataplane import DataPlane
 from kserve.protocol.model_repository_extension import ModelRepositoryExtension
 
+from boltgen.artifact.metadata import read_metadata
+from boltgen.device.choose import activate
 from boltgen.errors import ServingError
-from boltgen.runtime.device import activate
-from boltgen.runtime.loaded import device_bytes_in_use
-from boltgen.runtime.metadata import read_metadata
+from boltgen.running.loaded import device_bytes_in_use
 from boltgen.serve import telemetry
 from boltgen.serve.grpc_server import GrpcServer, Servicer
 from boltgen.serve.http_server import HttpServer

@@ -92,7 +92,7 @@ def log_as_json(level: int) -> None:
     handler.setFormatter(JsonLines())
     for name, least in (
         ("boltgen.serve", level),
-        ("boltgen.runtime", level),
+        ("boltgen.running", level),
         ("kserve", logging.WARNING),
         ("uvicorn", logging.WARNING),
     ):

@@ -21,7 +21,7 @@ from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.settings import settings_from
-from boltgen.tuning.select import Task, select
+from boltgen.tuning.choice.select import Task, select
 from tests.check import sabotage
 from tests.check.conftest import Link
 

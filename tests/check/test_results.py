@@ -18,13 +18,13 @@ from boltgen.families.cutlass2.config import Cutlass2Config, Shape
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule, Scheduler
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.trial import Trial
-from boltgen.frontend.passes.normed import Writing, normed
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
+from boltgen.passes.legalise.norm_of_sums import Writing, normed
 from boltgen.settings import settings_from
 from tests.check.conftest import Link
 

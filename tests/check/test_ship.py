@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen import pipeline
+from boltgen.artifact.checked import LibraryCheck
+from boltgen.artifact.metadata import FILE_NAME, read_metadata
 from boltgen.cli import console
 from boltgen.cli import program as cli
 from boltgen.errors import BoltgenError
@@ -20,13 +22,11 @@ from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.kernel import KernelSpec
 from boltgen.options import CompileOptions
 from boltgen.options.choices import CheckLevel
-from boltgen.runtime.artifact import LIBRARY, Artifact, file_digest
-from boltgen.runtime.checked import LibraryCheck
-from boltgen.runtime.metadata import FILE_NAME, read_metadata
+from boltgen.running.artifact import LIBRARY, Artifact, file_digest
 from models.onnx_graph import GraphBuilder
 from models.parameters import RandomParameters
+from tests.artifact.samples import write_sample
 from tests.check import sabotage
-from tests.runtime.samples import write_sample
 
 SHAPE = (24, 72)
 runner = CliRunner()

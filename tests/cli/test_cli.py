@@ -21,15 +21,15 @@ from boltgen import cli
 from boltgen.build.progress import Lines, Silent
 from boltgen.cli import console, ending, machine
 from boltgen.cli.inspect import region_lines
+from boltgen.device.doctor import Finding, Verdict
 from boltgen.errors import CompileError
 from boltgen.ir.dtypes import DType
 from boltgen.options import CompileOptions
 from boltgen.options.choices import CheckLevel
-from boltgen.runtime.arrays import read_arrays, write_arrays
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.doctor import Finding, Verdict
-from boltgen.tuning.budget import Budget
-from tests.runtime.samples import HOSTILE, write_sample
+from boltgen.running.arrays import read_arrays, write_arrays
+from boltgen.running.artifact import Artifact
+from boltgen.tuning.session.budget import Budget
+from tests.artifact.samples import HOSTILE, write_sample
 
 runner = CliRunner()
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from boltgen import cli
 from boltgen.cli import console
 from boltgen.cli import db as db_commands
-from boltgen.tuning import schema
-from boltgen.tuning.database import Database
-from boltgen.tuning.exchange import read_records, write_records
+from boltgen.tuning.database import schema
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.exchange import read_records, write_records
 from tests.tuning.samples import A100, CONFIG, EARLIER_TOOLS, NO_LAUNCH, TOOLS, record
 
 OTHER = TOOLS.replace("CUTLASS 4.2.0", "CUTLASS 4.3.0")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen.cli.program import app
-from boltgen.tuning.database import Database
+from boltgen.tuning.database.database import Database
 from models.digits import MODEL_PATH
 from tests.tuning.samples import record
 

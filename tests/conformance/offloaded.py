@@ -7,10 +7,10 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from boltgen.frontend.partitioning import Partitioned, Passes
+from boltgen.device.choose import activate
 from boltgen.ir.key import canonical
 from boltgen.ir.workload import Cut, Layer
-from boltgen.runtime.device import activate
+from boltgen.passes.pipeline import Partitioned, Passes
 from tests.conformance.cases import CASES
 
 

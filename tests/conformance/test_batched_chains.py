@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 from tests.conformance.batched_chains import SEEDS, batched_chain
 
 # What the virtual GPU runs; a third of the compile time.

@@ -19,7 +19,7 @@ from boltgen.families.source import kernel_symbol, render_kernel
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.fusion import cut_layers
+from boltgen.tuning.choice.fusion import cut_layers
 from tests.cases import EPILOGUES
 from tests.chain_cases import conv_chain, gemm_chain, paper_chains
 from tests.chain_sm90_cases import KERNELS

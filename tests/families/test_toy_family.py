@@ -35,7 +35,7 @@ from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.problem import Gemm
 from boltgen.ir.reference import compare, error_bound, run
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.records import from_line, to_line
+from boltgen.tuning.database.records import from_line, to_line
 from tests.tuning.samples import A100, TOOLS, record
 
 _TEMPLATE = """\

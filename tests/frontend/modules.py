@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import tvm
 from tvm import relax
 
-from boltgen.frontend.partitioning import Partitioned
+from boltgen.passes.pipeline import Partitioned
 
 Parameter = tuple[tuple[int, ...], str]
 

@@ -11,12 +11,12 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.region import Region
-from boltgen.runtime.link import host_machine
+from boltgen.passes.pipeline import Partitioned, Passes
+from boltgen.tvm_build.relax_link import host_machine
 from tests.frontend.region_oracle import compute
 
 

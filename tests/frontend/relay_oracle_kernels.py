@@ -16,8 +16,8 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from boltgen.frontend.partitioning import Partitioned
 from boltgen.ir.region import Region
+from boltgen.passes.pipeline import Partitioned
 from tests.frontend.region_oracle import compute
 
 _PREFIX = "boltgen.oracle."

@@ -88,7 +88,7 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 
 def _make_artifact(folder: Path) -> None:
-    from tests.runtime.samples import write_sample
+    from tests.artifact.samples import write_sample
 
     write_sample(folder / "sample")
 
@@ -105,8 +105,8 @@ def _make_records(folder: Path) -> None:
     from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp
     from boltgen.ir.elementwise_builder import ElementwiseBuilder
     from boltgen.ir.workload import Workload
-    from boltgen.tuning.database import Database
-    from boltgen.tuning.exchange import write_records
+    from boltgen.tuning.database.database import Database
+    from boltgen.tuning.database.exchange import write_records
     from tests.tuning.earlier import EARLIER, config_form, config_of, earlier_line, write_schema_3
     from tests.tuning.samples import CONFIG, GEMM, NO_LAUNCH, record, timing
 
@@ -285,7 +285,7 @@ def _make_inputs(folder: Path) -> None:
 
 
 def _inputs(made: Path, folder: Path, rng: random.Random) -> None:
-    from boltgen.runtime.arrays import read_arrays
+    from boltgen.running.arrays import read_arrays
 
     path = folder / "x.npz"
     path.write_bytes(mutated_bytes((made / "x.npz").read_bytes(), rng))

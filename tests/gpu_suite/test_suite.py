@@ -14,8 +14,8 @@ from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, key_of, read_items
 from boltgen.cli import app
 from boltgen.ir.outcome import Timing
-from boltgen.tuning.exchange import read_records
-from boltgen.tuning.recorded import RecordedBench
+from boltgen.tuning.database.exchange import read_records
+from boltgen.tuning.device.replay import RecordedBench
 from tests.gpu_suite.conftest import TUNED_MODEL, run_suite
 
 

@@ -14,7 +14,6 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.cutlass2.results import graph_rejection
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES
-from boltgen.frontend.passes.activations import recognise
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (
@@ -38,6 +37,7 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.results import store_ld, store_shape
 from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.epilogue_nodes import epilogue_nodes
+from boltgen.passes.regions.activations import recognise
 
 ROW, COLUMN, TENSOR = LoadKind.ROW, LoadKind.COLUMN, LoadKind.TENSOR
 RELU = (Accumulator(), Unary(UnaryOp.RELU, 0))

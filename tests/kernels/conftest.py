@@ -16,9 +16,9 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
+from boltgen.device.choose import DEFAULT_ARCH, activate
 from boltgen.families.source import KernelSource, kernel_symbol, render_library
 from boltgen.ir.kernel import KernelSpec
-from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases

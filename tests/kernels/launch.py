@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from boltgen.arch import device_for
+from boltgen.device.vgpu import Vgpu
 from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Problem, packed_weights
 from boltgen.measure.abi import arguments, structs
-from boltgen.runtime.vgpu import Vgpu
 from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]

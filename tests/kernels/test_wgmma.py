@@ -13,6 +13,7 @@ import pytest
 
 from boltgen.build.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
+from boltgen.device.vgpu import LaunchRecord
 from boltgen.families.cutlass3 import FAMILY
 from boltgen.families.cutlass3.config import Scheduler
 from boltgen.families.cutlass3.legality import stage_bytes
@@ -24,7 +25,6 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
-from boltgen.runtime.vgpu import LaunchRecord
 from boltgen.settings import settings_from
 from tests.cases import KernelCase
 from tests.kernels.conftest import build_libraries, launched

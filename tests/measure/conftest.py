@@ -7,8 +7,8 @@ import pytest
 from boltgen.build.cache import Cache
 from boltgen.build.profiler import profiler_library
 from boltgen.build.toolchain import find_toolchain
+from boltgen.device.choose import DEFAULT_ARCH, activate
 from boltgen.measure.native import Profiler
-from boltgen.runtime.device import DEFAULT_ARCH, activate
 from boltgen.settings import settings_from
 from tests.measure.device_arrays import Device
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import boltgen.relay
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 
 import onnx  # isort: skip
 import tvm  # isort: skip

@@ -7,7 +7,7 @@ import pytest
 
 import boltgen.relay
 from boltgen.errors import ModelImportError
-from boltgen.frontend.partitioning import Passes
+from boltgen.passes.pipeline import Passes
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import boltgen.relay
+from boltgen.device.choose import activate
 from boltgen.errors import BoltgenError
-from boltgen.runtime.device import activate
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

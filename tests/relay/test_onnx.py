@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import boltgen.relay  # noqa: F401  loads what TVM's library needs
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relay.importer import import_model
-from boltgen.runtime.relay_model import Model
+from boltgen.tvm_build.relay_model import Model
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

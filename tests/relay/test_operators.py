@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked with
-from boltgen.frontend.graph import Expr
+from boltgen.graph.graph import Expr
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import boltgen.relay
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 from tests.conformance.odd_channels import SHAPE, Odd
 
 import tvm  # isort: skip

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 
 activate("vgpu")
 

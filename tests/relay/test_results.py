@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import boltgen.relay
-from boltgen.runtime.device import activate
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.choose import activate
+from boltgen.device.vgpu import Vgpu
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

@@ -12,7 +12,7 @@ import pytest
 
 import boltgen
 import boltgen.relay  # loads what TVM's library needs
-from boltgen.runtime.relay_model import Model
+from boltgen.tvm_build.relay_model import Model
 
 NAN, INF = np.nan, np.inf
 X = np.array([[NAN, 1, -2, 3], [2, INF, -INF, NAN], [-INF] * 4, [INF] * 4, [NAN] * 4], np.float32)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import boltgen.relay  # noqa: F401 - TVM then compiles CUDA with boltgen's nvcc
-from boltgen.runtime.device import activate
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.choose import activate
+from boltgen.device.vgpu import Vgpu
 
 import tvm  # isort: skip
 from tvm import autotvm, relay  # isort: skip

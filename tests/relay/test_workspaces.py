@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import boltgen.relay
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

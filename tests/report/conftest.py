@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boltgen
-from boltgen.runtime.artifact import Artifact
+from boltgen.running.artifact import Artifact
 from models.digits import MODEL_PATH
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from boltgen.report.facts import facts_of
 from boltgen.report.page import page
-from boltgen.runtime.artifact import Artifact
+from boltgen.running.artifact import Artifact
 
 pytest.importorskip("PyQt6.QtWebEngineWidgets", exc_type=ImportError)
 

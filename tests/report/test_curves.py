@@ -18,7 +18,7 @@ from boltgen.report.curves import (
 )
 from boltgen.report.facts import TimeKind, facts_of
 from boltgen.report.page import page
-from boltgen.runtime.artifact import Artifact
+from boltgen.running.artifact import Artifact
 
 
 def attempts(*times: float | None, device: str = "A100") -> list[Attempt]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from boltgen.artifact.metadata import ChoiceInfo, Metadata, RestInfo
 from boltgen.errors import UnknownArchError
 from boltgen.report.compare import compared
 from boltgen.report.facts import Facts, TimeKind, facts_of
 from boltgen.report.figures import HEIGHT, WIDTH, partition, roofline
 from boltgen.report.page import page
-from boltgen.runtime.artifact import Artifact
-from boltgen.runtime.metadata import ChoiceInfo, Metadata, RestInfo
+from boltgen.running.artifact import Artifact
 
 _VOID = {"meta", "br", "rect", "line", "circle", "polyline"}
 

@@ -12,11 +12,11 @@ from boltgen.build.kernel_library import toolchain_text
 from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tuning.database import Database
-from boltgen.tuning.exchange import write_records
-from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.exchange import write_records
+from boltgen.tuning.session.report import SessionReport
+from boltgen.tvm_build.model import import_model, partition
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100
 

@@ -17,9 +17,9 @@ from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.model import import_model, partition
 from boltgen.settings import settings_from
-from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.session.report import SessionReport
+from boltgen.tvm_build.model import import_model, partition
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100
 

@@ -19,10 +19,10 @@ from boltgen.ir.outcome import DeviceKind
 from boltgen.pipeline import PipelineOptions, plan_regions
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.exchange import write_records
-from boltgen.tuning.session import Session
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.exchange import write_records
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.session import Session
 from tests.tuner.dense_model import model, regions_of_model
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100, content_of

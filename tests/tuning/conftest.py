@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boltgen.tuning.database import Database
+from boltgen.tuning.database.database import Database
 
 
 @pytest.fixture

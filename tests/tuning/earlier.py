@@ -17,9 +17,9 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import DeviceIdentity, Outcome
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning import schema
-from boltgen.tuning.records import dumps, to_line
-from boltgen.tuning.small_tables import bench_key
+from boltgen.tuning.database import schema
+from boltgen.tuning.database.records import dumps, to_line
+from boltgen.tuning.database.small_tables import bench_key
 from tests.tuning.samples import A100, CONFIG, EARLIER_TOOLS, record
 
 _DTYPES = {"in_dtype": "float16", "acc_dtype": "float32", "out_dtype": "float16"}

@@ -12,7 +12,7 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.select import Task
+from boltgen.tuning.choice.select import Task
 
 _STAGES = ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7))
 

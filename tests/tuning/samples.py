@@ -33,7 +33,7 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.records import Record
+from boltgen.tuning.database.records import Record
 from tests.cases import PROBLEM_TYPES
 
 A100 = DeviceIdentity(

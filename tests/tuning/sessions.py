@@ -7,11 +7,11 @@ from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.progress import Quiet
-from boltgen.tuning.select import Task
-from boltgen.tuning.session import Session
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.progress import Quiet
+from boltgen.tuning.session.session import Session
 from tests.tuning.fakes import FakeBench
 from tests.tuning.resnet50_layers import biased
 from tests.tuning.samples import GEMM

@@ -14,7 +14,7 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.advice import (
+from boltgen.tuning.choice.advice import (
     NEARLY_FREE,
     NEARLY_FREE_LAYER,
     Advice,
@@ -22,10 +22,10 @@ from boltgen.tuning.advice import (
     NamedLayer,
     advise,
 )
-from boltgen.tuning.database import Database
-from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.records import Record
-from boltgen.tuning.select import ModelCosts
+from boltgen.tuning.choice.measured_costs import MeasuredCosts
+from boltgen.tuning.choice.select import ModelCosts
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.records import Record
 from tests.cases import EPILOGUES
 from tests.tuning.samples import A100, TOOLS, record
 
@@ -68,7 +68,7 @@ def test_other_activations_are_told_of_where_the_last_operator_is_one():
 
 
 def test_an_activation_is_not_replaced_by_itself(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("boltgen.tuning.advice.NEARLY_FREE", float("inf"))
+    monkeypatch.setattr("boltgen.tuning.choice.advice.NEARLY_FREE", float("inf"))
     builder = ElementwiseBuilder()
     builder.unary(UnaryOp.HARDSWISH, 0)
     layer = Layer(problem=Gemm(m=1280, n=768, k=768), epilogue=builder.build())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boltgen.errors import TuningError
-from boltgen.tuning.budget import Budget, parse_budget
+from boltgen.tuning.session.budget import Budget, parse_budget
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from boltgen.cli.tables import searches
 from boltgen.families.family import Level
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.select import Task
-from boltgen.tuning.session_options import SessionOptions
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.options import SessionOptions
 from boltgen.tuning.strategies import STRATEGIES
 from tests.tuning.fakes import FakeBench, formula_us
 from tests.tuning.samples import A100, GEMM, NO_LAUNCH, record
 from tests.tuning.sessions import TASKS, session
-from tests.tuning.test_elsewhere import NEWER, SURPRISES
+from tests.tuning.test_transfer import NEWER, SURPRISES
 
 
 def test_a_course_has_every_improvement_and_nothing_else(database: Database) -> None:

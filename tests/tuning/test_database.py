@@ -22,10 +22,10 @@ from boltgen.families.family import Config
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
-from boltgen.tuning import connection, schema
-from boltgen.tuning.database import Database
-from boltgen.tuning.query import Query
-from boltgen.tuning.records import spec_key
+from boltgen.tuning.database import connection, schema
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.query import Query
+from boltgen.tuning.database.records import spec_key
 from tests.tuning.samples import (
     A100,
     CONFIG,

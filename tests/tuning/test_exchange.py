@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from boltgen.errors import RecordError
-from boltgen.tuning.exchange import read_records, write_records
-from boltgen.tuning.records import to_line
+from boltgen.tuning.database.exchange import read_records, write_records
+from boltgen.tuning.database.records import to_line
 from tests.tuning.samples import NO_LAUNCH, record
 
 RECORDS = [record(20.0), record(NO_LAUNCH, after_s=1), record(30.0, after_s=2)]

@@ -15,9 +15,9 @@ from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.model_passes import cutter, rejecter
 from boltgen.pipeline import PipelineOptions
-from boltgen.tuning.excluded import Excluded
-from boltgen.tuning.fusion import cut_layers
-from boltgen.tuning.select import Costs, Decision, ModelCosts, Task, WithoutSpilling, select
+from boltgen.tuning.choice.excluded import Excluded
+from boltgen.tuning.choice.fusion import cut_layers
+from boltgen.tuning.choice.select import Costs, Decision, ModelCosts, Task, WithoutSpilling, select
 
 ARCH = arch_named("sm_80")
 GEMM = Workload.of(Gemm(m=512, n=256, k=1024))

@@ -24,9 +24,9 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import DeviceKind
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.exchange import write_records
-from boltgen.tuning.model_report import evaluate, model_cost
-from boltgen.tuning.records import Record
+from boltgen.tuning.choice.model_report import evaluate, model_cost
+from boltgen.tuning.database.exchange import write_records
+from boltgen.tuning.database.records import Record
 from tests.tuning.samples import A100, NOON, TOOLS, timing
 
 SM80 = arch_named("sm_80")

@@ -19,11 +19,11 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.database import Database
-from boltgen.tuning.fusion import candidate_fusions, cut_layers, predicted_us
-from boltgen.tuning.measured import MeasuredCosts
-from boltgen.tuning.records import Record
-from boltgen.tuning.select import Decision, Measurements, ModelCosts, Task, select
+from boltgen.tuning.choice.fusion import candidate_fusions, cut_layers, predicted_us
+from boltgen.tuning.choice.measured_costs import MeasuredCosts
+from boltgen.tuning.choice.select import Decision, Measurements, ModelCosts, Task, select
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.records import Record
 from tests.cases import EPILOGUES
 from tests.tuning.samples import A100, NO_LAUNCH, TOOLS, record
 

@@ -16,8 +16,8 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.ir.problem import Conv2d, Problem
 from boltgen.ir.workload import Workload
-from boltgen.tuning.graph_costs import CostSurvey, GraphTimes
-from boltgen.tuning.select import Measurements, ModelCosts
+from boltgen.tuning.choice.graph_costs import CostSurvey, GraphTimes
+from boltgen.tuning.choice.select import Measurements, ModelCosts
 from tests.tuning.samples import CONFIG, timing
 
 SM80 = arch_named("sm_80")

@@ -31,8 +31,8 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.options import TuneOptions
 from boltgen.options.option import chosen
-from boltgen.tuning.database import Database
-from boltgen.tuning.session_options import SessionOptions
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.session.options import SessionOptions
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100, record
 from tests.tuning.sessions import ALL, Heard, session

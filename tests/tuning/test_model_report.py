@@ -13,8 +13,8 @@ from boltgen.families.registry import candidates, predict
 from boltgen.families.trial import Trial
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.model_report import arch_of, evaluate, rank_correlation, timed
-from boltgen.tuning.records import Record
+from boltgen.tuning.choice.model_report import arch_of, evaluate, rank_correlation, timed
+from boltgen.tuning.database.records import Record
 from tests.tuning.samples import A100, CONFIG, GEMM, NO_LAUNCH, NOON, TOOLS, timing
 
 WORKLOADS = (GEMM, Workload.of(Gemm(m=1024, n=256, k=768)))

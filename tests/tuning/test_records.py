@@ -17,7 +17,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import Outcome
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
-from boltgen.tuning.records import Record, from_line, spec_key, tells_no_content, to_line
+from boltgen.tuning.database.records import Record, from_line, spec_key, tells_no_content, to_line
 from tests.tuning.samples import CONFIG, EARLIER_TOOLS, GEMM, NO_LAUNCH, TOOLS, record, records
 
 

@@ -12,7 +12,7 @@ from boltgen.cost.model import ANALYTICAL
 from boltgen.families.family import Level
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.field import Field
+from boltgen.tuning.session.candidates import Field
 from boltgen.tuning.strategies.relaxation import Relaxation
 
 PLAIN = Workload.of(Gemm(m=1024, n=1024, k=1024))

@@ -10,12 +10,12 @@ import pytest
 
 from boltgen.errors import DatabaseError
 from boltgen.ir.outcome import DeviceKind, Failure, Fault, Outcome, Timing
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.gradient import Gradient
-from boltgen.tuning.rest import BUILT_IN, RestResult, RestTrial, fastest, summary
-from boltgen.tuning.scheduler import TaskState
-from boltgen.tuning.session_options import SessionOptions
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.rest.tasks import BUILT_IN, RestResult, RestTrial, fastest, summary
+from boltgen.tuning.session.ansor_scheduler import Gradient
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.options import SessionOptions
+from boltgen.tuning.session.scheduler import TaskState
 from tests.tuning.fakes import FakeBench
 from tests.tuning.samples import A100, NOON, TOOLS
 from tests.tuning.sessions import LOST, Heard, session

@@ -12,7 +12,7 @@ from boltgen.families.registry import candidates, kernel_spec, violations
 from boltgen.ir.outcome import Failure, Fault
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.select import (
+from boltgen.tuning.choice.select import (
     Costs,
     Decision,
     ModelCosts,

@@ -18,9 +18,9 @@ from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.problem import Gemm
 from boltgen.ir.region import LayerRoles, Region
 from boltgen.ir.workload import Workload
-from boltgen.tuning.ranges import regret, table, tasks_over
-from boltgen.tuning.select import Task, select
-from boltgen.tuning.traffic import Sizes, traffic_of
+from boltgen.tuning.choice.select import Task, select
+from boltgen.tuning.choice.size_tables import regret, table, tasks_over
+from boltgen.tuning.choice.traffic import Sizes, traffic_of
 
 SM80 = arch_named("sm_80")
 

@@ -19,13 +19,13 @@ from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.field import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
-from boltgen.tuning.query import Query
-from boltgen.tuning.select import Task, distinct
-from boltgen.tuning.session_options import SessionOptions
-from boltgen.tuning.session_report import SessionReport
+from boltgen.tuning.choice.select import Task, distinct
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.database.query import Query
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.candidates import FINAL_TRIALS, FINALISTS, UNRANKED_FINALISTS, Field
+from boltgen.tuning.session.options import SessionOptions
+from boltgen.tuning.session.report import SessionReport
 from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.random_search import random_search
 from tests.tuning.fakes import FakeBench, formula_us

@@ -12,10 +12,10 @@ import pytest
 from boltgen.errors import DatabaseError, TuningError
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault, Timing
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.device_lock import device_lock
-from boltgen.tuning.session_options import SessionOptions
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.device.lock import device_lock
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.options import SessionOptions
 from tests.tuning.fakes import FakeBench, failing, formula_us
 from tests.tuning.samples import timing
 from tests.tuning.sessions import LOST, RELU, Heard, session

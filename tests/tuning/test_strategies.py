@@ -23,13 +23,13 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import BLAMELESS, Failure, Fault, Outcome, Timing
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer, Workload
-from boltgen.tuning.budget import Budget
-from boltgen.tuning.database import Database
-from boltgen.tuning.field import Field
-from boltgen.tuning.scheduler import ByWeight, TaskState, kind_of
-from boltgen.tuning.select import Task
-from boltgen.tuning.session import Session
-from boltgen.tuning.session_options import SessionOptions
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.database.database import Database
+from boltgen.tuning.session.budget import Budget
+from boltgen.tuning.session.candidates import Field
+from boltgen.tuning.session.options import SessionOptions
+from boltgen.tuning.session.scheduler import ByWeight, TaskState, kind_of
+from boltgen.tuning.session.session import Session
 from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.experience import Experience

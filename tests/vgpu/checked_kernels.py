@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltgen.runtime.vgpu import Finding
+from boltgen.device.vgpu import Finding
 from tests.vgpu.driver import CudaError, Driver, entry
 
 REGISTERS = ".reg .pred %p, %q; .reg .b32 %r<16>; .reg .f32 %f<4>; .reg .b64 %d<8>;"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.runtime.vgpu import Vgpu, load
+from boltgen.device.vgpu import Vgpu, load
 from boltgen.settings import settings_from
 from tests.vgpu.driver import Driver
 from tests.virtual_gpu import all_checks, reset

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.vgpu_program import run_program
+from boltgen.device.vgpu_program import run_program
 from boltgen.settings import settings_from
 
 SOURCES = Path(__file__).with_name("programs")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 
 Array = np.ndarray[Any, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Finding
+from boltgen.device.vgpu import Finding
 from tests.vgpu.driver import Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode
 from tests.vgpu.test_mbarriers import BULK, kernel

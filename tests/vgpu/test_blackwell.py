@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from boltgen.build.toolchain import find_toolchain
+from boltgen.device.vgpu import Vgpu
 from boltgen.errors import VgpuError
-from boltgen.runtime.vgpu import Vgpu
 from boltgen.settings import settings_from
 from tests.vgpu.cuda_programs import link, run
 from tests.vgpu.driver import Code, CudaError, Driver, entry, refused

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from boltgen.device.vgpu import Vgpu
 from boltgen.errors import VgpuError
-from boltgen.runtime.vgpu import Vgpu
 from tests.vgpu.checked_kernels import (
     FLAG,
     NAMED,

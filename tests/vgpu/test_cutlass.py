@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.cutlass_libraries import cutlass_library
 from tests.vgpu.driver import Array, Buffer, Driver
 from tests.vgpu.fragments import several_instruction_sets

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.driver import Driver
 from tests.vgpu.fragments import instruction_sets
 from tests.vgpu.hopper_gemms import GEMMS, Product, build_gemms

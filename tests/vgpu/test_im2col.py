@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.cutlass_libraries import cutlass_library
 from tests.vgpu.driver import Array, Code, Driver, entry, refused
 from tests.vgpu.im2col_maps import Columns, column_image, encode_im2col

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from boltgen.device.vgpu import Vgpu
 from boltgen.errors import VgpuError
-from boltgen.runtime.vgpu import Vgpu
 from tests.vgpu.driver import HEADER, Code, CudaError, Driver, entry, refused
 
 STORE = "ld.param.u64 %d0, [p0]; mov.u32 %r0, {value}; st.global.u32 [%d0], %r0; ret;"
@@ -336,7 +336,7 @@ def test_another_cuda_library_in_the_process_is_refused(
     program = f"""
 import ctypes
 from pathlib import Path
-from boltgen.runtime.vgpu import load
+from boltgen.device.vgpu import load
 ctypes.CDLL({str(other)!r})
 try:
     load(Path({str(library_folder)!r}))

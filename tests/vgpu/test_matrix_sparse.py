@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.driver import Array, Buffer, CudaError, Driver
 from tests.vgpu.fragments import (
     instruction_sets,

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.driver import Buffer, CudaError, Driver, entry
 
 ILLEGAL_ADDRESS = 700

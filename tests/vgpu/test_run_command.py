@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from boltgen.cli import app
+from boltgen.device.vgpu import Vgpu
+from boltgen.device.vgpu_program import run_program
 from boltgen.errors import VgpuError
 from boltgen.paths import resource_dir
-from boltgen.runtime.vgpu import Vgpu
-from boltgen.runtime.vgpu_program import run_program
 from boltgen.settings import settings_from
 from tests.vgpu.cuda_programs import link
 

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.driver import Array, CudaError, Driver, entry
 
 DTYPES = {

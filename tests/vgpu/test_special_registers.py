@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from boltgen.runtime.vgpu import Vgpu
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.driver import Driver
 from tests.vgpu.test_warp_ops import per_thread
 

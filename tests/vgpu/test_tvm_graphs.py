@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import sys
 import numpy as np
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 device = activate("vgpu", arch="sm_80")
 device.vgpu.set_option("check", "all")
 import tvm
@@ -20,7 +20,7 @@ import boltgen.relax
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.link import build_library
+from boltgen.tvm_build.relax_link import build_library
 from boltgen.settings import settings_from
 
 op = relax.op

@@ -8,7 +8,7 @@ from pathlib import Path
 
 PROGRAM = """
 import numpy as np
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 device = activate("vgpu", arch="sm_80")
 device.vgpu.set_option("check", "all")
 import tvm
@@ -16,7 +16,7 @@ from tvm import relax
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.link import build_library
+from boltgen.tvm_build.relax_link import build_library
 from boltgen.settings import settings_from
 
 op = relax.op

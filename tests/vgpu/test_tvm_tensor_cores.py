@@ -21,7 +21,7 @@ assert installed == "0.1.14.post0", f"{installed} is not what pyproject.toml pin
 import ml_dtypes
 import numpy as np
 import tvm_ffi
-from boltgen.runtime.device import activate
+from boltgen.device.choose import activate
 device = activate("vgpu", arch="sm_89")
 device.vgpu.set_option("check", "all")
 import tvm
@@ -32,8 +32,8 @@ from tvm.testing.tir import mma_schedule
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
-from boltgen.runtime.cuda_compiler import CudaCompiler
-from boltgen.runtime.link import cuda_target
+from boltgen.tvm_build.cuda_compiler import CudaCompiler
+from boltgen.tvm_build.relax_link import cuda_target
 from boltgen.settings import settings_from
 
 arch = arch_named("sm_89")

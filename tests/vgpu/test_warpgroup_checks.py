@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from boltgen.runtime.vgpu import Finding
+from boltgen.device.vgpu import Finding
 from tests.vgpu.driver import Array, Code, CudaError, Driver, entry, refused
 from tests.vgpu.warpgroup import HEADER, SHARED, Layout, Wgmma, braces, copy_image, unpack_sums
 

@@ -11,7 +11,7 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.order import needed, subgraphs
 from boltgen.frontend.onnx.read import onnx_package
 from boltgen.frontend.onnx.scope import described
-from boltgen.frontend.weights import refuse_nan
+from boltgen.passes.weights.checks import refuse_nan
 
 AGAIN = "Export or download the model again"
 STANDARD = ("", "ai.onnx")

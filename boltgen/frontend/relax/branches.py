@@ -8,8 +8,8 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from boltgen.frontend.passes.anchor import ANCHORS
 from boltgen.frontend.relax.translate import free_variables
+from boltgen.passes.regions.anchor import ANCHORS
 
 _PRODUCTS = frozenset(f"relax.{name}" for name in ANCHORS)
 

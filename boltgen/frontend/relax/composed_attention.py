@@ -14,7 +14,7 @@ import numpy as np
 from tvm import ir
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.graph import GraphBuilder
+from boltgen.graph.graph import GraphBuilder
 from boltgen.ir.extent import Dim
 
 _VARIABLE = "nn.attention_var_len"

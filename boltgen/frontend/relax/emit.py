@@ -13,7 +13,11 @@ from typing import Any, cast
 from tvm import ir, relax
 
 from boltgen.frontend.emission import Writer, joined, shared_writers
-from boltgen.frontend.graph import (
+from boltgen.frontend.relax.branches import Substitution
+from boltgen.frontend.relax.grouped import by_groups
+from boltgen.frontend.relax.symbols import Symbols
+from boltgen.frontend.relax.translate import free_variables
+from boltgen.graph.graph import (
     CONSTANT,
     CORNER,
     FURTHER,
@@ -26,10 +30,6 @@ from boltgen.frontend.graph import (
     FurtherTypes,
     Graph,
 )
-from boltgen.frontend.relax.branches import Substitution
-from boltgen.frontend.relax.grouped import by_groups
-from boltgen.frontend.relax.symbols import Symbols
-from boltgen.frontend.relax.translate import free_variables
 
 _Attributes = Mapping[str, Any]
 # The attributes of a convolution that TVM's own function takes; `out_layout` follows from them.

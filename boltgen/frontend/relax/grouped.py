@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax
 
-from boltgen.frontend.graph import GROUPED, Expr, GraphBuilder
+from boltgen.graph.graph import GROUPED, Expr, GraphBuilder
 from boltgen.ir.dtypes import IndexType
 
 # (a, b, ends), with B as (groups, K, N).

@@ -9,14 +9,14 @@ import tvm
 from tvm import ir, relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.graph import Graph
-from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
-from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relax.branches import with_lifted_branches
 from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
 from boltgen.frontend.relax.translate import translate
+from boltgen.graph.graph import Graph
+from boltgen.passes.pipeline import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
+from boltgen.passes.precision.observe_ranges import Watched, watch
 
 # The attribute of a module that has the libraries which TVM links with it.
 _LIBRARIES = "external_mods"

@@ -43,9 +43,9 @@ from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.relax.torch_reductions import CONVERTERS as REDUCTIONS
 from boltgen.frontend.relax.torch_types import cast, dtype_of, promote
 from boltgen.frontend.torch_module import quietly
-from boltgen.frontend.weights import refuse_nan
 from boltgen.installation import install_command
 from boltgen.ir.extent_text import formula_of, solve
+from boltgen.passes.weights.checks import refuse_nan
 
 _log = logging.getLogger(__name__)
 

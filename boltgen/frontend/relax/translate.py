@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from boltgen.frontend.attributes import Attributes, integers, shared_attributes
-from boltgen.frontend.graph import OPAQUE, Array, Expr, Graph, Structure, leaves
 from boltgen.frontend.imported import TensorType
 from boltgen.frontend.relax.composed_attention import OPERATORS as ATTENTIONS
 from boltgen.frontend.relax.composed_attention import composed_attention
 from boltgen.frontend.relax.grouped import grouped_matmul
 from boltgen.frontend.relax.symbols import Symbols, extent_text
 from boltgen.frontend.translation import Translation
+from boltgen.graph.attributes import Attributes, integers, shared_attributes
+from boltgen.graph.graph import OPAQUE, Array, Expr, Graph, Structure, leaves
 from boltgen.ir.extent import Dim
 
 

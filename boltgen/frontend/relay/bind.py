@@ -12,7 +12,7 @@ from tvm import relay
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import require_main
 from boltgen.frontend.relay.operators import dtype_of, shape_of
-from boltgen.frontend.weights import refuse_nan
+from boltgen.passes.weights.checks import refuse_nan
 
 # By name: TVM's arrays or numpy's.
 Parameters: TypeAlias = Mapping[str, Any]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import tvm
 from tvm import ir, relay
 
-from boltgen.frontend.graph import Expr
 from boltgen.frontend.relay.emit import emit
 from boltgen.frontend.relay.translate import PRODUCTS, branches, free_variables, translate
+from boltgen.graph.graph import Expr
 
 
 def with_lifted_branches(module: tvm.IRModule) -> tvm.IRModule:

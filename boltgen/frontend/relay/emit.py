@@ -14,7 +14,14 @@ import tvm
 from tvm import ir, relay
 
 from boltgen.frontend.emission import Writer, joined, shared_writers
-from boltgen.frontend.graph import (
+from boltgen.frontend.relay.translate import (
+    REFERENCES,
+    branches,
+    fields,
+    free_variables,
+    is_called_whole,
+)
+from boltgen.graph.graph import (
     CONSTANT,
     FURTHER,
     INPUT,
@@ -26,14 +33,7 @@ from boltgen.frontend.graph import (
     Structure,
     leaves,
 )
-from boltgen.frontend.passes.carving import CarvedRegion
-from boltgen.frontend.relay.translate import (
-    REFERENCES,
-    branches,
-    fields,
-    free_variables,
-    is_called_whole,
-)
+from boltgen.passes.outline import CarvedRegion
 
 CODEGEN = "boltgen"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from tvm import ir, relay, tir
 
-from boltgen.frontend.attributes import Attributes, integers, shared_attributes
 from boltgen.frontend.imported import TensorType
+from boltgen.graph.attributes import Attributes, integers, shared_attributes
 
 
 class UnknownFormError(ValueError):

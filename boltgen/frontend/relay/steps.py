@@ -9,10 +9,6 @@ import tvm
 from tvm import ir, relay
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.graph import Graph
-from boltgen.frontend.partitioning import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
-from boltgen.frontend.passes.products import Rejects
-from boltgen.frontend.ranges import Watched, watch
 from boltgen.frontend.relay import codegen
 from boltgen.frontend.relay.bind import Parameters, bind
 from boltgen.frontend.relay.branches import with_lifted_branches
@@ -20,8 +16,12 @@ from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.emit import emit, emit_region
 from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
+from boltgen.graph.graph import Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import Workload
+from boltgen.passes.pipeline import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
+from boltgen.passes.precision.observe_ranges import Watched, watch
+from boltgen.passes.regions.products import Rejects
 
 
 def is_model(function: object) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import ir, relay
 
-from boltgen.frontend.attributes import Attributes
-from boltgen.frontend.graph import OPAQUE, Graph, Structure, leaves
 from boltgen.frontend.relay.operators import UnknownFormError, neutral, tensor_type
 from boltgen.frontend.translation import Translation
+from boltgen.graph.attributes import Attributes
+from boltgen.graph.graph import OPAQUE, Graph, Structure, leaves
 
 _MATMULS = frozenset({"nn.dense", "nn.matmul", "nn.batch_matmul"})
 PRODUCTS = _MATMULS | {"nn.conv2d"}

@@ -6,7 +6,7 @@ from boltgen.errors import BoltgenError
 from boltgen.tuning.strategies.annealing import Annealing
 from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.exhaustive import exhaustive
-from boltgen.tuning.strategies.gradient import GradientDescent
+from boltgen.tuning.strategies.gradient_descent import GradientDescent
 from boltgen.tuning.strategies.model_first import model_first
 from boltgen.tuning.strategies.random_search import random_search
 from boltgen.tuning.strategies.strategy import StrategyFactory

@@ -7,11 +7,11 @@ import pytest
 import tvm
 from tvm import relax
 
-from boltgen.frontend.graph import INPUT
-from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, with_narrow_border
 from boltgen.frontend.relax.translate import tensor_type
+from boltgen.graph.graph import INPUT
 from boltgen.ir.dtypes import DType
+from boltgen.passes.pipeline import Passes
 
 
 def module(*, is_named: bool) -> tvm.IRModule:

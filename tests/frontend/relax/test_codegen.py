@@ -17,7 +17,7 @@ import boltgen.relax
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.region import Region
-from boltgen.runtime import relax_model
+from boltgen.tvm_build import relax_model
 from tests.frontend.modules import build
 
 op = relax.op

@@ -11,8 +11,8 @@ import onnx.reference
 import pytest
 from onnx import helper
 
-from boltgen.frontend.recursion import Steps, answer
 from boltgen.frontend.relax import annotate, import_model
+from boltgen.graph.recursion import Steps, answer
 from tests.frontend.onnx.models import model, noise
 from tests.frontend.oracle_kernels import Model
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import GroupNorm, Norm
 from boltgen.ir.workload import Workload
+from boltgen.passes.pipeline import Partitioned, Passes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 

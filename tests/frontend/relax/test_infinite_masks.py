@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.model import import_model, partition
+from boltgen.tvm_build.model import import_model, partition
 from tests.frontend.oracle_kernels import Model
 
 KEYS, WIDTH = 16, 64

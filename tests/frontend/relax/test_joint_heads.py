@@ -13,7 +13,7 @@ from torch.export import Dim
 from torch.nn import functional
 
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.model import import_model, partition
+from boltgen.tvm_build.model import import_model, partition
 from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance
 

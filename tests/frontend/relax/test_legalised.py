@@ -12,7 +12,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import require_operators
-from boltgen.runtime import relax_model
+from boltgen.tvm_build import relax_model
 
 WEIGHT = relax.const(np.ones((16, 16), np.float16))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from boltgen.ir.elementwise import Softmax
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.model import import_model, partition
+from boltgen.tvm_build.model import import_model, partition
 from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance
 

@@ -16,7 +16,7 @@ from boltgen.frontend.relax import import_model
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.region import Region
 from boltgen.ir.workload import Workload
-from boltgen.tuning.graph_costs import GraphTimes
+from boltgen.tuning.choice.graph_costs import GraphTimes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net

@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, attach
+from boltgen.passes.pipeline import Passes
 from tests.frontend.modules import build
 
 op = relax.op

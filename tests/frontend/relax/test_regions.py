@@ -14,11 +14,11 @@ from tvm import relax
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as R  # noqa: N812
 
-from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Symbol
 from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.passes.pipeline import Passes
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

@@ -10,9 +10,9 @@ import pytest
 from tvm import relax
 from tvm.relax import op
 
-from boltgen.frontend.partitioning import Partitioned, Passes
 from boltgen.frontend.relax import annotate
 from boltgen.ir.workload import Cut
+from boltgen.passes.pipeline import Partitioned, Passes
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.workload import Workload
+from boltgen.passes.pipeline import Passes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net

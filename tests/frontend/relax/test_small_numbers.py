@@ -12,12 +12,12 @@ from tvm import relax
 
 from benchmarks.small_number_cases import Case, cases
 from benchmarks.small_numbers import outcome
-from boltgen.frontend.partitioning import Passes
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import DType
 from boltgen.model_passes import passes_for
+from boltgen.passes.pipeline import Passes
 from boltgen.pipeline import PipelineOptions
-from boltgen.runtime.relax_model import Model as Imported
+from boltgen.tvm_build.relax_model import Model as Imported
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

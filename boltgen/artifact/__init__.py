@@ -1,0 +1,1 @@
+"""The saved model: metadata, signature and check results."""

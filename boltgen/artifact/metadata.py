@@ -1,0 +1,328 @@
+"""What a compiled model says of itself: the contents of `metadata.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path, PurePosixPath
+
+from boltgen.arch import arch_named
+from boltgen.artifact.checked import LibraryCheck
+from boltgen.errors import ArtifactError, RecordError, UnknownArchError
+from boltgen.families.json_form import decode, encode
+from boltgen.families.trial import Trial
+from boltgen.intake.json_text import JsonError, read_json
+from boltgen.intake.numerals import MOST_EXTENT, shown
+
+# Fields in which there are numbers of any sign.
+_SIGNED = frozenset({"trials", "check"})
+# Raised whenever a field changes its meaning or goes away.
+SCHEMA = 2
+
+FILE_NAME = "metadata.json"
+
+# Element types that a model's inputs and outputs can have, by NumPy's and ml_dtypes' names.
+ELEMENTS = (
+    *("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32"),
+    *("uint64", "float16", "bfloat16", "float32", "float64"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+)
+FRONTENDS = ("relax", "relay")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """An input or output.
+
+    An extent that is not known before the model runs is a name; the shape is None where not even
+    the rank is known. An input that `is_finite` has neither NaN nor infinities.
+    """
+
+    name: str
+    shape: tuple[int | str, ...] | None
+    dtype: str
+    is_finite: bool = False
+
+    def __str__(self) -> str:
+        shown = "any shape" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.dtype}[{shown}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionInfo:
+    """A dimension of the inputs' shapes, or a formula of some, and the least and the greatest value
+    that it may have; None where there is no greatest.
+    """
+
+    name: str
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmInfo:
+    """The matrix product that a layer is for its kernel: `batch` of M x N x K; symbols by name."""
+
+    batch: int | str
+    m: int | str
+    n: int | str
+    k: int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceInfo:
+    """What a region of symbolic sizes runs for some of them: those in `sizes`, in words."""
+
+    sizes: str
+    kernel: str
+    config: str
+    time_us: float
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionInfo:
+    """A region of the model and the kernel that computes it.
+
+    `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
+    product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from. Where
+    sizes are symbolic, `choices` has the table by which calls choose, and the rest is of the sizes
+    in the middle of their ranges; `regret` is what the table's kernels cost beyond each size's own
+    best, as a ratio.
+    """
+
+    symbol: str
+    label: str
+    problem: str
+    epilogue: str
+    kernel: str
+    config: str
+    why: str
+    moves: tuple[str, ...] = ()
+    workspace_bytes: int = 0
+    gemms: tuple[GemmInfo, ...] = ()
+    family: str = ""
+    tile: str = ""
+    time_us: float | None = None
+    origin: str = ""
+    choices: tuple[ChoiceInfo, ...] = ()
+    regret: float | None = None
+
+    def runs(self, kernel: str) -> bool:
+        """Whether it runs the kernel of that symbol, if only for some of its sizes."""
+        return kernel in {self.kernel, *(choice.kernel for choice in self.choices)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelInfo:
+    """A kernel in the library; `source` is relative to the artifact's folder.
+
+    `trials` are the launches that the model has of it, none in what older versions wrote.
+    """
+
+    symbol: str
+    config: str
+    source: str
+    trials: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementInfo:
+    """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
+
+    operator: str
+    shape: tuple[int | str, ...]
+    region: str | None
+    reason: str
+    flops: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestInfo:
+    """A kernel that TVM made, how often the model launches it, and what all launches take at least
+    by the model. `schedule` is which one it has and why, empty where none was measured;
+    `moved_bytes` are those of all launches, None where an older version did not say. One that
+    `is_open` has them, and its time, of the sizes in the middle of their ranges.
+    """
+
+    name: str
+    count: int
+    time_us: float
+    schedule: str = ""
+    moved_bytes: int | None = None
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeInfo:
+    """What a tensor of the model held on the calibration inputs, as text: it may be infinite.
+
+    It `is_kept_wide`, in FP32, where FP16 cannot hold it.
+    """
+
+    operator: str
+    shape: tuple[int, ...]
+    low: str
+    high: str
+    is_kept_wide: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseInfo:
+    """How long a phase of the compilation took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """A compiled model's inputs, outputs, kernels, and what they were made with.
+
+    `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
+    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
+    whose tensors could have more channels than the model says what was chosen, and why; `notes`
+    say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs,
+    `dimensions` those names in shapes whose values the model or its user limits.
+    `rest` has TVM's own kernels, None where the frontend is relay or a tensor has no shape.
+    `sources_sha256` has the digests of the files in `sources`, by their paths in the artifact's
+    folder; none in what older versions wrote.
+    `check` is what became of executing the library, None where an older version wrote it.
+    """
+
+    model: str
+    arch: str
+    entry: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    regions: tuple[RegionInfo, ...]
+    kernels: tuple[KernelInfo, ...]
+    placements: tuple[PlacementInfo, ...]
+    phases: tuple[PhaseInfo, ...]
+    versions: Mapping[str, str]
+    library_sha256: str
+    frontend: str = "relax"
+    padding: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    ranges: tuple[RangeInfo, ...] = ()
+    dimensions: tuple[DimensionInfo, ...] = ()
+    sources_sha256: Mapping[str, str] = field(default_factory=dict)
+    check: LibraryCheck | None = None
+    rest: tuple[RestInfo, ...] | None = None
+    schema: int = field(default=SCHEMA)
+
+    def write(self, folder: Path) -> None:
+        """Write `metadata.json` into `folder`."""
+        text = json.dumps(encode(Metadata, self), indent=2, ensure_ascii=False)
+        # A model's file may have a name that is no UTF-8.
+        (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
+
+
+def _check_tensors(kind: str, infos: Sequence[TensorInfo]) -> None:
+    """Check that inputs or outputs are such as a model can have.
+
+    Raises:
+        RecordError: one is not; the message names the field.
+    """
+    names = [info.name for info in infos]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise RecordError(f"{kind}: two have the name {shown(repeated[0])}")
+    for number, info in enumerate(infos):
+        place = f"{kind}[{number}]"
+        if info.dtype not in ELEMENTS:
+            raise RecordError(
+                f"{place}.dtype: expected one of {', '.join(ELEMENTS)}, found {shown(info.dtype)}"
+            )
+        if any(isinstance(extent, int) and extent > MOST_EXTENT for extent in info.shape or ()):
+            raise RecordError(f"{place}.shape: an extent is more than {MOST_EXTENT}")
+
+
+def _check_parts(metadata: Metadata) -> None:
+    """Check what the types of the fields do not say.
+
+    Raises:
+        RecordError: a part cannot be; the message names the field.
+    """
+    _check_amounts(metadata)
+    _check_tensors("inputs", metadata.inputs)
+    _check_tensors("outputs", metadata.outputs)
+    if not metadata.outputs:
+        raise RecordError("outputs: expected at least one, found none")
+    if metadata.frontend not in FRONTENDS:
+        raise RecordError(
+            f"frontend: expected one of {', '.join(FRONTENDS)}, found {shown(metadata.frontend)}"
+        )
+    for number, range_ in enumerate(metadata.dimensions):
+        if range_.high is not None and range_.low > range_.high:
+            raise RecordError(f"dimensions[{number}]: {range_.low} to {range_.high} is empty")
+    for name in (*metadata.sources_sha256, *(kernel.source for kernel in metadata.kernels)):
+        _check_inside(name)
+
+
+def _check_inside(name: str) -> None:
+    """Check that a file that the metadata names is in the artifact's folder.
+
+    Raises:
+        RecordError: it is elsewhere.
+    """
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
+        raise RecordError(f"{shown(name)} is no file in the folder")
+
+
+def _check_amounts(value: object, place: str = "") -> None:
+    """Check that times, bytes, counts and operations are finite and not negative.
+
+    Raises:
+        RecordError: one is not; the message names the field.
+    """
+    if is_dataclass(value):
+        for each in fields(value):
+            if each.name not in _SIGNED:
+                within = f"{place}.{each.name}" if place else each.name
+                _check_amounts(getattr(value, each.name), within)
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            _check_amounts(item, f"{place}[{number}]")
+    elif isinstance(value, (int, float)) and not 0 <= value < math.inf:
+        raise RecordError(f"{place}: expected a finite number of at least 0, found {value}")
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """The metadata of the artifact in `folder`.
+
+    Raises:
+        ArtifactError: there is none, it cannot be read, or another version of boltgen wrote it.
+    """
+    path = folder / FILE_NAME
+    again = "compile the model again"
+    try:
+        values = read_json(path)
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{folder} is no compiled model: it has no {FILE_NAME}; give the folder that "
+            "`boltgen compile -o` wrote"
+        ) from None
+    except NotADirectoryError:
+        raise ArtifactError(f"{folder} is a file; a compiled model is a folder") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArtifactError(f"{path} cannot be read ({reason}); {again}") from error
+    except JsonError as error:
+        raise ArtifactError(f"{path} cannot be read ({error}); {again}") from error
+    if not isinstance(values, dict) or "schema" not in values:
+        raise ArtifactError(f"{path} is not boltgen's: it names no schema; {again}")
+    if values["schema"] != SCHEMA:
+        raise ArtifactError(
+            f"{path} has schema {repr(values['schema'])[:60]}, this version of boltgen reads "
+            f"{SCHEMA}; {again}"
+        )
+    try:
+        metadata: Metadata = decode(Metadata, values)
+        arch_named(metadata.arch)
+        _check_parts(metadata)
+    except (RecordError, UnknownArchError) as error:
+        raise ArtifactError(f"{path} is incomplete or damaged ({error}); {again}") from error
+    return metadata

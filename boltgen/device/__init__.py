@@ -1,0 +1,1 @@
+"""The devices that run kernels: a GPU or the virtual GPU."""

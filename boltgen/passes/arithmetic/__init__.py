@@ -1,0 +1,1 @@
+"""Common subexpressions, constants and scale factors."""

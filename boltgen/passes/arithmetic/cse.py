@@ -1,0 +1,74 @@
+"""Moves, casts, masks and differences that occur several times become one. For both IRs.
+
+PyTorch's programs reshape and cast a tensor, and make a mask, anew for each layer that reads it.
+Once a tensor has one reader, the kernel that makes it can store it as it is read. What a norm
+squares and what it scales is one difference, or it is no norm. A reshape of a reshape is one too:
+TVM would make a kernel of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+
+# What masks are made by, and a norm's difference from its mean. Other arithmetic is computed anew:
+# of two norms of a tensor each is a kernel.
+_COMPUTED = frozenset(
+    {
+        *("where", "equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
+        *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
+        *("clip", "max", "min", "subtract"),
+    }
+)
+_KNOWN = _COMPUTED | {"astype", "permute_dims", "reshape", "broadcast_to"}
+
+
+def without_repeated(graph: Graph) -> Graph:
+    """`graph`, in which equal operators of these on equal values are one expression."""
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    known: dict[Hashable, list[int]] = {}
+    for index, expr in enumerate(graph.exprs):
+        made = renamed(expr, names)
+        number = made.array.tobytes() if made.array is not None and made.array.size == 1 else None
+        if made.pinned or (made.op not in _KNOWN and number is None):
+            names[index] = builder.add(made)
+            continue
+        alike = known.setdefault((made.op, made.args, made.dtype, number), [])
+        found = next((each for each in alike if _is_equal(builder[each], made)), None)
+        if found is None:
+            found = builder.add(made)
+            alike.append(found)
+        names[index] = found
+    return builder.graph(mapped(graph.results, names))
+
+
+def with_single_reshapes(graph: Graph) -> Graph:
+    """`graph`, in which no reshape reads another one, and none keeps its operand's shape."""
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        made = renamed(expr, names)
+        if not _is_reshape(made):
+            names[index] = builder.add(made)
+            continue
+        source = builder[made.args[0]]
+        at = source.args[0] if _is_reshape(source) else made.args[0]
+        if at != made.args[0]:
+            made = replace(made, args=(at,), origin=None)
+        is_same = builder[at].shape == made.shape
+        names[index] = at if is_same else builder.add(made)
+    return builder.graph(mapped(graph.results, names))
+
+
+def _is_reshape(expr: Expr) -> bool:
+    return expr.op == "reshape" and expr.is_static and not expr.pinned
+
+
+def _is_equal(left: Expr, right: Expr) -> bool:
+    """Whether both do alike. Its result's shape tells what a reshape does, if it is known."""
+    if left.shape is None or left.shape != right.shape:
+        return False
+    return left.op in {"reshape", "broadcast_to"} or left.attrs == right.attrs

@@ -1,0 +1,1 @@
+"""Recognise attention, its heads and its mask operands."""

@@ -1,0 +1,97 @@
+"""Operands of attention that elementwise operators make of smaller tensors. For both IRs.
+
+    scores + cast(clip(bias + hidden)), bias: (1, H, M, N), hidden: (B, 1, 1, N)
+
+The kernel has each element in a register, so it can load both and add them: (B, H, M, N) is then
+neither written nor read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from boltgen.graph.graph import CONSTANT, CORNER, INPUT, Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import greatest
+
+BROADCAST = "broadcast_to"
+_INLINED = frozenset(
+    {
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "astype"),
+        BROADCAST,
+    }
+)
+_FLOATS = {dtype.value: dtype for dtype in DType}
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """The operators that make a tensor, each after those that it reads; and of which tensors."""
+
+    members: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
+
+
+def made_of(graph: Graph, index: int) -> MadeOf:
+    """What the tensor at `index` is made of, where to load that saves something; else nothing.
+
+    Where others read the tensor too it is still written: then fewer bytes have to be read. Where
+    nothing else does, all but one of the tensors have to be smaller, and one alone that is not has
+    to be there in any case: a kernel that only makes it would do the rest too.
+    """
+    members = sorted(_members(graph, index))
+    args = dict.fromkeys(arg for member in members for arg in graph[member].args)
+    leaves = [arg for arg in args if arg not in members and graph[arg].scalar is None]
+    if not leaves:
+        return MadeOf()
+    whole = graph[index]
+    sizes = [_elements(graph[leaf]) for leaf in leaves]
+    if len(graph.consumers[index]) > 1 or index in graph.escaping:
+        bytes_read = sum(map(_bytes, (graph[leaf] for leaf in leaves)))
+        is_less = bytes_read < _bytes(whole)
+    else:
+        is_less = sum(size >= _elements(whole) for size in sizes) <= 1
+        is_alone = len(leaves) == 1 and sizes[0] >= _elements(whole)
+        is_less = is_less and not (is_alone and not _is_there(graph, leaves[0]))
+    return MadeOf(tuple(members), tuple(leaves)) if is_less else MadeOf()
+
+
+def _members(graph: Graph, index: int) -> set[int]:
+    """The operators on floats that end at `index`, of which nothing else reads what is inside."""
+    found: set[int] = set()
+    pending = [index]
+    while pending:
+        at = pending.pop()
+        expr = graph[at]
+        args = [graph[arg] for arg in expr.args]
+        if at in found or expr.op not in _INLINED or not all(map(_is_float, (expr, *args))):
+            continue
+        found.add(at)
+        pending += (
+            arg for arg in expr.args if len(graph.consumers[arg]) == 1 and arg not in graph.escaping
+        )
+    return found
+
+
+def _is_there(graph: Graph, index: int) -> bool:
+    """Whether a tensor is in memory whatever the reader does."""
+    is_stored = graph[index].op in {INPUT, CONSTANT, CORNER}
+    return is_stored or len(graph.consumers[index]) > 1 or index in graph.escaping
+
+
+def _is_float(expr: Expr) -> bool:
+    return expr.is_static and expr.dtype in _FLOATS
+
+
+def _elements(expr: Expr) -> int:
+    return _count(expr.static_shape)
+
+
+def _bytes(expr: Expr) -> int:
+    return _count(expr.static_shape) * _FLOATS[expr.dtype].size_bytes
+
+
+def _count(shape: Sequence[int]) -> int:
+    return prod(map(greatest, shape))

@@ -1,0 +1,1 @@
+"""Fuse anchors that share an input."""

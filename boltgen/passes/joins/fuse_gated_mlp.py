@@ -1,0 +1,262 @@
+"""Two products of one tensor that one kernel combines: the gate of a SwiGLU or a GeGLU. Both IRs.
+
+    silu(x Wg + bg) * (x Wu + bu)      two weights, or the halves of one, whose result is split
+
+Their columns become those of one weight, runs of the one by turns with runs of the other, and the
+kernel of that product has both sums of an element in one thread. Without it the product of one
+reads what the other one's kernel has written, or a kernel of TVM's reads both; times decide. It
+comes after padding and after norms, whose sums such a kernel can take.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, PART, Graph, GraphBuilder, mapped, renamed, without
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.pair import interleaved, run_of
+from boltgen.ir.problem import packed_weights
+from boltgen.ir.workload import Workload
+from boltgen.passes.joins.fuse_qkv import JoinedSiblings, known_array, same_value
+from boltgen.passes.legalise.half_columns import add_half
+from boltgen.passes.legalise.norm_of_sums import parts_of
+from boltgen.passes.regions.products import Product, Rejects, find_products
+
+_VIEW, _CAST, _SLICE, _SPLIT = "reshape", "astype", "strided_slice", "split"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two products, or one whose result is split: the expressions `ends` become its halves.
+
+    `chain` are the operators between a result that is split and what splits it, each of which both
+    halves then have; `splits` is that, if it is an operator of its own.
+    """
+
+    products: tuple[Product, ...]
+    ends: tuple[int, int]
+    chain: tuple[int, ...] = ()
+    splits: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> int:
+        """Where in the graph it can be computed."""
+        return self.chain[-1] if self.chain else self.products[0].anchor.index
+
+    @property
+    def replaced(self) -> tuple[int, ...]:
+        """The expressions that are no more."""
+        anchors = (product.anchor.index for product in self.products)
+        return (*anchors, *self.chain, *self.splits, *self.ends)
+
+
+def join_pairs(
+    graph: Graph, costs: GraphCosts, rejects: Rejects, summed: DType = DType.F32
+) -> JoinedSiblings:
+    """`graph` with the pairs that are faster as one product, by `costs`. Sums are in `summed`."""
+    products = [each for each in find_products(graph, summed) if _is_plain(graph, each)]
+    pairs = [*_apart(graph, products), *_split(graph, products)]
+    if not pairs:
+        return JoinedSiblings(graph, ())
+    trial, places = _written(graph, pairs)
+    made = {product.anchor.index: product for product in find_products(trial, summed)}
+    chosen: list[_Pair] = []
+    notes: list[str] = []
+    for pair, place in zip(pairs, places, strict=True):
+        together = _paired(trial, made.get(place))
+        if together is None or rejects(together) is not None:
+            continue
+        if (note := _saving(graph, pair, together, costs)) is not None:
+            chosen.append(pair)
+            notes.append(note)
+    if not chosen:
+        return JoinedSiblings(graph, ())
+    # Weights are large: they are not written twice where nothing changes.
+    made_of = trial if len(chosen) == len(pairs) else _written(graph, chosen)[0]
+    return JoinedSiblings(made_of, tuple(notes))
+
+
+def _is_plain(graph: Graph, product: Product) -> bool:
+    """Whether it is one product of a known weight."""
+    problem = product.anchor.problem
+    if not problem.is_matrix or problem.batch > 1 or packed_weights(problem) is not None:
+        return False
+    b = graph[product.anchor.b]
+    return b.op == CONSTANT and b.array is not None and b.array.ndim == 2
+
+
+def _apart(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
+    """Pairs of which one product's epilogue reads what the other one's has made."""
+    by_output = {product.tail.output: product for product in products if product.exit is None}
+    taken: set[int] = set()
+    for product in products:
+        for load, operand in zip(product.tail.epilogue.loads, product.tail.operands, strict=True):
+            if load.kind is not LoadKind.TENSOR:
+                continue
+            other = by_output.get(_source(graph, operand.expr, product))
+            if other is None or _kind(graph, other) != _kind(graph, product):
+                continue
+            first, second = sorted((other, product), key=lambda each: each.anchor.index)
+            ends = first.anchor.index, second.anchor.index
+            if taken.isdisjoint(ends):
+                taken.update(ends)
+                yield _Pair((first, second), ends)
+
+
+def _kind(graph: Graph, product: Product) -> Hashable:
+    """What two products of a pair have in common."""
+    anchor, b = product.anchor, graph[product.anchor.b]
+    a = same_value(graph, anchor.a)
+    return a, anchor.problem.gemm.b_layout, b.shape, b.dtype, graph[anchor.index].dtype
+
+
+def _source(graph: Graph, index: int, product: Product) -> int:
+    """The tensor that an operand of a product's epilogue is, or is a view of, if that reads it
+    alone; else -1.
+    """
+    readers = set(product.tail.members)
+    while index not in graph.escaping and readers.issuperset(graph.consumers[index]):
+        if graph[index].op != _VIEW:
+            return index
+        readers = {index}
+        (index,) = graph[index].args
+    return -1
+
+
+def _split(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
+    """Products whose result is split in halves of its columns."""
+    for product in products:
+        at, chain = product.tail.output, list(product.tail.members[1:])
+        while (following := _reader(graph, at)) is not None:
+            at = following
+            chain.append(at)
+        columns = graph[at].static_shape[-1]
+        found = _halves(graph, at) if columns % 2 == 0 else None
+        if found is not None and _operands_are_known(graph, product):
+            splits, ends = found
+            yield _Pair((product,), ends, tuple(chain), splits)
+
+
+def _reader(graph: Graph, index: int) -> int | None:
+    """The view or the cast of whole rows that alone reads a value."""
+    readers = graph.consumers[index]
+    if index in graph.escaping or len(readers) != 1:
+        return None
+    expr = graph[readers[0]]
+    if expr.op not in {_VIEW, _CAST} or not expr.is_static:
+        return None
+    return readers[0] if expr.static_shape[-1] == graph[index].static_shape[-1] else None
+
+
+def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]] | None:
+    """What splits a tensor, and the first and the last half of its columns: all that is read."""
+    *rows, columns = graph[index].static_shape
+    readers, splits = graph.consumers[index], tuple[int, ...]()
+    if len(readers) == 1 and graph[readers[0]].op == _SPLIT:
+        splits, readers = readers, graph.consumers[readers[0]]
+    halves: dict[object, int] = {}
+    for reader in readers:
+        expr = graph[reader]
+        if expr.shape == (*rows, columns // 2) and expr.op in {PART, _SLICE}:
+            halves[expr.attrs["index"] if splits else expr.attrs.get("begin")] = reader
+    last = 1 if splits else columns // 2
+    is_whole = len(readers) == len(halves) == 2 and not graph.escaping & {index, *splits}
+    return (splits, (halves[0], halves[last])) if is_whole and halves.keys() == {0, last} else None
+
+
+def _operands_are_known(graph: Graph, product: Product) -> bool:
+    """Whether its tail loads no tensor, and no row but known ones: each half has its own."""
+    loads = zip(product.tail.epilogue.loads, product.tail.operands, strict=True)
+    return all(
+        load.kind is LoadKind.COLUMN
+        or (load.kind is LoadKind.ROW and graph[operand.expr].array is not None)
+        for load, operand in loads
+    )
+
+
+def _paired(trial: Graph, product: Product | None) -> Workload | None:
+    """What a product of a pair computes; None where its tail has not both halves."""
+    if product is None or not product.tail.epilogue.is_paired:
+        return None
+    return Workload(layers=(product.layer(trial),))
+
+
+def _saving(graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts) -> str | None:
+    """What a pair saves by being one kernel, in words; None where nothing."""
+    apart = [Workload(layers=(each.layer(graph),)) for each in pair.products]
+    found = costs.kernels_us((together, *apart))
+    once, before = found.times_us[0], sum(found.times_us[1:])
+    if len(apart) == 1:
+        # A kernel of TVM's reads what the product has written, and writes half as much.
+        ends = (apart[0].first.problem, together.first.problem)
+        moved = sum(prod(each.d_shape) * each.out_dtype.size_bytes for each in ends)
+        before += costs.move_us(moved, launches=1)
+    if once >= before:
+        return None
+    return (
+        f"two products of one tensor are one kernel, with what is made of both, {together.short}: "
+        f"{once:.1f} us instead of {before:.1f}, {found.origin}"
+    )
+
+
+def _written(graph: Graph, pairs: Sequence[_Pair]) -> tuple[Graph, list[int]]:
+    """`graph` with each pair as one product, and where these are in it."""
+    at = {pair.place: pair for pair in pairs}
+    replaced = {index for pair in pairs for index in pair.replaced}
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    made: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in at:
+            made[index] = _write(graph, at[index], builder, names)
+        elif index not in replaced:
+            names[index] = builder.add(renamed(expr, names))
+    escaping = frozenset(names[index] for index in graph.escaping)
+    whole = Graph(tuple(builder.exprs), escaping, mapped(graph.results, names))
+    places = {index: place for place, index in enumerate(sorted(whole.live))}
+    pruned = without(whole, frozenset(range(len(whole))) - whole.live)
+    return pruned, [places[made[pair.place]] for pair in pairs]
+
+
+def _write(graph: Graph, pair: _Pair, builder: GraphBuilder, names: dict[int, int]) -> int:
+    """Write the product of a pair, which is returned, and its halves, the `ends`."""
+    first, *_ = pair.products
+    expr = graph[first.anchor.index]
+    is_column = first.anchor.problem.gemm.b_layout is Layout.COLUMN
+    axis = 0 if is_column else 1
+    weights = [known_array(graph, product.anchor.b) for product in pair.products]
+    gate, up = weights if len(weights) == 2 else np.split(weights[0], 2, axis)
+    weight = builder.constant(interleaved(gate, up, run_of(gate.shape[axis]), axis))
+    if is_column:
+        weight = builder.permute_dims(weight, (1, 0))
+    whole = builder.matmul(names[first.anchor.a], weight, expr.dtype, **expr.attrs)
+    for index, end in enumerate(pair.ends):
+        halves = {first.anchor.index: add_half(builder, whole, index)}
+        for member in pair.chain:
+            halves[member] = _halved(graph, member, ChainMap(halves, names), index, builder)
+        value, shape = halves[(first.anchor.index, *pair.chain)[-1]], graph[end].static_shape
+        names[end] = value if builder.shape(value) == shape else builder.reshape(value, shape)
+    return whole
+
+
+def _halved(
+    graph: Graph, member: int, names: Mapping[int, int], index: int, builder: GraphBuilder
+) -> int:
+    """Write an operator for the columns of one product, the only ones of what `names` has of it."""
+    expr = graph[member]
+    *rows, columns = expr.static_shape
+    args = []
+    for arg, parts in zip(expr.args, parts_of(graph, expr), strict=True):
+        array = graph[arg].array
+        if parts == 1 and array is not None and array.shape[-1:] == (columns,):
+            args.append(builder.constant(np.split(array, 2, axis=-1)[index]))
+        else:
+            args.append(names[arg])
+    return builder.operator(expr.op, args, (*rows, columns // 2), expr.dtype, **expr.attrs)

@@ -1,0 +1,270 @@
+"""What is computed alike of the heads of Q and of K, side by side in one product, at once.
+
+    q, k = columns of x [Wq Wk Wv];  rotary(q), rotary(k)
+    ->  both = rotary(columns of q and k);  heads of both
+
+A rotary embedding turns all heads of a place alike, so one kernel of TVM's turns those of Q and K,
+and attention reads the heads of each by strides. For both IRs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, combinations
+from math import prod
+from typing import cast
+
+import numpy as np
+
+from boltgen.graph.graph import (
+    CONSTANT,
+    INPUT,
+    OPAQUE,
+    Expr,
+    Graph,
+    GraphBuilder,
+    renamed,
+    rewritten,
+)
+from boltgen.graph.recursion import Steps, answer
+from boltgen.passes.regions.anchor import MATMUL
+
+_SLICE, _VIEW, _JOIN = "strided_slice", "reshape", "concat"
+# Operators that compute each head of its own, where they join and cut columns alone.
+_OF_HEADS = frozenset({"add", "subtract", "multiply", "negative", "astype", _JOIN, _SLICE})
+# Two of these are not the same for what they have in common.
+_UNLIKE = frozenset({INPUT, CONSTANT, OPAQUE})
+# What is between heads and the product that reads them; attention's kernel has strides for it.
+_MOVES = frozenset({_VIEW, "permute_dims", "broadcast_to", "expand_dims"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Heads that are cut out of a product, (..., heads, columns), and what is computed of them.
+
+    `view` makes heads of the slice `cut`. Only the operators `members` read the heads, and others
+    read only the result of the last one, `output`.
+    """
+
+    cut: int
+    view: int
+    members: frozenset[int]
+    output: int
+
+
+def with_joint_heads(graph: Graph) -> Graph:
+    """`graph`, in which what is computed alike of neighbouring heads is computed once."""
+    found = [heads for index in range(len(graph)) if (heads := _heads(graph, index)) is not None]
+    alone = {each.output: each for each in found}
+    groups: dict[int, tuple[_Heads, ...]] = {}
+    for first, second in combinations(sorted(found, key=lambda each: _span(graph, each)[0]), 2):
+        are_alone = first.output in alone and second.output in alone
+        if are_alone and _are_alike(graph, first, second):
+            del alone[first.output], alone[second.output]
+            groups[min(first.output, second.output)] = first, second
+    groups |= {output: (each,) for output, each in alone.items()}
+    return _written(graph, groups)
+
+
+def _heads(graph: Graph, index: int) -> _Heads | None:
+    """The heads that a reshape makes of a slice, if one value is computed of them."""
+    view = graph[index]
+    if view.op != _VIEW or not view.is_static or len(view.static_shape) < 3:
+        return None
+    at = _source(graph, index)
+    cut = graph[at]
+    if cut.op != _SLICE or not cut.is_static or cut.attrs.get("end") is None:
+        return None
+    heads, columns = view.static_shape[-2:]
+    if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
+        return None
+    members = _members(graph, index)
+    if _is_read_outside(graph, index, members):
+        return None
+    outputs = [each for each in members if _is_read_outside(graph, each, members)]
+    if len(outputs) != 1 or not all(_is_product(graph, *each) for each in _exits(graph, *outputs)):
+        return None
+    if outputs[0] in graph.escaping:
+        return None
+    return _Heads(at, index, members, outputs[0])
+
+
+def _source(graph: Graph, index: int) -> int:
+    """What is reshaped, once or several times, for `index` alone."""
+    while True:
+        (source,) = graph[index].args
+        if graph.consumers[source] != (index,) or source in graph.escaping:
+            return index
+        if graph[source].op != _VIEW:
+            return source
+        index = source
+
+
+def _members(graph: Graph, view: int) -> frozenset[int]:
+    """What is computed of heads alone, and of what all of them share."""
+    found = {view}
+    for index in range(view + 1, len(graph)):
+        expr = graph[index]
+        if expr.op in _OF_HEADS and any(arg in found for arg in expr.args):
+            others = [arg for arg in expr.args if arg not in found]
+            if _is_of_each(graph, index, view) and all(_is_shared(graph, arg) for arg in others):
+                found.add(index)
+    return frozenset(found - {view})
+
+
+def _is_of_each(graph: Graph, index: int, view: int) -> bool:
+    expr, heads = graph[index], graph[view].static_shape
+    if not expr.is_static or expr.static_shape[:-1] != heads[:-1]:
+        return False
+    if expr.op in {_JOIN, _SLICE}:
+        return expr.attrs.get("axis") in {-1, len(heads) - 1}
+    return True
+
+
+def _is_shared(graph: Graph, index: int) -> bool:
+    """Whether a value has one row for all heads."""
+    expr = graph[index]
+    return expr.is_static and (len(expr.static_shape) < 2 or expr.static_shape[-2] == 1)
+
+
+def _is_read_outside(graph: Graph, index: int, members: frozenset[int]) -> bool:
+    readers = graph.consumers[index]
+    return index in graph.escaping or any(reader not in members for reader in readers)
+
+
+def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
+    """What reads a value, moved or not, and the value as it is read."""
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        for reader in graph.consumers[value]:
+            if graph[reader].op in _MOVES and reader not in graph.escaping:
+                pending.append(reader)
+            else:
+                yield reader, value
+
+
+def _is_product(graph: Graph, reader: int, value: int) -> bool:
+    """Whether a product of a batch reads a value, or it is joined to others, as to a cache."""
+    expr = graph[reader]
+    is_batched = expr.op == MATMUL and len(graph[value].static_shape) > 2
+    return is_batched or expr.op == _JOIN
+
+
+def _are_alike(graph: Graph, first: _Heads, second: _Heads) -> bool:
+    """Whether the same is computed of heads of both, which lie side by side."""
+    one, two = (graph[each.view].static_shape for each in (first, second))
+    if not _are_neighbours(graph, first, second) or (one[:-2], one[-1]) != (two[:-2], two[-1]):
+        return False
+    return len(first.members) == len(second.members) and answer(
+        partial(_same, graph, first, second), (first.output, second.output)
+    )
+
+
+def _are_neighbours(graph: Graph, first: _Heads, second: _Heads) -> bool:
+    one, two = graph[first.cut], graph[second.cut]
+    is_one = one.args == two.args and _axis(one) == _axis(two)
+    return is_one and _span(graph, first)[1] == _span(graph, second)[0]
+
+
+def _span(graph: Graph, heads: _Heads) -> tuple[int, int]:
+    attrs = graph[heads.cut].attrs
+    return cast("int", attrs["begin"]), cast("int", attrs["end"])
+
+
+def _axis(cut: Expr) -> int:
+    return cast("int", cut.attrs["axis"]) % len(cut.static_shape)
+
+
+def _same(
+    graph: Graph, first: _Heads, second: _Heads, pair: tuple[int, int]
+) -> Steps[tuple[int, int], bool]:
+    """Whether one of a pair is made of the heads of the first as the other of the second's."""
+    one, two = pair
+    if one == first.view or two == second.view:
+        return (one, two) == (first.view, second.view)
+    is_of_heads = one in first.members, two in second.members
+    left, right = graph[one], graph[two]
+    if not all(is_of_heads):
+        if any(is_of_heads) or left.shape != right.shape:
+            return False
+        if one == two or _are_equal(left, right):
+            return True
+    if left.op in _UNLIKE or left.pinned or right.pinned or len(left.args) != len(right.args):
+        return False
+    if (left.op, left.dtype, dict(left.attrs)) != (right.op, right.dtype, dict(right.attrs)):
+        return False
+    for each in zip(left.args, right.args, strict=True):
+        if not (yield each):
+            return False
+    return True
+
+
+def _are_equal(left: Expr, right: Expr) -> bool:
+    if left.array is None or right.array is None or left.dtype != right.dtype:
+        return False
+    return np.array_equal(left.array, right.array)
+
+
+def _written(graph: Graph, groups: Mapping[int, Sequence[_Heads]]) -> Graph:
+    both = [each for group in groups.values() for each in group]
+    members = {member for each in both for member in (*each.members, each.view)}
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        _write(graph, groups[index], builder, names)
+
+    return rewritten(graph, groups, write, members)
+
+
+def _write(
+    graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: dict[int, int]
+) -> None:
+    """Write what is computed of the heads of a group, and name those of each."""
+    # What the others read may not be written yet.
+    first = min(group, key=lambda each: each.output)
+    counts = [graph[each.view].static_shape[-2] for each in group]
+    own = {first.view: _write_view(graph, group, builder, names)}
+    for member in sorted(first.members):
+        expr = graph[member]
+        made = replace(renamed(expr, names | own), shape=_of_all(expr, sum(counts)), origin=None)
+        own[member] = builder.add(made)
+    whole = own[first.output]
+    if len(group) == 1:
+        names[first.output] = whole
+        return
+    for each, end in zip(group, accumulate(counts), strict=True):
+        expr = graph[each.output]
+        axis, heads = len(expr.static_shape) - 2, expr.static_shape[-2]
+        attrs = {"axis": axis, "begin": end - heads, "end": end}
+        args = [whole]
+        names[each.output] = builder.operator(_SLICE, args, expr.static_shape, expr.dtype, **attrs)
+
+
+def _write_view(
+    graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: Mapping[int, int]
+) -> int:
+    """Heads of a group, cut out of all heads of the product, if it has no others.
+
+    Of an open size TVM fuses a slice into what follows, but not where a reshape is in between.
+    """
+    cut, view = graph[group[0].cut], graph[group[0].view]
+    source, axis = names[cut.args[0]], _axis(cut)
+    begin, end = _span(graph, group[0])[0], _span(graph, group[-1])[1]
+    heads = sum(graph[each.view].static_shape[-2] for each in group)
+    columns, inner = view.static_shape[-1], prod(cut.static_shape[axis + 1 :])
+    every, before = prod(builder.shape(source)[axis:]), begin * inner
+    if every % columns or before % columns:
+        shape = (*cut.static_shape[:axis], end - begin, *cut.static_shape[axis + 1 :])
+        attrs = {"axis": axis, "begin": begin, "end": end}
+        made = builder.operator(_SLICE, [source], shape, cut.dtype, **attrs)
+        return builder.reshape(made, _of_all(view, heads))
+    whole = builder.reshape(source, _of_all(view, every // columns))
+    first = before // columns
+    attrs = {"axis": len(view.static_shape) - 2, "begin": first, "end": first + heads}
+    return builder.operator(_SLICE, [whole], _of_all(view, heads), view.dtype, **attrs)
+
+
+def _of_all(expr: Expr, heads: int) -> tuple[int, ...]:
+    return (*expr.static_shape[:-2], heads, expr.static_shape[-1])

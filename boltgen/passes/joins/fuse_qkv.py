@@ -1,0 +1,215 @@
+"""Products that multiply the same tensor become one, their columns side by side. For both IRs.
+
+    q = x Wq + bq    k = x Wk + bk    v = x Wv + bv
+    qkv = x [Wq Wk Wv] + [bq bk bv]    q, k, v = columns of qkv
+
+One launch reads x once, and has the columns to fill a GPU that a short sequence leaves idle. Only
+results that TVM passes over in any case, or attention reads by strides, are joined: they are cut
+out in the same pass over memory. TVM's own CombineParallelMatmul joins by shapes alone; here times
+decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, Array, Graph, GraphBuilder, rewritten
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.problem import packed_weights
+from boltgen.ir.workload import Layer, Workload
+from boltgen.passes.regions.products import Product, find_products
+
+_SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"
+_MOVES = frozenset({_SLICE, "permute_dims"})
+# What is between slices of a tensor and the sum with it, in a rotary embedding.
+_ROTARY = frozenset({"multiply", "negative", "concat", "stack", _CAST, _VIEW})
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSiblings:
+    """A graph after its siblings were joined; `notes` has a sentence for each product made."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+
+
+def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> JoinedSiblings:
+    """`graph` with products of one tensor joined where `costs` say that it is faster.
+
+    Products are summed in `summed`.
+    """
+    groups: dict[Hashable, list[Product]] = {}
+    for product in find_products(graph, summed):
+        if _can_be_joined(graph, product):
+            layout = product.problem(graph).gemm.b_layout
+            key = same_value(graph, product.anchor.a), layout, _dtypes(graph, product)
+            groups.setdefault(key, []).append(product)
+    chosen: dict[int, list[Product]] = {}
+    notes = []
+    for products in groups.values():
+        if len(products) > 1 and (note := _saving(graph, products, costs)) is not None:
+            chosen[products[0].anchor.index] = products
+            notes.append(note)
+    return JoinedSiblings(_written(graph, chosen), tuple(notes))
+
+
+def same_value(graph: Graph, index: int) -> Hashable:
+    """The same for the same values: PyTorch reshapes and casts a tensor for each layer."""
+    steps: list[Hashable] = []
+    while (expr := graph[index]).op in {"reshape", "astype"}:
+        steps.append((expr.op, expr.shape, expr.dtype))
+        index = expr.args[0]
+    return index, tuple(steps)
+
+
+def _can_be_joined(graph: Graph, product: Product) -> bool:
+    """Whether it is a plain product of a known weight, at most a bias after it, then cut out."""
+    problem, tail = product.anchor.problem, product.tail
+    if not problem.is_matrix or problem.batch > 1 or product.exit is not None:
+        return False
+    known = [product.anchor.b, *(operand.expr for operand in tail.operands)]
+    if any(graph[each].op != CONSTANT or graph[each].array is None for each in known):
+        return False
+    if packed_weights(problem) is not None or known_array(graph, product.anchor.b).ndim != 2:
+        return False
+    is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
+    is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
+    return is_plain and is_whole and _is_cut_out(graph, tail.output)
+
+
+def _is_bias(epilogue: ElementwiseGraph) -> bool:
+    match epilogue.nodes:
+        case (Accumulator(), Load(kind=LoadKind.ROW), Binary(op=BinaryOp.ADD)):
+            return not epilogue.stores
+        case _:
+            return False
+
+
+def _is_cut_out(graph: Graph, index: int) -> bool:
+    """Whether TVM passes over a value in any case, and can cut it out of a wider one as it does: to
+    transpose it, or to slice it, as a rotary embedding does.
+    """
+    readers = list(_readers(graph, index))
+    return any(graph[reader].op in _MOVES for reader in readers) and all(
+        graph[reader].op in _MOVES or _is_rotated(graph, reader, readers) for reader in readers
+    )
+
+
+def _readers(graph: Graph, index: int) -> Iterator[int]:
+    """What reads a value, reshaped or not; the value itself where more is not known."""
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        if value in graph.escaping:
+            yield value
+        for reader in graph.consumers[value]:
+            if graph[reader].op == _VIEW:
+                pending.append(reader)
+            else:
+                yield reader
+
+
+def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
+    """Whether a sum adds x c, at `index`, and what is made of slices of x; x may be cast before.
+
+    `readers` are those of x, its slices among them.
+    """
+    added = graph.consumers[index]
+    while graph[index].op == _CAST and len(added) == 1:
+        (index,) = added
+        added = graph.consumers[index]
+    if graph[index].op != "multiply" or len(added) != 1 or graph[added[0]].op != "add":
+        return False
+    slices = {reader for reader in readers if graph[reader].op == _SLICE}
+    others = [arg for arg in graph[added[0]].args if arg != index]
+    found: set[int] = set()
+    while others:
+        other = others.pop()
+        if other in slices:
+            return True
+        if graph[other].op in _ROTARY and other not in found:
+            found.add(other)
+            others += graph[other].args
+    return False
+
+
+def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:
+    """Those of the weight and of the result, which the bias has too."""
+    biases = {graph[operand.expr].dtype for operand in product.tail.operands}
+    return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
+
+
+def _saving(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> str | None:
+    """What joining saves, in words; None where it saves nothing."""
+    layers = [product.layer(graph) for product in products]
+    columns = sum(layer.problem.gemm.n for layer in layers)
+    widest = max(layers, key=lambda layer: len(layer.epilogue.loads))
+    joined = Layer(problem=replace(widest.problem.gemm, n=columns), epilogue=widest.epilogue)
+    together, *apart = (Workload(layers=(layer,)) for layer in (joined, *layers))
+    found = costs.kernels_us((together, *apart))
+    once, before = found.times_us[0], sum(found.times_us[1:])
+    if once >= before:
+        return None
+    return (
+        f"{len(products)} products of one tensor are one, {together.short}: {once:.1f} us instead "
+        f"of {before:.1f}, {found.origin}"
+    )
+
+
+def _written(graph: Graph, chosen: dict[int, list[Product]]) -> Graph:
+    """`graph` with the products of each list joined where the first of them is."""
+    members = {m for group in chosen.values() for each in group for m in each.tail.members}
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        _join(graph, chosen[index], builder, names)
+
+    return rewritten(graph, chosen, write, members)
+
+
+def _join(
+    graph: Graph, products: Sequence[Product], builder: GraphBuilder, names: dict[int, int]
+) -> None:
+    """Write one product, and name the columns of each result."""
+    first = products[0].anchor
+    is_column = first.problem.gemm.b_layout is Layout.COLUMN
+    weights = [known_array(graph, product.anchor.b) for product in products]
+    weight = builder.constant(np.concatenate(weights, axis=0 if is_column else 1))
+    if is_column:
+        weight = builder.permute_dims(weight, (1, 0))
+    attrs, dtype = graph[first.index].attrs, graph[first.index].dtype
+    whole = builder.matmul(names[first.a], weight, dtype, **attrs)
+    columns = [product.anchor.problem.gemm.n for product in products]
+    if any(product.tail.operands for product in products):
+        biases = [
+            known_array(graph, product.tail.operands[0].expr).reshape(-1)
+            if product.tail.operands
+            else np.zeros(count)
+            for product, count in zip(products, columns, strict=True)
+        ]
+        bias = np.concatenate(biases).astype(DType(dtype).numpy)
+        whole = builder.elementwise("add", whole, builder.constant(bias))
+    shape = builder.shape(whole)
+    ends = accumulate(columns)
+    for product, count, end in zip(products, columns, ends, strict=True):
+        names[product.tail.output] = builder.operator(
+            "strided_slice",
+            (whole,),
+            (*shape[:-1], count),
+            builder.dtype(whole),
+            axis=len(shape) - 1,
+            begin=end - count,
+            end=end,
+        )
+
+
+def known_array(graph: Graph, index: int) -> Array:
+    """The elements of a constant."""
+    array = graph[index].array
+    assert array is not None  # or it would not have been joined
+    return array

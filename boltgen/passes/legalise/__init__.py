@@ -1,0 +1,1 @@
+"""Replace operators that only kernels compute by operators of the IRs."""

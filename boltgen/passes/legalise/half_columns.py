@@ -1,0 +1,51 @@
+"""An operator of graphs that no IR has: the columns of one product of a pair.
+
+The rows of a pair, (..., 2 N), have runs of the first product's columns by turns with as many of
+the second one's; `index` says whose the (..., N) are. The kernel of the pair computes it, and what
+no kernel computes becomes operators that IRs have.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.pair import run_of
+
+HALF = "boltgen.half"
+
+
+def add_half(builder: GraphBuilder, pair: int, index: int) -> int:
+    """Add the operator to a graph."""
+    *rows, columns = builder.shape(pair)
+    shape = (*rows, columns // 2)
+    return builder.operator(HALF, (pair,), shape, builder.dtype(pair), index=index)
+
+
+def without_halves(graph: Graph) -> Graph:
+    """`graph` with operators that IRs have in the place of each of these."""
+    if not any(expr.op == HALF for expr in graph.exprs):
+        return graph
+    builder, names = GraphBuilder(), dict[int, int]()
+    for index, expr in enumerate(graph.exprs):
+        if expr.op == HALF:
+            names[index] = _written(renamed(expr, names), builder)
+        else:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _written(expr: Expr, builder: GraphBuilder) -> int:
+    *rows, columns = expr.static_shape
+    run, index = run_of(columns), cast("int", expr.attrs["index"])
+    runs = builder.reshape(expr.args[0], (*rows, columns // run, 2, run))
+    chosen = builder.operator(
+        "strided_slice",
+        (runs,),
+        (*rows, columns // run, 1, run),
+        expr.dtype,
+        axis=len(rows) + 1,
+        begin=index,
+        end=index + 1,
+    )
+    return builder.reshape(chosen, expr.static_shape)

@@ -1,0 +1,143 @@
+"""An operator of graphs that no IR has: a norm of rows, given sums of their elements.
+
+    value = (x - mean * weights) / sqrt(variance + epsilon) * scale + shift + plus
+
+The mean and the variance are those of rows of `columns` elements, by their `sums` and by the sums
+of their `squares`, (..., 1) or in several parts, (..., parts), to be added up; an RMS norm has no
+`sums` and no mean. x is a product of rows that are not
+normed yet, and `weights` the sums of its columns of B; or the rows themselves, without `weights`.
+The product's kernel computes it, and what no kernel computes becomes operators that IRs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import BinaryOp
+from boltgen.ir.functions import UnaryOp
+
+NORMED = "boltgen.normed"
+# In the order of the operator's arguments.
+ROLES = ("x", "sums", "squares", "weights", "scale", "shift", "plus")
+_MOMENTS = frozenset({"sums", "squares"})
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a graph, of whatever kind, gets numbers and functions; values are indices."""
+
+    scalar: Callable[[float], int]
+    unary: Callable[[UnaryOp, int], int]
+    binary: Callable[[BinaryOp, int, int], int]
+
+
+def normed(given: Mapping[str, int], columns: int, epsilon: float, write: Writing) -> int:
+    """Write the operator; `given` has the values by the names of their roles."""
+    binary = write.binary
+    per_column = write.scalar(1.0 / columns)
+    value = given["x"]
+    variance = binary(BinaryOp.MULTIPLY, given["squares"], per_column)
+    if "sums" in given:
+        mean = binary(BinaryOp.MULTIPLY, given["sums"], per_column)
+        square = binary(BinaryOp.MULTIPLY, mean, mean)
+        # Of equal elements the two are the same but for rounding.
+        variance = binary(BinaryOp.SUBTRACT, variance, square)
+        variance = binary(BinaryOp.MAXIMUM, variance, write.scalar(0.0))
+        if "weights" in given:
+            mean = binary(BinaryOp.MULTIPLY, given["weights"], mean)
+        value = binary(BinaryOp.SUBTRACT, value, mean)
+    variance = binary(BinaryOp.ADD, variance, write.scalar(epsilon))
+    value = binary(BinaryOp.MULTIPLY, value, write.unary(UnaryOp.RSQRT, variance))
+    if "scale" in given:
+        value = binary(BinaryOp.MULTIPLY, value, given["scale"])
+    for role in ("shift", "plus"):
+        if role in given:
+            value = binary(BinaryOp.ADD, value, given[role])
+    return value
+
+
+def normed_of(expr: Expr, args: Mapping[str, int], write: Writing) -> int:
+    """Write what an expression of the operator is, on `args` by the names of their roles."""
+    return normed(
+        args, cast("int", expr.attrs["columns"]), cast("float", expr.attrs["epsilon"]), write
+    )
+
+
+def roles_of(expr: Expr) -> tuple[str, ...]:
+    """The roles of an expression's arguments."""
+    return cast("tuple[str, ...]", expr.attrs["roles"])
+
+
+def parts_of(graph: Graph, expr: Expr) -> tuple[int, ...]:
+    """In how many parts an operator, any one, reads each of its arguments."""
+    if expr.op != NORMED:
+        return (1,) * len(expr.args)
+    return tuple(
+        graph[arg].static_shape[-1] if role in _MOMENTS else 1
+        for role, arg in zip(roles_of(expr), expr.args, strict=True)
+    )
+
+
+def add_normed(
+    builder: GraphBuilder,
+    given: Mapping[str, int],
+    columns: int,
+    epsilon: float,
+    dtype: str,
+) -> int:
+    """Add the operator to a graph, where it has the shape of x."""
+    roles = tuple(role for role in ROLES if role in given)
+    return builder.operator(
+        NORMED,
+        [given[role] for role in roles],
+        builder.shape(given["x"]),
+        dtype,
+        roles=roles,
+        columns=columns,
+        epsilon=epsilon,
+    )
+
+
+def without_normed(graph: Graph) -> Graph:
+    """`graph` with operators that IRs have, in FP32, in the place of each of these."""
+    if not any(expr.op == NORMED for expr in graph.exprs):
+        return graph
+    builder, names = GraphBuilder(), dict[int, int]()
+    for index, expr in enumerate(graph.exprs):
+        if expr.op == NORMED:
+            names[index] = _written(renamed(expr, names), builder)
+        else:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _written(expr: Expr, builder: GraphBuilder) -> int:
+    wide = DType.F32.value
+
+    def widened(x: int) -> int:
+        return x if builder.dtype(x) == wide else builder.astype(x, wide)
+
+    write = Writing(
+        scalar=lambda value: builder.constant(np.array(value, np.float32)),
+        unary=lambda op, x: builder.elementwise(cast("str", op.function.operator), x),
+        binary=lambda op, lhs, rhs: builder.elementwise(op.value, lhs, rhs),
+    )
+
+    def whole(role: str, x: int) -> int:
+        shape = builder.shape(x)
+        if role not in _MOMENTS or shape[-1] == 1:
+            return x
+        axis = (len(shape) - 1,)
+        return builder.operator("sum", (x,), (*shape[:-1], 1), wide, axis=axis, keepdims=True)
+
+    args = {
+        role: widened(whole(role, arg)) for role, arg in zip(roles_of(expr), expr.args, strict=True)
+    }
+    value = normed_of(expr, args, write)
+    return value if expr.dtype == wide else builder.astype(value, expr.dtype)

@@ -1,0 +1,1 @@
+"""Attention masks: causal, padding and window masks."""

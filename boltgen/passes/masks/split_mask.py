@@ -1,0 +1,223 @@
+"""Masks of scores in parts: what the model itself knows, and the keys of each sequence. For both.
+
+    scores + where(ahead & seen, 0, lowest), ahead: (M, N) is known, seen: (B, 1, 1, N)
+    ->  (scores + where(ahead, 0, lowest)) + where(seen, 0, lowest)
+
+    scores + where(seen, bias, lowest), bias: (1, H, M, N) is known
+    ->  (scores + bias) + where(seen, 0, lowest)
+
+    where(ahead & seen, scores, lowest)
+    ->  where(seen, where(ahead, scores, lowest), lowest)
+
+So transformers joins a causal mask, or a bias of places, and a tokenizer's mask. Apart no mask of
+(B, H, M, N) is made, and a kernel that is causal loads no mask but that of keys. Only a softmax
+reads the sums: there exponentials are 0 of what either part hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from boltgen.graph.graph import Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.recursion import Steps, answer
+from boltgen.ir.extent import broadcast
+from boltgen.ir.key_masks import HIDDEN
+
+_ADD, _CAST, _CLIP, _SOFTMAX = "add", "astype", "clip", "nn.softmax"
+_WHERE, _BROADCAST = "where", "broadcast_to"
+_AND = frozenset({"logical_and", "bitwise_and"})
+_OR = frozenset({"logical_or", "bitwise_or"})
+_NOT = frozenset({"logical_not", "bitwise_not"})
+# What scores of all keys go through before a softmax, beside a sum with another mask.
+_BEFORE = frozenset({_ADD, _CAST, _CLIP, _WHERE, "minimum"})
+# What a clip leaves as it is at least, of what is no mask: the greatest number of FP16.
+_GREATEST = 65504.0
+
+
+# A tensor of truths, and whether false is what shows a key.
+_Truths: TypeAlias = tuple[int, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """A choice of `shown` where all truths show a key, and of `hidden` elsewhere.
+
+    No input has a part in the truths `known`; the truths `keys` are the same for all rows. Before
+    the choice is added to scores, it goes through the operators `through`.
+    """
+
+    shown: int
+    hidden: int
+    known: tuple[_Truths, ...]
+    keys: tuple[_Truths, ...]
+    through: tuple[int, ...] = ()
+
+
+def with_masks_apart(graph: Graph) -> Graph:
+    """`graph`, in which scores are added to a mask that is known and to one of keys in turn."""
+    return _Walk(graph).run()
+
+
+class _Walk:
+    """One graph, written anew."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known = graph.without_inputs
+        self._builder = GraphBuilder()
+        self._names: dict[int, int] = {}
+        self._softmaxed: dict[int, bool] = {}
+
+    def run(self) -> Graph:
+        for index, expr in enumerate(self._graph.exprs):
+            total = self._apart(index)
+            if total is None:
+                total = self._builder.add(renamed(expr, self._names))
+            self._names[index] = total
+        return self._builder.graph(mapped(self._graph.results, self._names))
+
+    def _apart(self, index: int) -> int | None:
+        """Scores and the two parts of a mask, where `index` adds or chooses by a joint one."""
+        expr = self._graph[index]
+        if not expr.is_static or not answer(self._is_softmaxed, index, self._softmaxed):
+            return None
+        if expr.op == _WHERE:
+            return self._chosen(index)
+        if expr.op != _ADD:
+            return None
+        for scores, mask in (expr.args, expr.args[::-1]):
+            joint = self._joint(mask)
+            if joint is not None and self._graph[scores].shape == expr.shape:
+                known, keys = self._parts(joint)
+                add = self._builder.elementwise
+                return add(_ADD, add(_ADD, self._names[scores], known), keys)
+        return None
+
+    def _is_softmaxed(self, index: int) -> Steps[int, bool]:
+        """Whether a softmax along keys alone reads a value, or sums of it with other masks."""
+        readers = self._graph.consumers[index]
+        if len(readers) != 1 or index in self._graph.escaping:
+            return False
+        reader = self._graph[readers[0]]
+        if reader.op == _SOFTMAX and reader.is_static:
+            return reader.attrs["axis"] in {-1, len(reader.static_shape) - 1}
+        return reader.op in _BEFORE and (yield readers[0])
+
+    def _chosen(self, index: int) -> int | None:
+        """Scores where a key is seen, chosen by what is known, and then by what is of keys."""
+        joint = self._choice(index)
+        if joint is None or not joint.known or joint.shown in self._known:
+            return None
+        shown, hidden = self._names[joint.shown], self._names[joint.hidden]
+        if self._graph[joint.shown].shape != self._graph[index].shape:
+            return None
+        return self._where(joint.keys, self._where(joint.known, shown, hidden), hidden)
+
+    def _joint(self, index: int) -> _Joint | None:
+        """What a mask is joined of, if it is one that has both parts."""
+        through: list[int] = []
+        while self._graph[index].op in {_CAST, _BROADCAST} or self._keeps_hidden(index):
+            through.append(index)
+            index = self._graph[index].args[0]
+        if not all(self._graph[each].is_static for each in (*through, index)):
+            return None
+        if any(self._graph[each].pinned for each in (*through, index)):
+            return None
+        joint = self._choice(index)
+        if joint is None or joint.shown not in self._known:
+            return None
+        if not joint.known and self._graph[joint.shown].elements == 1:
+            return None
+        return replace(joint, through=tuple(reversed(through)))
+
+    def _choice(self, index: int) -> _Joint | None:
+        """A choice by truths of keys among others, of a number that hides."""
+        expr = self._graph[index]
+        if expr.op != _WHERE or len(expr.static_shape) < 3 or expr.static_shape[-2] == 1:
+            return None
+        truths, *choices = expr.args
+        for hidden, shown in (choices, choices[::-1]):
+            number = self._graph[hidden].scalar
+            if number is None or number > HIDDEN:
+                continue
+            joined = tuple(self._joined(truths, negated=hidden == choices[0]))
+            known = tuple(each for each in joined if each[0] in self._known)
+            keys = tuple(each for each in joined if each[0] not in self._known)
+            if keys and all(self._is_of_keys(each) for each, _ in keys):
+                return _Joint(shown, hidden, known, keys)
+        return None
+
+    def _keeps_hidden(self, index: int) -> bool:
+        if self._graph[index].op != _CLIP:
+            return False
+        low, high = (cast("float", self._graph[index].attrs[key]) for key in ("low", "high"))
+        return low <= HIDDEN and high >= _GREATEST
+
+    def _joined(self, index: int, *, negated: bool) -> Iterator[_Truths]:
+        """The truths that are all true where those at `index` are, or are not, before broadcasts.
+
+        Source: De Morgan's laws.
+        """
+        pending: list[_Truths] = [(index, negated)]
+        found: set[_Truths] = set()
+        while pending:
+            at, is_negated = pending.pop()
+            if (at, is_negated) in found:
+                continue
+            found.add((at, is_negated))
+            expr = self._graph[at]
+            if at in self._known or expr.dtype != "bool":
+                yield at, is_negated
+            elif expr.op == _BROADCAST:
+                pending.append((expr.args[0], is_negated))
+            elif expr.op in _NOT:
+                pending.append((expr.args[0], not is_negated))
+            elif expr.op in (_OR if is_negated else _AND):
+                pending += ((arg, is_negated) for arg in reversed(expr.args))
+            else:
+                yield at, is_negated
+
+    def _is_of_keys(self, index: int) -> bool:
+        expr = self._graph[index]
+        return expr.is_static and len(expr.static_shape) > 2 and expr.static_shape[-2] == 1
+
+    def _parts(self, joint: _Joint) -> tuple[int, int]:
+        """The mask that is known, and that of keys."""
+        known = self._names[joint.shown]
+        if joint.known:
+            known = self._where(joint.known, known, self._names[joint.hidden])
+        for index in joint.through:
+            known = self._passed(index, known)
+        dtype = self._builder.dtype(known)
+        # Both parts may hide a key, and the sum of both is to be a number.
+        number = self._graph[joint.hidden].scalar
+        lowest = -inf if number == -inf else HIDDEN
+        zero, hidden = (self._builder.constant(np.array(each, dtype)) for each in (0.0, lowest))
+        return known, self._where(joint.keys, zero, hidden)
+
+    def _where(self, truths: Sequence[_Truths], shown: int, hidden: int) -> int:
+        joined = [self._seen(*each) for each in truths]
+        truth = joined[0]
+        for other in joined[1:]:
+            truth = self._builder.elementwise("logical_and", truth, other)
+        args = truth, shown, hidden
+        shape = broadcast(*map(self._builder.shape, args))
+        return self._builder.operator(_WHERE, args, shape, self._builder.dtype(shown))
+
+    def _seen(self, index: int, negated: bool) -> int:
+        truths = self._names[index]
+        return self._builder.elementwise("logical_not", truths) if negated else truths
+
+    def _passed(self, index: int, x: int) -> int:
+        """What an operator that a mask goes through makes of `x`."""
+        expr = self._graph[index]
+        if expr.op == _CAST:
+            return self._builder.astype(x, expr.dtype)
+        if expr.op == _CLIP:
+            return self._builder.elementwise(_CLIP, x, **expr.attrs)
+        return x

@@ -1,0 +1,1 @@
+"""Passes over views, row permutations and gathers."""

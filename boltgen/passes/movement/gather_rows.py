@@ -1,0 +1,213 @@
+"""Rows of a tensor in another order, written where that costs least. For both IRs.
+
+    (norm(x) W + b)[rows]    ->    norm(x[rows]) W + b
+
+A norm's kernel takes the rows of its operand by integers, and no other one has to: so they are
+taken before the nearest norm, or else where they are shortest, and what is behind is done to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from boltgen.graph.graph import Expr, GraphBuilder
+from boltgen.passes.movement.row_permutation import TAKE, VIEWS, Rows, is_known
+from boltgen.passes.movement.sink_gathers import ROW_NORMS
+from boltgen.passes.regions.anchor import MATMUL
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
+
+_POINTWISE = ELEMENTWISE - VIEWS - {"nn.prelu"}
+_REDUCTIONS = frozenset({"mean", "sum", "variance"})
+# What begins a norm, spelled out or not.
+NORMING = ROW_NORMS | _REDUCTIONS
+# No norm is spelled by more operators.
+_MOST_SPELLED = 16
+
+
+def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
+    """The operands that have the rows of an operator's result; none if it treats no row alone.
+
+    What else it reads all rows share: a matrix, a number, or one for each column.
+    """
+    if not is_known(expr) or len(expr.static_shape) < 2 or not expr.args:
+        return ()
+    rows = expr.static_shape[:-1]
+    with_rows = tuple(
+        arg
+        for arg in dict.fromkeys(expr.args)
+        if is_known(exprs[arg]) and exprs[arg].static_shape[:-1] == rows
+    )
+    first, *others = expr.args
+    if expr.op == MATMUL:
+        is_of_rows = first in with_rows and len(exprs[others[0]].shape or ()) == 2
+        return (first,) if is_of_rows and first not in others else ()
+    if expr.op in ROW_NORMS:
+        is_of_rows = first in with_rows and expr.attrs["axes"] == (-1,)
+        return (first,) if is_of_rows and first not in others else ()
+    if expr.op in _REDUCTIONS:
+        is_kept = first in with_rows and bool(expr.attrs["keepdims"])
+        return (first,) if is_kept and expr.attrs["axis"] in {(-1,), (len(rows),)} else ()
+    if expr.op not in _POINTWISE:
+        return ()
+    is_shared = all(_is_of_columns(exprs[arg]) for arg in expr.args if arg not in with_rows)
+    return with_rows if is_shared else ()
+
+
+def _is_of_columns(expr: Expr) -> bool:
+    """Whether all rows share an operand: a number, or one for each column."""
+    if not expr.is_static:
+        return False
+    return expr.shape == () or (is_known(expr) and expr.elements == expr.static_shape[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What makes rows of those of the tensor `before`, each alone; whether that is a norm, or a
+    part of one that is spelled out.
+    """
+
+    before: int
+    is_norm: bool
+    is_spelled: bool
+
+
+class RowTaking:
+    """Writes rows in other orders to a graph under way.
+
+    `authored` maps an expression of the new graph to the author's expression that it stands for. No
+    rows are taken before an author's expression that is `kept`. `written` maps a source and the
+    bytes of its rows' numbers to the expression that has the source's rows in that order.
+    """
+
+    def __init__(self, builder: GraphBuilder, kept: frozenset[int]) -> None:
+        self.authored: dict[int, int] = {}
+        self.written: dict[tuple[int, bytes], int] = {}
+        self._builder = builder
+        self._kept = kept
+        self._redone: set[int] = set()
+        self._numbers: dict[bytes, int] = {}
+
+    def turned_back(self, live: frozenset[int]) -> frozenset[int]:
+        """The author's operators that were done to taken rows, and have other readers as well."""
+        return frozenset(self.authored[each] for each in self._redone & live)
+
+    def count(self, source: int) -> int:
+        """The rows of a tensor."""
+        return self._builder[source].elements // self._builder.shape(source)[-1]
+
+    def root(self, at: int) -> int:
+        """The tensor whose rows a view has, each in its place."""
+        expr = self._builder[at]
+        while expr.op in VIEWS and is_known(expr) and is_known(self._builder[expr.args[0]]):
+            (before,) = expr.args
+            if self._builder.shape(before)[-1] != expr.static_shape[-1]:
+                break
+            at, expr = before, self._builder[before]
+        return at
+
+    def reshaped(self, at: int, shape: Sequence[int]) -> int:
+        """The same elements in another shape, if it is another one."""
+        is_same = self._builder.shape(at) == tuple(shape)
+        return at if is_same else self._builder.reshape(at, shape)
+
+    def applied(self, expr: Expr, args: Sequence[int], shape: Sequence[int]) -> int:
+        """The author's operator on rows that are counted in other dimensions."""
+        origin = None if expr.op in {MATMUL, *_REDUCTIONS} else expr.origin
+        if expr.op in _REDUCTIONS:
+            expr = replace(expr, attrs={**expr.attrs, "axis": (-1,)})
+        own = tuple(self._in_few_dimensions(arg, len(shape)) for arg in args)
+        return self._builder.add(replace(expr, args=own, shape=tuple(shape), origin=origin))
+
+    def _in_few_dimensions(self, at: int, rank: int) -> int:
+        """An operand that all rows share in no more than `rank` dimensions."""
+        is_short = len(self._builder[at].shape or ()) <= rank
+        return at if is_short else self.reshaped(at, self._builder.shape(at)[-1:])
+
+    def in_order(self, source: int, rows: Rows) -> int:
+        """The rows of `source` by their numbers."""
+        chain = self._chain(source)
+        normed = None
+        for step in chain:
+            # A norm that is spelled out takes a mean away, and then squares what is left.
+            if step.is_norm and (normed is None or step.is_spelled):
+                normed = step.before
+            elif normed is not None:
+                break
+        sources = (source, *(step.before for step in chain))
+        shortest = min(sources, key=lambda at: self._builder.shape(at)[-1])
+        return self._done(source, rows, shortest if normed is None else normed)
+
+    def is_before_norm(self, source: int) -> bool:
+        """Whether a norm's kernel takes the rows of `source`."""
+        return any(step.is_norm for step in self._chain(source))
+
+    def _done(self, source: int, rows: Rows, end: int) -> int:
+        """The rows of `source`, made of those of `end`, which are taken."""
+        key = source, rows.tobytes()
+        if key in self.written:
+            return self.written[key]
+        if source == end:
+            made = self._taken(source, rows)
+        else:
+            expr = self._builder[source]
+            given = row_operands(self._builder.exprs, expr)
+            inner = {arg: self._done(self.root(arg), rows, end) for arg in given}
+            leading = self._builder.shape(next(iter(inner.values())))[:-1]
+            if expr.op == MATMUL:
+                leading = (rows.size,)
+            args = [
+                self.reshaped(inner[arg], (*leading, self._builder.shape(inner[arg])[-1]))
+                if arg in inner
+                else arg
+                for arg in expr.args
+            ]
+            made = self.applied(expr, args, (*leading, expr.static_shape[-1]))
+            self._redone.add(source)
+        self.written[key] = made
+        return made
+
+    def _taken(self, source: int, rows: Rows) -> int:
+        columns, numbers = self._builder.shape(source)[-1], np.ascontiguousarray(rows.reshape(-1))
+        key = numbers.tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = self._builder.constant(numbers)
+        taken = self._builder.operator(
+            TAKE,
+            (self.reshaped(source, (self.count(source), columns)), self._numbers[key]),
+            (numbers.size, columns),
+            self._builder.dtype(source),
+            axis=0,
+            mode="clip",
+        )
+        # In the author's shape: results of a model that are reshaped are copied.
+        return self.reshaped(taken, (*rows.shape, columns))
+
+    def _chain(self, source: int) -> list[_Step]:
+        """How `source` is made, the last step first, as far as each is of one tensor's rows."""
+        chain: list[_Step] = []
+        while (step := self._step(source)) is not None:
+            chain.append(step)
+            source = step.before
+        return chain
+
+    def _step(self, source: int) -> _Step | None:
+        """The operator that makes `source`, or all that spell the norm which does; None if they
+        read the rows of two tensors.
+        """
+        ends, is_norm, is_spelled = {source}, self._builder[source].op in ROW_NORMS, False
+        for count in range(_MOST_SPELLED):
+            last = max(ends)
+            expr = self._builder[last]
+            operands = row_operands(self._builder.exprs, expr)
+            is_kept = self.authored.get(last, -1) in {-1, *self._kept}
+            if is_kept or not operands or (count and expr.op in {MATMUL, *ROW_NORMS}):
+                return None
+            is_spelled = is_spelled or expr.op in _REDUCTIONS
+            ends = ends - {last} | {self.root(arg) for arg in operands}
+            if len(ends) == 1:
+                is_norm = is_norm or is_spelled
+                return _Step(before=ends.pop(), is_norm=is_norm, is_spelled=is_spelled)
+        return None

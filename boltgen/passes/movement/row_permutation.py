@@ -1,0 +1,103 @@
+"""Moves that keep rows whole, as what they do to the rows' numbers. For both IRs.
+
+    (2 x 8 x 8, C) -> reshape (2, 2, 4, 2, 4, C) -> permute_dims (0, 1, 3, 2, 4, 5)
+
+Rows are along the last axis. Of each row of its result a move says which one it is of its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
+from boltgen.graph.recursion import Steps, answer
+from boltgen.ir.extent import Dim
+from boltgen.passes.precision.fold import Applied, applied
+
+# Numbers of rows, in the shape that a tensor has before its last axis.
+Rows: TypeAlias = NDArray[np.int32]
+
+VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
+TRANSPOSE, TAKE, CONCAT = "permute_dims", "take", "concat"
+_SLICE, _BROADCAST = "strided_slice", "broadcast_to"
+MOVES = frozenset({*VIEWS, TRANSPOSE, TAKE, CONCAT, _SLICE, _BROADCAST})
+# What numbers of places are made of, as exporters write a roll: mod(arange + shift, extent).
+_ARITHMETIC = frozenset({"add", "subtract", "multiply", "mod", "reshape", "astype", "concat"})
+
+
+def is_known(expr: Expr) -> bool:
+    """Whether a value has rows, and all of its sizes are numbers."""
+    if not expr.is_static or not expr.static_shape:
+        return False
+    return not any(isinstance(extent, Dim) for extent in expr.static_shape)
+
+
+def in_order(shape: Sequence[int]) -> Rows:
+    """The rows of a tensor of `shape`, each where it is."""
+    leading = tuple(shape[:-1])
+    return np.arange(np.prod(leading, dtype=np.int64), dtype=np.int32).reshape(leading)
+
+
+def moved_tensors(graph: Graph, expr: Expr) -> tuple[int, ...]:
+    """The tensors whose rows a move may move, all of them of known sizes; none if it is no move."""
+    if expr.op not in MOVES or expr.pinned or not is_known(expr):
+        return ()
+    tensors = expr.args if expr.op == CONCAT else expr.args[:1]
+    return tensors if all(is_known(graph[arg]) for arg in tensors) else ()
+
+
+def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
+    """The rows of the result of a move whose tensors' rows are `given`; None if it splits rows."""
+    before, after = graph[expr.args[0]].static_shape, expr.static_shape
+    last = len(before) - 1
+    first = given[0]
+    if expr.op in VIEWS or expr.op == _BROADCAST:
+        is_same = before[-1] == after[-1] if expr.op in VIEWS else before == after
+        return first.reshape(after[:-1]) if is_same else None
+    if expr.op == TRANSPOSE:
+        axes = cast("tuple[int, ...] | None", expr.attrs["axes"]) or tuple(range(last, -1, -1))
+        order = tuple(axis % (last + 1) for axis in axes)
+        return first.transpose(order[:-1]) if order[-1] == last else None
+    if "every" in expr.attrs:
+        along, begin, step = cast("tuple[int, int, int]", expr.attrs["every"])
+        every = (slice(None),) * along + (slice(begin, None, step),)
+        return first[every] if along < last else None
+    axis = expr.attrs.get("axis")
+    if not isinstance(axis, int) or axis % (last + 1) == last:
+        return None
+    axis %= last + 1
+    if expr.op == CONCAT:
+        return np.concatenate(given, axis)
+    if expr.op == _SLICE:
+        span = slice(cast("int", expr.attrs["begin"]), cast("int", expr.attrs["end"]))
+        return first[(slice(None),) * axis + (span,)]
+    places = answer(partial(_integers, graph), expr.args[1])
+    if places is None or places.size == 0:
+        return None
+    if places.min() < 0 or places.max() >= before[axis]:
+        return None
+    return first.take(places, axis)
+
+
+def _integers(graph: Graph, index: int) -> Steps[int, Array | None]:
+    """The integers at `index`, where they are made of constants."""
+    expr = graph[index]
+    if not expr.is_static or not expr.dtype.startswith("int"):
+        return None
+    if expr.op == CONSTANT:
+        return expr.array
+    if expr.op not in _ARITHMETIC:
+        return None
+    known: list[Array] = []
+    for arg in expr.args:
+        array = yield arg
+        if array is None:
+            return None
+        known.append(array)
+    operator = Applied(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
+    return applied(operator, known)

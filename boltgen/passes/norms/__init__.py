@@ -1,0 +1,1 @@
+"""Recognise norms, and fuse them into matmuls."""

@@ -1,0 +1,200 @@
+"""Norms of rows between products, which the kernels of these products could compute.
+
+A norm of what one product makes, whose rows others multiply by constants, or add to their results.
+Whether these compute it is decided in `norms_in_products`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, Array, Graph
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, Cast, Load, LoadKind
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.passes.norms.recognise import find_norms
+from boltgen.passes.regions.anchor import MATMUL
+from boltgen.passes.regions.products import Product
+
+_WIDE = DType.F32.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormBetween:
+    """A norm whose A is the result of a product, and who reads it.
+
+    `scale` and `shift` are rows of FP32. `products` multiply the normed rows by constants, `sums`
+    are the operators that add them to the result of another product.
+    """
+
+    norm: Product
+    problem: Norm
+    before: Product
+    scale: Array | None
+    shift: Array | None
+    products: tuple[Product, ...]
+    sums: tuple[int, ...]
+
+    @property
+    def x(self) -> int:
+        """The rows that are not normed."""
+        return self.norm.anchor.a
+
+
+def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBetween]:
+    """The norms of a graph that its `products` could compute."""
+    claimed = {each for product in products for each in product.computed}
+    made = {product.tail.output: product for product in products if product.exit is None}
+    for norm in find_norms(graph, claimed).found:
+        if not norm.anchor.problem.is_matrix:
+            continue  # of images: no product has whole rows of them
+        problem, before = cast("Norm", norm.anchor.problem), made.get(norm.anchor.a)
+        if before is None or norm.summed is not None:
+            continue
+        if graph[norm.anchor.a].dtype == _WIDE:
+            continue  # no product multiplies it
+        if problem.function is NormFunction.SOFTMAX or norm.tail.further:
+            continue
+        affine, readers = _affine(graph, norm), _readers(graph, products, norm)
+        if affine is None or readers is None or not _has_whole_rows(graph, before):
+            continue
+        scale, shift = affine
+        candidate = NormBetween(
+            norm=norm,
+            problem=problem,
+            before=before,
+            scale=scale,
+            shift=shift,
+            products=readers[0],
+            sums=readers[1],
+        )
+        if all(_is_kept(graph, candidate, product) for product in candidate.products):
+            yield candidate
+
+
+def _has_whole_rows(graph: Graph, product: Product) -> bool:
+    """Whether a row of the product is one of x, as long as x has it, and needs no padding."""
+    problem, x = product.anchor.problem, graph[product.tail.output]
+    if product.anchor.ends is not None:
+        return False
+    if not problem.canonical.is_matrix or problem.canonical.batch > 1 or not x.is_static:
+        return False
+    return x.static_shape[-1] == problem.gemm.n and problem.gemm.n % 8 == 0
+
+
+def _affine(graph: Graph, norm: Product) -> tuple[Array | None, Array | None] | None:
+    """The scale and the shift of normed rows; None where their tail is more, or is not known."""
+    scale: Array | None = None
+    shift: Array | None = None
+    rows = iter(graph[operand.expr].array for operand in norm.tail.operands)
+    for node in norm.tail.epilogue.nodes:
+        match node:
+            case Accumulator() | Cast():
+                pass
+            case Load(kind=LoadKind.ROW):
+                row = next(rows)
+                if row is None:
+                    return None
+                last = row.astype(np.float32).reshape(-1)
+            case Binary(op=BinaryOp.MULTIPLY) if scale is None and shift is None:
+                scale = last
+            case Binary(op=BinaryOp.ADD) if shift is None:
+                shift = last
+            case _:
+                return None
+    loads = len(norm.tail.operands)
+    return (scale, shift) if loads == (scale is not None) + (shift is not None) else None
+
+
+def _readers(
+    graph: Graph, products: Sequence[Product], norm: Product
+) -> tuple[tuple[Product, ...], tuple[int, ...]] | None:
+    """The products that multiply the normed rows, and the sums that add them; None if others do."""
+    by_anchor = {product.anchor.index: product for product in products}
+    tails = {member for product in products for member in product.tail.members}
+    multiplied: list[Product] = []
+    sums: list[int] = []
+    pending = [norm.tail.output]
+    while pending:
+        at = pending.pop()
+        if at in graph.escaping:
+            return None
+        for reader in graph.consumers[at]:
+            expr = graph[reader]
+            if reader in by_anchor:
+                product = by_anchor[reader]
+                if product.anchor.a != at or not _has_known_b(graph, product):
+                    return None
+                multiplied.append(product)
+            elif expr.op == "add" and reader in tails and expr.shape == graph[at].shape:
+                sums.append(reader)
+            elif _is_same(graph, reader):
+                pending.append(reader)
+            else:
+                return None
+    return (tuple(multiplied), tuple(sums)) if multiplied else None
+
+
+def _is_same(graph: Graph, index: int) -> bool:
+    """Whether an operator gives the rows that it reads, widened or reshaped."""
+    expr = graph[index]
+    if expr.op == "reshape":
+        return expr.static_shape[-1:] == graph[expr.args[0]].static_shape[-1:]
+    return expr.op == "astype" and expr.dtype == _WIDE
+
+
+def _has_known_b(graph: Graph, product: Product) -> bool:
+    """Whether it multiplies rows by a constant matrix, and nothing is padded or moved for it."""
+    problem = product.anchor.problem
+    if (
+        not problem.is_matrix
+        or problem.canonical.batch > 1
+        or graph[product.anchor.index].op != MATMUL
+    ):
+        return False
+    b, plain = graph[product.anchor.b], problem.gemm.weights is None
+    is_known = b.op == CONSTANT and b.array is not None and b.array.ndim == 2
+    return is_known and plain and product.entry is None and problem.gemm.n % 8 == 0
+
+
+def _is_kept(graph: Graph, norm: NormBetween, product: Product) -> bool:
+    """Whether a product's scaled weights, in their type, are as exact as they were."""
+    exact = scaled_b(graph, norm, product)
+    dtype = DType(graph[product.anchor.b].dtype)
+    with np.errstate(over="ignore"):
+        stored = exact.astype(dtype.numpy).astype(np.float64)
+    if not np.isfinite(stored).all():
+        return False
+    error, size = (np.linalg.norm(each, axis=0) for each in (stored - exact, exact))
+    return bool((error <= dtype.unit_roundoff * size).all())
+
+
+def scaled_b(graph: Graph, norm: NormBetween, product: Product) -> Array:
+    """B, (K, N), with the norm's scale in it, in FP64."""
+    b = b_of(graph, product)
+    return b if norm.scale is None else b * norm.scale.astype(np.float64)[:, None]
+
+
+def b_of(graph: Graph, product: Product) -> Array:
+    """B, (K, N), in FP64."""
+    array = graph[product.anchor.b].array
+    assert array is not None  # or it would be no candidate
+    is_column = product.anchor.problem.gemm.b_layout is Layout.COLUMN
+    return (array.T if is_column else array).astype(np.float64)
+
+
+def bias_behind(graph: Graph, index: int) -> tuple[int, Array] | None:
+    """The operator that adds a constant row to a value that nothing else reads, and the row."""
+    if index in graph.escaping or len(graph.consumers[index]) != 1:
+        return None
+    (reader,) = graph.consumers[index]
+    if graph[reader].op != "add" or graph[reader].shape != graph[index].shape:
+        return None
+    rows = [graph[arg].array for arg in graph[reader].args if arg != index]
+    if len(rows) != 1 or rows[0] is None or rows[0].shape != graph[index].static_shape[-1:]:
+        return None
+    return reader, rows[0]

@@ -1,0 +1,262 @@
+"""Norms of several axes at the end of a tensor, as norms of rows, which kernels compute.
+
+    group_norm(x), x: (N, C, L) -> x as (N groups, C / groups L), each row normed, as it was
+
+Layer norms of several axes and instance norms are the same, spelled out or not. A scale and a shift
+of channels are no part of a row: they come after it. Images have an operator of their own until it
+is known how they lie: `image_norms`. IR-neutral.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import cast
+
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, rewritten
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, UndecidedExtentError
+from boltgen.ir.norm import NormFunction
+from boltgen.passes.norms.image_norms import CHANNELS_FIRST, add_image_norm, spelled_out
+from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
+
+GROUP_NORM, _LAYER_NORM, _RESHAPE = "nn.group_norm", "nn.layer_norm", "reshape"
+_IMAGE_RANK = 4
+_FLOATS = frozenset(dtype.value for dtype in DType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joint:
+    """What becomes a norm of rows of `columns`: that of `x`; `affine` is the operator's own.
+
+    `along` is the shape in which the scale and the shift are multiplied and added. Where `groups`
+    is not 0, `x` is images in NCHW with so many groups of channels.
+    """
+
+    x: int
+    columns: int
+    function: NormFunction
+    epsilon: float
+    affine: tuple[tuple[str, int], ...] = ()
+    along: tuple[int, ...] = ()
+    groups: int = 0
+
+
+def norms_of_joint_rows(graph: Graph) -> Graph:
+    """`graph` with norms of several axes as norms of rows."""
+    found = {index: each for index in range(len(graph)) if (each := _joint(graph, index))}
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        names[index] = _written(builder, names, found[index], graph[index])
+
+    return rewritten(graph, found, write)
+
+
+def _joint(graph: Graph, index: int) -> _Joint | None:
+    expr = graph[index]
+    if not expr.is_static or expr.dtype not in _FLOATS:
+        return None
+    if not all(graph[arg].is_static for arg in expr.args):
+        return None
+    try:
+        if expr.op == GROUP_NORM:
+            return _of_groups(graph, expr)
+        if expr.op == _LAYER_NORM:
+            return _of_axes(graph, expr)
+        if expr.op == _RESHAPE:
+            return _of_images_in_groups(graph, index)
+        return _of_spelled(graph, index)
+    except UndecidedExtentError:
+        return None
+
+
+def _of_groups(graph: Graph, expr: Expr) -> _Joint | None:
+    shape, attrs = graph[expr.args[0]].static_shape, expr.attrs
+    rank = len(shape)
+    axes = tuple(sorted(axis % rank for axis in cast("tuple[int, ...]", attrs["axes"])))
+    groups, is_after = cast("int", attrs["groups"]), axes == tuple(range(2, rank))
+    if cast("int", attrs["channel_axis"]) % rank != 1 or not is_after:
+        return None
+    if any(isinstance(extent, Dim) for extent in shape[1:]) or shape[1] % groups:
+        return None
+    columns = shape[1] // groups * prod(shape[2:])
+    made = _with_affine(expr, columns, (shape[1], *(1,) * (rank - 2)))
+    return replace(made, groups=groups) if rank == _IMAGE_RANK else made
+
+
+def _of_axes(graph: Graph, expr: Expr) -> _Joint | None:
+    shape = graph[expr.args[0]].static_shape
+    rank = len(shape)
+    axes = tuple(sorted(axis % rank for axis in cast("tuple[int, ...]", expr.attrs["axes"])))
+    inner = shape[rank - len(axes) :]
+    if len(axes) < 2 or axes != tuple(range(rank - len(axes), rank)):
+        return None
+    if any(isinstance(extent, Dim) for extent in inner):
+        return None
+    return _with_affine(expr, prod(inner), inner)
+
+
+def _with_affine(expr: Expr, columns: int, along: tuple[int, ...]) -> _Joint:
+    ops, given = ("multiply", "add"), (expr.attrs["scale"], expr.attrs["center"])
+    affine = zip(ops, expr.args[1:], given, strict=True)
+    return _Joint(
+        x=expr.args[0],
+        columns=columns,
+        function=NormFunction.LAYER,
+        epsilon=cast("float", expr.attrs["epsilon"]),
+        affine=tuple((op, at) for op, at, is_given in affine if is_given),
+        along=along,
+    )
+
+
+def _of_spelled(graph: Graph, index: int) -> _Joint | None:
+    spelled = spelled_norm(graph, index, several_axes=True)
+    if spelled is None or not graph[spelled.x].is_static:
+        return None
+    shape = graph[spelled.x].static_shape
+    inner = shape[spelled.outer :]
+    # A row of one axis needs no other shape.
+    if prod(inner) == shape[-1] and prod(shape[:-1]) == prod(shape[: spelled.outer]):
+        return None
+    if shape != graph[index].static_shape or any(isinstance(extent, Dim) for extent in inner):
+        return None
+    return _Joint(
+        x=spelled.x,
+        columns=prod(inner),
+        function=spelled.function,
+        epsilon=spelled.epsilon,
+        groups=_groups_of(shape, spelled),
+    )
+
+
+def _groups_of(shape: tuple[int, ...], spelled: Spelled) -> int:
+    """The groups of channels that a layer norm of whole images, or of their channels, has."""
+    is_image = len(shape) == _IMAGE_RANK and spelled.function is NormFunction.LAYER
+    if not is_image or isinstance(shape[1], Dim):
+        return 0
+    return {1: 1, 2: shape[1]}.get(spelled.outer, 0)
+
+
+def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
+    """The norm of images that a reshape takes apart into groups, and the one at `index` joins.
+
+    Each channel may be an image of its own, as PyTorch decomposes instance norms: then the scale
+    and the shift are tiled. What an instance norm of groups multiplies by ones and adds of zeros is
+    of no account.
+    """
+    shape = graph[index].static_shape
+    at, affine = _affine_of(graph, graph[index].args[0])
+    found = _of_instances(graph, at)
+    if len(shape) != _IMAGE_RANK or found is None:
+        return None
+    x, epsilon = found
+    apart = graph[x]
+    if apart.op != _RESHAPE or not apart.is_static:
+        return None
+    (source,) = apart.args
+    if graph[source].shape != shape or any(isinstance(extent, Dim) for extent in shape[1:]):
+        return None
+    if graph[source].dtype != graph[index].dtype:
+        return None
+    rows, columns = prod(apart.static_shape[:2]), prod(apart.static_shape[2:])
+    groups = rows // shape[0]
+    if isinstance(groups, Dim) or rows != groups * shape[0] or shape[1] % groups:
+        return None
+    if any(graph[each].static_shape != (groups,) for _, each in affine):
+        return None
+    if affine and groups != shape[1]:
+        return None
+    return _Joint(
+        x=source,
+        columns=columns,
+        function=NormFunction.LAYER,
+        epsilon=epsilon,
+        affine=affine,
+        along=(shape[1], 1, 1),
+        groups=groups,
+    )
+
+
+def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
+    """What the norm at `at` is of, and its epsilon, where its rows are the axes behind the second.
+
+    It neither scales nor shifts.
+    """
+    expr = graph[at]
+    if expr.op != GROUP_NORM:
+        spelled = spelled_norm(graph, at, several_axes=True)
+        is_of_instances = spelled is not None and spelled.outer == 2
+        if spelled is None or not is_of_instances or spelled.function is not NormFunction.LAYER:
+            return None
+        return spelled.x, spelled.epsilon
+    x, *affine = expr.args
+    joint = _of_groups(graph, expr) if graph[x].is_static else None
+    if joint is None or expr.attrs["groups"] != graph[x].static_shape[1]:
+        return None
+    is_plain = all(_is_filled(graph, each, n) for each, n in zip(affine, (1.0, 0.0), strict=True))
+    return (x, joint.epsilon) if is_plain else None
+
+
+def _affine_of(graph: Graph, at: int) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """What is scaled and shifted up to `at`, and by which vectors, tiled along the second axis."""
+    neutral, found = {"add": 0.0, "multiply": 1.0}, list[tuple[str, int]]()
+    while graph[at].op in neutral:
+        op = graph[at].op
+        left, right = graph[at].args
+        if graph[left].shape != graph[at].shape:
+            left, right = right, left
+        tiled = _tiled(graph, right, graph[at])
+        if tiled is not None:
+            found.insert(0, (op, tiled))
+        elif not _is_filled(graph, right, neutral[op]):
+            break
+        at = left
+    return at, tuple(found)
+
+
+def _tiled(graph: Graph, at: int, whole: Expr) -> int | None:
+    """The vector that is tiled along the second axis of `whole`; None where `at` is none."""
+    rank, expr = len(whole.static_shape), graph[at]
+    if not expr.is_static:
+        return None
+    shape = (1,) * (rank - len(expr.static_shape)) + expr.static_shape
+    if rank < 2 or shape != (1, whole.static_shape[1], *(1,) * (rank - 2)):
+        return None
+    while graph[at].op == _RESHAPE:
+        (at,) = graph[at].args
+    if graph[at].op != "tile":
+        return None
+    source = graph[at].args[0]
+    is_vector = graph[source].is_static and len(graph[source].static_shape) == 1
+    return source if is_vector and len(graph[at].shape or ()) == 1 else None
+
+
+def _is_filled(graph: Graph, at: int, number: float) -> bool:
+    """Whether all elements of a constant, in whatever shape, are this number."""
+    while graph[at].op == _RESHAPE:
+        (at,) = graph[at].args
+    array = graph[at].array
+    return array is not None and bool((array == number).all())
+
+
+def _written(builder: GraphBuilder, names: dict[int, int], joint: _Joint, expr: Expr) -> int:
+    """The norm of images, or of rows, and the scale and the shift after it."""
+    shape, x = expr.static_shape, names[joint.x]
+    if joint.groups:
+        made = add_image_norm(
+            builder,
+            x,
+            groups=joint.groups,
+            epsilon=joint.epsilon,
+            dtype=expr.dtype,
+            channel_axis=CHANNELS_FIRST,
+        )
+    else:
+        flat = builder.reshape(x, (prod(shape) // joint.columns, joint.columns))
+        made = spelled_out(
+            builder, flat, (1,), joint.function, epsilon=joint.epsilon, dtype=expr.dtype
+        )
+        made = builder.reshape(made, shape)
+    for op, at in joint.affine:
+        made = builder.elementwise(op, made, builder.reshape(names[at], joint.along))
+    return made

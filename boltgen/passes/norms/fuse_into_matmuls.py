@@ -1,0 +1,279 @@
+"""Norms of rows within the products around them: their sums behind the one before, the rest after.
+
+    y = layer_norm(x) W + b        x = a V + c
+    x, sum(x), sum(x * x)          are what the kernel of x writes,
+    y = (x W' - mean w) / deviation + b'    with W' = scale * W, w = sums of its columns
+
+The norm's own kernel, which reads and writes all of x, is gone. A mean of r times the deviation
+costs the variance r * r roundings of FP32; x itself, in FP16 or BF16, has lost r of those by then,
+which is more for r up to thousands. Times decide. For both IRs.
+
+Of a row that is not long the kernel of x stores the moments of every 64 columns, and the others add
+them up: memory to which several threadblocks add would have to be cleared before, a launch each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed, without
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.norm import NormFunction
+from boltgen.ir.workload import Workload
+from boltgen.passes.legalise.norm_of_sums import NORMED, add_normed
+from boltgen.passes.norms.between_matmuls import (
+    NormBetween,
+    b_of,
+    bias_behind,
+    norms_between,
+    scaled_b,
+)
+from boltgen.passes.regions.epilogue_reductions import with_reductions
+from boltgen.passes.regions.products import Product, Rejects, find_products
+
+_WIDE = DType.F32.value
+# Columns of a part: half of a usual tile. Beyond so many parts, reading them costs an epilogue more
+# than the clearing of memory does.
+_PART, _MOST_PARTS = 64, 16
+
+
+@dataclass(frozen=True, slots=True)
+class NormsInProducts:
+    """A graph without those norms; `notes` has a sentence for each of them."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+
+
+def norms_in_products(
+    graph: Graph, costs: GraphCosts, rejects: Rejects, summed: DType = DType.F32
+) -> NormsInProducts:
+    """`graph` with the norms taken apart of which `costs` say that it is faster so.
+
+    Products are summed in `summed`. Rows that are not normed have no bound within which FP16 could
+    sum their products, so those norms stay.
+    """
+    products = find_products(graph) if summed is DType.F32 else ()
+    norms = list(norms_between(graph, products))
+    short = [norm for norm in norms if _parts(norm.problem.columns) > 1]
+    made = _taken_apart(graph, products, short, costs, rejects, in_parts=True)
+    if made.notes:
+        products = find_products(made.graph)
+        norms = list(norms_between(made.graph, products))
+    rest = _taken_apart(made.graph, products, norms, costs, rejects, in_parts=False)
+    return NormsInProducts(rest.graph, (*made.notes, *rest.notes))
+
+
+def _taken_apart(
+    graph: Graph,
+    products: Sequence[Product],
+    found: Sequence[NormBetween],
+    costs: GraphCosts,
+    rejects: Rejects,
+    *,
+    in_parts: bool,
+) -> NormsInProducts:
+    if not found:
+        return NormsInProducts(graph, ())
+    trial = _Rewriting(graph, found, in_parts=in_parts)
+    chosen, notes = [], []
+    for norm, note in _faster(trial, products, costs, rejects):
+        chosen.append(norm)
+        notes.append(note)
+    if not chosen:
+        return NormsInProducts(graph, ())
+    made = trial if len(chosen) == len(found) else _Rewriting(graph, chosen, in_parts=in_parts)
+    return NormsInProducts(made.graph, tuple(notes))
+
+
+def _parts(columns: int) -> int:
+    """In how many parts the moments of a row are stored; 1 where threadblocks add them up."""
+    parts = columns // _PART
+    return parts if columns % _PART == 0 and parts <= _MOST_PARTS else 1
+
+
+class _Rewriting:
+    """A graph without some norms, and where expressions of the one before are in it."""
+
+    def __init__(self, graph: Graph, norms: Sequence[NormBetween], *, in_parts: bool) -> None:
+        self.before = graph
+        self._builder = GraphBuilder()
+        self._moments: dict[int, dict[str, int]] = {}
+        self.norms = tuple(norms)
+        self._in_parts = in_parts
+        self._names: dict[int, int] = {}
+        self._normed_at: dict[int, int] = {}
+        products = {each.anchor.index: (norm, each) for norm in norms for each in norm.products}
+        behind = {found[0]: at for at in products if (found := bias_behind(graph, at)) is not None}
+        sums = {index: norm for norm in norms for index in norm.sums}
+        rows: dict[int, list[NormBetween]] = {}
+        for norm in norms:
+            rows.setdefault(norm.x, []).append(norm)
+        for index, expr in enumerate(graph.exprs):
+            if index in products:
+                self._names[index] = self._product(*products[index])
+            elif index in behind:
+                self._names[index] = self._names[behind[index]]  # its bias is in the shift
+            elif index in sums:
+                self._names[index] = self._sum(sums[index], index)
+            else:
+                self._names[index] = self._builder.add(renamed(expr, self._names))
+            for norm in rows.get(index, ()):
+                self._add_moments(norm)
+        escaping = frozenset(self._names[index] for index in graph.escaping)
+        results = mapped(graph.results, self._names)
+        whole = Graph(tuple(self._builder.exprs), escaping, results)
+        self.graph = without(whole, frozenset(range(len(whole))) - whole.live)
+        self._places = {index: place for place, index in enumerate(sorted(whole.live))}
+
+    def anchor(self, product: Product) -> int:
+        """Where the matrix product of a product of the graph before is."""
+        index = product.anchor.index
+        return self._places[self._normed_at.get(index, self._names[index])]
+
+    def written(self, index: int) -> int:
+        """Where an operator of the graph before that reads normed rows is."""
+        return self._places[self._names[index]]
+
+    def _add_moments(self, norm: NormBetween) -> None:
+        builder, x = self._builder, self._names[norm.x]
+        if norm.x in self._moments:
+            return
+        wide = x if builder.dtype(x) == _WIDE else builder.astype(x, _WIDE)
+        square = builder.elementwise("multiply", wide, wide)
+        *rows, columns = builder.shape(x)
+        parts = _parts(columns) if self._in_parts else 1
+
+        def added(of: int) -> int:
+            if parts > 1:
+                of = builder.reshape(of, (*rows, parts, columns // parts))
+            shape, axis = (*rows, parts), (len(builder.shape(of)) - 1,)
+            return builder.operator("sum", (of,), shape, _WIDE, axis=axis, keepdims=parts == 1)
+
+        self._moments[norm.x] = {"sums": added(wide), "squares": added(square)}
+
+    def _given(self, norm: NormBetween, shape: Sequence[int]) -> dict[str, int]:
+        """The moments of a norm's rows, for an operand of so many dimensions."""
+        moments = self._moments[norm.x]
+        rows = (*shape[:-1], self._builder.shape(moments["squares"])[-1])
+        is_centred = norm.problem.function is NormFunction.LAYER
+        return {
+            name: at if self._builder.shape(at) == rows else self._builder.reshape(at, rows)
+            for name, at in moments.items()
+            if is_centred or name != "sums"
+        }
+
+    def _row(self, values: Array) -> int:
+        return self._builder.constant(values.astype(np.float32))
+
+    def _product(self, norm: NormBetween, product: Product) -> int:
+        """The product of the rows that are not normed, and what makes of it that of normed ones."""
+        builder, graph = self._builder, self.before
+        expr = graph[product.anchor.index]
+        shape = graph[expr.args[0]].static_shape
+        a = self._names[norm.x]
+        if builder.shape(a) != shape:
+            a = builder.reshape(a, shape)
+        dtype = DType(graph[product.anchor.b].dtype)
+        stored = scaled_b(graph, norm, product).astype(dtype.numpy)
+        is_column = product.anchor.problem.gemm.b_layout is Layout.COLUMN
+        b = builder.constant(np.ascontiguousarray(stored.T if is_column else stored))
+        if is_column:
+            b = builder.permute_dims(b, (1, 0))
+        x = builder.matmul(a, b, _WIDE, **expr.attrs)
+        self._normed_at[product.anchor.index] = x
+        given = {"x": x, **self._given(norm, shape)}
+        if "sums" in given:
+            given["weights"] = self._row(stored.astype(np.float64).sum(axis=0))
+        biased = bias_behind(graph, product.anchor.index)
+        rows = [] if biased is None else [biased[1].astype(np.float64)]
+        if norm.shift is not None:
+            rows.append(norm.shift.astype(np.float64) @ b_of(graph, product))
+        if rows:
+            given["shift"] = self._row(np.sum(rows, axis=0))
+        return self._normed(norm, given, expr)
+
+    def _sum(self, norm: NormBetween, index: int) -> int:
+        """The sum of the normed rows and what they are added to."""
+        builder, graph = self._builder, self.before
+        expr = graph[index]
+        normed, plus = expr.args if self._is_of(norm, expr.args[0]) else expr.args[::-1]
+        shape = graph[normed].static_shape
+        x = self._names[norm.x]
+        if builder.shape(x) != shape:
+            x = builder.reshape(x, shape)
+        given = {"x": x, **self._given(norm, shape), "plus": self._names[plus]}
+        if norm.scale is not None:
+            given["scale"] = self._row(norm.scale)
+        if norm.shift is not None:
+            given |= self._shifted(norm.shift, plus)
+        return self._normed(norm, given, expr)
+
+    def _shifted(self, shift: Array, plus: int) -> dict[str, int]:
+        """The shift, together with the bias of what it is added to: a launch has few addresses."""
+        graph = self.before
+        at = plus
+        if graph[at].op == "astype" and len(graph.consumers[at]) == 1:
+            (at,) = graph[at].args
+        for value in graph[at].args:
+            biased = bias_behind(graph, value)
+            if biased is not None and biased[0] == at and len(graph.consumers[at]) == 1:
+                row = biased[1].astype(np.float64) + shift
+                return {"plus": self._names[value], "shift": self._row(row)}
+        return {"shift": self._row(shift)}
+
+    def _is_of(self, norm: NormBetween, index: int) -> bool:
+        """Whether a value is the normed rows, cast or reshaped or not."""
+        while index != norm.norm.tail.output and self.before[index].op in {"astype", "reshape"}:
+            (index,) = self.before[index].args
+        return index == norm.norm.tail.output
+
+    def _normed(self, norm: NormBetween, given: dict[str, int], like: Expr) -> int:
+        problem = norm.problem
+        return add_normed(self._builder, given, problem.columns, problem.epsilon, like.dtype)
+
+
+def _faster(
+    trial: _Rewriting, products: Sequence[Product], costs: GraphCosts, rejects: Rejects
+) -> Iterator[tuple[NormBetween, str]]:
+    """The norms of a trial that are faster within products, each with a sentence that says so."""
+    graph, before = trial.graph, trial.before
+    made = {product.anchor.index: product for product in find_products(graph)}
+    of_members = {member: product for product in products for member in product.tail.members}
+    claimed = {each for product in made.values() for each in product.computed}
+    for norm in trial.norms:
+        readers = {product.anchor.index: product for product in norm.products}
+        readers |= {of_members[each].anchor.index: of_members[each] for each in norm.sums}
+        source = made.get(trial.anchor(norm.before))
+        longer = None if source is None else with_reductions(graph, source, claimed)
+        anchors = [trial.anchor(each) for each in readers.values()]
+        after = [made[each] for each in anchors if each in made]
+        if source is None or longer is None or not _has_all(graph, norm, trial, after):
+            continue
+        apart = [source.layer(graph), norm.norm.layer(before)]
+        apart += [each.layer(before) for each in readers.values()]
+        within = [each.layer(graph) for each in (longer, *after)]
+        many, few = ([Workload(layers=(each,)) for each in layers] for layers in (apart, within))
+        if any(rejects(each) is not None for each in few):
+            continue
+        found = costs.kernels_us((*few, *many))
+        once, earlier = sum(found.times_us[: len(few)]), sum(found.times_us[len(few) :])
+        if once < earlier:
+            yield (
+                norm,
+                f"a norm of rows of {norm.problem.columns} is within the products around it: "
+                f"{once:.1f} us instead of {earlier:.1f}, {found.origin}",
+            )
+
+
+def _has_all(graph: Graph, norm: NormBetween, trial: _Rewriting, after: Sequence[Product]) -> bool:
+    """Whether kernels compute all that was written for a norm."""
+    computed = {member for product in after for member in product.tail.members}
+    wanted = {trial.written(each.anchor.index) for each in norm.products}
+    wanted |= {trial.written(each) for each in norm.sums}
+    assert all(graph[each].op == NORMED for each in wanted)
+    return wanted <= computed

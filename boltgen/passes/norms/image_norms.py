@@ -1,0 +1,150 @@
+"""Group norms of images: a kernel computes them where images lie, if that is in NHWC.
+
+    group_norm(x), x: (N, C, H, W) or (N, H, W, C) by `channel_axis`, without scale and shift
+
+No IR has this operator. Of images in NCHW, and of those that no kernel reads in place, it becomes a
+norm of rows; what is left of it after regions are carved out is spelled out for TVM. IR-neutral.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.dtypes import DType
+from boltgen.ir.norm import NormFunction
+from boltgen.ir.problem import GroupNorm
+from boltgen.ir.workload import Workload
+from boltgen.passes.regions.products import Rejects
+
+IMAGE_NORM = "group_norm"
+CHANNELS_FIRST, CHANNELS_LAST = 1, 3
+_TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A graph whose group norms are in NHWC, or of rows; `notes` say of which ones are moved."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+
+
+def add_image_norm(
+    builder: GraphBuilder, x: int, *, groups: int, epsilon: float, dtype: str, channel_axis: int
+) -> int:
+    """The group norm of the images `x`."""
+    attrs = {"groups": groups, "epsilon": epsilon, "channel_axis": channel_axis}
+    return builder.operator(IMAGE_NORM, (x,), builder.shape(x), dtype, **attrs)
+
+
+def image_norm_problem(graph: Graph, expr: Expr) -> GroupNorm:
+    """The problem of a group norm of images in NHWC.
+
+    Raises:
+        InvalidProblemError: an extent is beyond what kernels take.
+    """
+    (x,) = expr.args
+    n, h, w, c = graph[x].static_shape
+    return GroupNorm(
+        n=n,
+        h=h,
+        w=w,
+        c=c,
+        groups=cast("int", expr.attrs["groups"]),
+        epsilon=cast("float", expr.attrs["epsilon"]),
+        in_dtype=DType(graph[x].dtype),
+        out_dtype=DType(expr.dtype),
+    )
+
+
+def image_norms_in_place(graph: Graph, rejects: Rejects) -> Placed:
+    """`graph` with group norms that a kernel computes in place, and all others as norms of rows."""
+    notes: dict[str, None] = {}
+
+    def write(builder: GraphBuilder, x: int, expr: Expr) -> int | None:
+        is_last = expr.attrs["channel_axis"] == CHANNELS_LAST
+        if not is_last:
+            return _of_rows(builder, x, expr)
+        try:
+            problem = image_norm_problem(graph, expr)
+            reason = rejects(Workload.of(problem))
+            name = problem.short
+        except InvalidProblemError as error:
+            name, reason = IMAGE_NORM, str(error)
+        if reason is None:
+            return None
+        notes[f"{name} is computed in NCHW, with transpositions around it: {reason}"] = None
+        made = _of_rows(builder, builder.permute_dims(x, _TO_NCHW), expr)
+        return builder.permute_dims(made, _TO_NHWC)
+
+    return Placed(_rewritten(graph, write), tuple(notes))
+
+
+def without_image_norms(graph: Graph) -> Graph:
+    """`graph` with operators that IRs have in the place of group norms of images."""
+
+    def write(builder: GraphBuilder, x: int, expr: Expr) -> int:
+        if expr.attrs["channel_axis"] == CHANNELS_FIRST:
+            return _of_rows(builder, x, expr)
+        groups, epsilon = cast("int", expr.attrs["groups"]), cast("float", expr.attrs["epsilon"])
+        n, h, w, c = builder.shape(x)
+        apart = builder.reshape(x, (n, h * w, groups, c // groups))
+        made = spelled_out(
+            builder, apart, (1, 3), NormFunction.LAYER, epsilon=epsilon, dtype=expr.dtype
+        )
+        return builder.reshape(made, (n, h, w, c))
+
+    return _rewritten(graph, write)
+
+
+def spelled_out(
+    builder: GraphBuilder,
+    x: int,
+    axes: tuple[int, ...],
+    function: NormFunction,
+    *,
+    epsilon: float,
+    dtype: str,
+) -> int:
+    """A layer or RMS norm along `axes`, spelled out in FP32 as `norm_spellings` reads it."""
+    wide = DType.F32.value
+    x = x if builder.dtype(x) == wide else builder.astype(x, wide)
+    shape = tuple(1 if axis in axes else e for axis, e in enumerate(builder.shape(x)))
+
+    def mean(of: int) -> int:
+        return builder.operator("mean", (of,), shape, wide, axis=axes, keepdims=True)
+
+    if function is NormFunction.LAYER:
+        x = builder.elementwise("subtract", x, mean(x))
+    squares = mean(builder.elementwise("multiply", x, x))
+    raised = builder.elementwise("add", squares, builder.constant(np.array(epsilon, wide)))
+    made = builder.elementwise("multiply", x, builder.elementwise("rsqrt", raised))
+    return made if dtype == wide else builder.astype(made, dtype)
+
+
+def _of_rows(builder: GraphBuilder, x: int, expr: Expr) -> int:
+    """The norm of images in NCHW as one of rows."""
+    groups, epsilon = cast("int", expr.attrs["groups"]), cast("float", expr.attrs["epsilon"])
+    shape = builder.shape(x)
+    rows = builder.reshape(x, (shape[0] * groups, prod(shape[1:]) // groups))
+    made = spelled_out(builder, rows, (1,), NormFunction.LAYER, epsilon=epsilon, dtype=expr.dtype)
+    return builder.reshape(made, shape)
+
+
+def _rewritten(graph: Graph, write: Callable[[GraphBuilder, int, Expr], int | None]) -> Graph:
+    """`graph` with what `write` makes of each group norm; where that is None, it stays."""
+    if not any(expr.op == IMAGE_NORM for expr in graph.exprs):
+        return graph
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        made = write(builder, names[expr.args[0]], expr) if expr.op == IMAGE_NORM else None
+        names[index] = builder.add(renamed(expr, names)) if made is None else made
+    return builder.graph(mapped(graph.results, names))

@@ -1,0 +1,406 @@
+"""Norms that kernels compute: layer norm, RMS norm and softmax of rows, and group norm of images.
+
+IR-neutral. Like a product, a norm has an elementwise tail; casts and an addition of two tensors
+before it are its prologue. A sum that others read too is a further result of the kernel. Rows that
+are taken of a matrix, as an embedding's are, the kernel takes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.graph import Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.extent import Dim
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.passes.movement.sink_gathers import Taken, taken_rows
+from boltgen.passes.norms.image_norms import (
+    CHANNELS_LAST,
+    IMAGE_NORM,
+    image_norm_problem,
+)
+from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
+from boltgen.passes.regions.anchor import Anchor, with_taken
+from boltgen.passes.regions.broadcast_kind import slice_span, span
+from boltgen.passes.regions.epilogue_walk import TailOperand, grow
+from boltgen.passes.regions.products import Product, Summed
+
+LAYER_NORM, RMS_NORM, SOFTMAX = "nn.layer_norm", "nn.rms_norm", "nn.softmax"
+NORMS = {
+    LAYER_NORM: NormFunction.LAYER,
+    RMS_NORM: NormFunction.RMS,
+    SOFTMAX: NormFunction.SOFTMAX,
+}
+_CAST, _ADD = "astype", "add"
+_FLOATS = frozenset(dtype.value for dtype in DType)
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """The norms that kernels may compute, and why others stay with TVM, by their indices."""
+
+    found: tuple[Product, ...]
+    refused: dict[int, str]
+
+
+class _NotOffloadableError(Exception):
+    """Carries the reason out of the checks below."""
+
+
+def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
+    """The norms of a graph none of whose operators is in `claimed`, nor in two of them."""
+    taken = set(claimed)
+    found: list[Product] = []
+    refused: dict[int, str] = {}
+    for index, expr in enumerate(graph.exprs):
+        if index in taken:
+            continue
+        spelled = spelled_norm(graph, index)
+        if expr.op not in {*NORMS, IMAGE_NORM} and (
+            spelled is None or not taken.isdisjoint(spelled.members)
+        ):
+            continue
+        try:
+            anchor = (
+                _match(graph, index) if spelled is None else _match_spelled(graph, index, spelled)
+            )
+        except (_NotOffloadableError, InvalidProblemError) as error:
+            refused[index] = str(error)
+            continue
+        # What the region computes for itself is no tensor that its graph could load.
+        readers = {each for member in anchor.absorbed for each in graph.consumers[member]}
+        norm = Product(anchor=anchor, tail=grow(graph, anchor, taken | readers - {index}))
+        norm = _with_source(graph, norm, taken)
+        # What others read too is there for them, another norm of the same tensor say.
+        taken.update({*norm.computed, *(spelled.members if spelled else ())} - {*anchor.absorbed})
+        found.append(norm)
+    return Norms(tuple(found), refused)
+
+
+def _match(graph: Graph, index: int) -> Anchor:
+    expr = graph[index]
+    if expr.op == IMAGE_NORM:
+        return _match_images(graph, index)
+    if not all(graph[at].is_static for at in (index, *expr.args)):
+        raise _NotOffloadableError("a shape is not known")
+    x, *rows = expr.args
+    shape = graph[x].static_shape
+    if not shape:
+        raise _NotOffloadableError("it is of a single number")
+    if _axes(graph, index) != (len(shape) - 1,):
+        axes = ", ".join(map(str, _axes(graph, index)))
+        raise _NotOffloadableError(
+            f"it is along the axes {axes} of {len(shape)}; kernels norm rows, along the last one"
+        )
+    columns = shape[-1]
+    _check(graph, index, x, rows)
+    for at in rows:
+        if graph[at].static_shape != (columns,):
+            raise _NotOffloadableError(
+                f"its scale or shift is {graph[at].static_shape}, not ({columns},)"
+            )
+    function = NORMS[expr.op]
+    epsilon = cast("float", expr.attrs["epsilon"]) if rows else 0.0
+    problem = Norm(
+        rows=prod(shape[:-1]),
+        columns=columns,
+        function=function,
+        epsilon=epsilon,
+        in_dtype=DType(graph[x].dtype),
+        out_dtype=DType(expr.dtype),
+    )
+    return Anchor(
+        index=index,
+        problem=problem,
+        a=x,
+        operand_b=None,
+        applied=_applied(graph, index),
+    )
+
+
+def _match_images(graph: Graph, index: int) -> Anchor:
+    expr = graph[index]
+    if not all(graph[at].is_static for at in (index, *expr.args)):
+        raise _NotOffloadableError("a shape is not known")
+    if expr.attrs["channel_axis"] != CHANNELS_LAST:
+        raise _NotOffloadableError("its images are in NCHW; kernels norm groups of NHWC")
+    problem = image_norm_problem(graph, expr)
+    return Anchor(index=index, problem=problem, a=expr.args[0], operand_b=None)
+
+
+def _match_spelled(graph: Graph, index: int, spelled: Spelled) -> Anchor:
+    x, expr = graph[spelled.x], graph[index]
+    if not x.is_static or x.static_shape != expr.static_shape:
+        raise _NotOffloadableError("a shape is not known")
+    _check(graph, index, spelled.x, ())
+    problem = Norm(
+        rows=prod(x.static_shape[:-1]),
+        columns=x.static_shape[-1],
+        function=spelled.function,
+        epsilon=spelled.epsilon,
+        in_dtype=DType(x.dtype),
+        out_dtype=DType(expr.dtype),
+    )
+    whole = {*spelled.members, index}
+    shared = tuple(each for each in spelled.members if _escapes(graph, each, whole))
+    return Anchor(
+        index=index,
+        problem=problem,
+        a=spelled.x,
+        operand_b=None,
+        absorbed=shared,
+        inner=tuple(each for each in spelled.members if each not in shared),
+    )
+
+
+def _check(graph: Graph, index: int, x: int, rows: Sequence[int]) -> None:
+    """Check the length of rows, and all types."""
+    columns = graph[x].static_shape[-1]
+    if isinstance(columns, Dim):
+        raise _NotOffloadableError(
+            f"its rows have {columns} elements, which is symbolic; a row stays in the registers of "
+            "threads that are chosen for its length"
+        )
+    for at in (x, *rows, index):
+        if graph[at].dtype not in _FLOATS:
+            raise _NotOffloadableError(f"a tensor of it is {graph[at].dtype}")
+
+
+def _axes(graph: Graph, index: int) -> tuple[int, ...]:
+    attrs, rank = graph[index].attrs, len(graph[index].static_shape)
+    axes = (attrs["axis"],) if "axis" in attrs else cast("tuple[int, ...]", attrs["axes"])
+    return tuple(sorted(cast("int", axis) % rank for axis in axes))
+
+
+def _applied(graph: Graph, index: int) -> tuple[tuple[BinaryOp, int], ...]:
+    """What the operator itself does to what is normed: its scale and its shift."""
+    expr = graph[index]
+    ops = (BinaryOp.MULTIPLY, BinaryOp.ADD)
+    given = (expr.attrs.get("scale", True), expr.attrs.get("center", True))
+    rows = zip(ops, (1.0, 0.0), expr.args[1:], given[: len(expr.args) - 1], strict=False)
+    return tuple(
+        (op, at)
+        for op, neutral, at, is_given in rows
+        if is_given and not _is_all(graph[at], neutral)
+    )
+
+
+def _is_all(expr: Expr, value: float) -> bool:
+    """Whether all numbers of a tensor are known to be one value: of a norm without a scale."""
+    return expr.array is not None and bool((expr.array == value).all())
+
+
+def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product:
+    """`norm` from before the casts, and the additions, that make its A."""
+    casts, source = _widened(graph, norm.anchor.a, taken)
+    summed = _summed(graph, norm, casts, source, taken)
+    if summed is not None:
+        return summed
+    gathered = _gathered(graph, norm, casts, source, taken)
+    if gathered is not None:
+        return gathered
+    if not casts or any(operand.expr in casts for operand in norm.tail.operands):
+        return norm
+    anchor = _reading(norm.anchor, source, graph[source].dtype)
+    absorbed = tuple(sorted({*casts, *anchor.absorbed}))
+    return replace(norm, anchor=replace(anchor, absorbed=absorbed))
+
+
+def _widened(graph: Graph, at: int, taken: Collection[int]) -> tuple[list[int], int]:
+    """The casts to wider types before `at`, last first, and what the first of them reads."""
+    casts: list[int] = []
+    while graph[at].op == _CAST and at not in taken:
+        (source,) = graph[at].args
+        before, after = graph[source].dtype, graph[at].dtype
+        is_wider = after in {DType.F32.value, before}
+        if before not in _FLOATS or not is_wider or not graph[source].is_static:
+            break
+        casts.append(at)
+        at = source
+    return casts, at
+
+
+def _reading(anchor: Anchor, a: int, dtype: str) -> Anchor:
+    problem: Any = anchor.problem
+    return replace(anchor, a=a, problem=replace(problem, in_dtype=DType(dtype)))
+
+
+def _summed(
+    graph: Graph, norm: Product, casts: list[int], total: int, claimed: Collection[int]
+) -> Product | None:
+    """`norm`, whose kernel makes its A, the sum `total`, of the terms; None where it cannot.
+
+    If a term has rows that are taken of a matrix, the kernel takes them.
+    """
+    found = _sum(graph, total, claimed)
+    if found is None:
+        return None
+    if len({found.slice_rows, norm.anchor.problem.slice_rows, norm.tail.slice_rows} - {0}) > 1:
+        return None
+    members = [*found.members, *reversed(casts)]
+    inner = {*members, *norm.anchor.inner, *norm.tail.members}
+    if norm.anchor.absorbed:  # casts that others read
+        return None
+    if any(operand.expr in inner for operand in norm.tail.operands):
+        return None
+    if any(_escapes(graph, each, inner) for each in members if each != total):
+        return None
+    builder, added = ElementwiseBuilder(), 0
+    for other, kind in found.others:
+        load = builder.load(kind, DType(graph[other].dtype))
+        added = builder.binary(BinaryOp.ADD, added, load)
+    further: tuple[int, ...] = ()
+    if _escapes(graph, total, inner):
+        if not _stands_before(graph, total, inner, norm):
+            return None
+        further = (total,)
+        builder.store(added)
+        builder.store(added, dtype=DType(graph[total].dtype))
+    if len(found.others) + len(further) + len(norm.tail.operands) > MAX_OPERANDS:
+        return None
+    anchor, taken = _reading(norm.anchor, found.a, graph[found.a].dtype), None
+    if found.a not in {other for other, _ in found.others}:
+        taken = _taken(graph, found.a, claimed)
+    return replace(
+        norm,
+        anchor=anchor if taken is None else with_taken(graph, anchor, taken),
+        tail=replace(norm.tail, slice_rows=found.slice_rows or norm.tail.slice_rows),
+        summed=Summed(
+            members=tuple(members),
+            prologue=builder.build(),
+            operands=tuple(TailOperand(expr=other, batched=False) for other, _ in found.others),
+            further=further,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sum:
+    """The additions of a sum, last first, the tensor `a` that is as large, and the `others`, each
+    with how it spans the sum; slices are of so many rows if one has a row for each position.
+    """
+
+    members: tuple[int, ...]
+    a: int
+    others: tuple[tuple[int, LoadKind], ...]
+    slice_rows: int
+
+
+def _sum(graph: Graph, total: int, claimed: Collection[int]) -> _Sum | None:
+    """The terms of the sum `total`; None if it is no sum, or no kernel broadcasts a term so.
+
+    Embeddings are sums of three: words and types are taken of tables, and positions are alike in
+    all sequences.
+    """
+    if not _is_sum(graph, total, claimed):
+        return None
+    members: tuple[int, ...] = (total,)
+    terms = list(graph[total].args)
+    for term in terms:
+        is_own = graph.consumers[term] == (total,) and term not in graph.escaping
+        tables = [t for t in graph[term].args if _taken(graph, t, claimed) is not None]
+        if is_own and tables and _is_sum(graph, term, claimed):
+            terms.remove(term)
+            members, terms = (total, term), [*graph[term].args, *terms]
+            break
+    out = graph[total].static_shape
+    whole = [each for each in terms if graph[each].static_shape == out]
+    if not whole:
+        return None
+    a = next((each for each in whole if _taken(graph, each, claimed) is not None), whole[0])
+    terms.remove(a)
+    kinds: list[LoadKind] = []
+    rows: set[int] = set()
+    for each in terms:
+        shape = graph[each].static_shape
+        of_slices = slice_span(shape, out)
+        if span(shape, out, batched=False) == (LoadKind.TENSOR, False):
+            kinds.append(LoadKind.TENSOR)
+        elif of_slices is not None and of_slices[0] is LoadKind.POSITION_ROW:
+            kinds.append(LoadKind.POSITION_ROW)
+            rows.add(of_slices[1])
+        else:
+            return None
+    if len(rows) > 1:
+        return None
+    return _Sum(
+        members=members,
+        a=a,
+        others=tuple(zip(terms, kinds, strict=True)),
+        slice_rows=max(rows, default=0),
+    )
+
+
+def _is_sum(graph: Graph, index: int, claimed: Collection[int]) -> bool:
+    """Whether it is a sum of two tensors of numbers, in no other kernel's region."""
+    expr = graph[index]
+    if expr.op != _ADD or index in claimed or len(expr.args) != 2:
+        return False
+    return all(graph[arg].is_static and graph[arg].dtype in _FLOATS for arg in expr.args)
+
+
+def _gathered(
+    graph: Graph, norm: Product, casts: list[int], source: int, claimed: Collection[int]
+) -> Product | None:
+    """`norm` of what is taken of a matrix, cast maybe; None where A is made otherwise.
+
+    What others read of it is a further result of the kernel.
+    """
+    taken = _taken(graph, source, claimed)
+    if taken is None or norm.anchor.absorbed:
+        return None
+    members = [source, *reversed(casts)]
+    inner = {*members, *norm.anchor.inner, *norm.tail.members}
+    if any(operand.expr in inner for operand in norm.tail.operands):
+        return None
+    if any(_escapes(graph, each, inner) for each in members[1:]):
+        return None
+    further: tuple[int, ...] = ()
+    builder = ElementwiseBuilder()
+    if _escapes(graph, source, inner):
+        if _passed(norm) == MAX_OPERANDS or not _stands_before(graph, source, inner, norm):
+            return None
+        further = (source,)
+        builder.store(0)
+        builder.store(0, dtype=DType(graph[source].dtype))
+    anchor = with_taken(graph, _reading(norm.anchor, source, graph[source].dtype), taken)
+    return replace(
+        norm,
+        anchor=anchor,
+        summed=Summed(
+            members=tuple(members), prologue=builder.build(), operands=(), further=further
+        ),
+    )
+
+
+def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
+    """How a value's rows are taken of a matrix of numbers; None where they are not, or where
+    another kernel's region has an operator that does so.
+    """
+    taken = taken_rows(graph.exprs, index)
+    if taken is None or graph[taken.x].dtype not in _FLOATS:
+        return None
+    return taken if set(taken.members).isdisjoint(claimed) else None
+
+
+def _passed(norm: Product) -> int:
+    """How many addresses a launch passes besides those of A and D."""
+    return len(norm.operands) + len(norm.further)
+
+
+def _stands_before(graph: Graph, index: int, inner: Collection[int], norm: Product) -> bool:
+    """Whether the region, which stands where its last operator does, stands before all others that
+    read a value.
+    """
+    return all(each in inner or each > norm.tail.output for each in graph.consumers[index])
+
+
+def _escapes(graph: Graph, index: int, inner: Collection[int]) -> bool:
+    """Whether anything but `inner` reads a value."""
+    return index in graph.escaping or not set(inner).issuperset(graph.consumers[index])

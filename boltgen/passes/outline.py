@@ -1,0 +1,351 @@
+"""Arrow: a graph to one with a call in the place of each region, and the regions.
+
+Fixed patterns cannot enumerate every elementwise graph, so neither frontend uses TVM's pattern
+passes: the walk decides what a region is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from boltgen.graph.graph import (
+    FURTHER,
+    INPUT,
+    PART,
+    REASON,
+    REGION,
+    Expr,
+    Graph,
+    GraphBuilder,
+    mapped,
+    renamed,
+)
+from boltgen.ir.cells import localised
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.region import LayerRoles, Operand, Region, Stored
+from boltgen.ir.workload import Cutter, Workload, separate
+from boltgen.passes.attention.recognise import find_attentions
+from boltgen.passes.norms.recognise import find_norms
+from boltgen.passes.regions.boundary import Border
+from boltgen.passes.regions.chains import join
+from boltgen.passes.regions.epilogue_reductions import reducing
+from boltgen.passes.regions.products import Product, Rejects, alike, extended, find_products
+from boltgen.passes.regions.prologues import with_prologue
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A region of a graph, before it is carved out.
+
+    `reason` says why its last product is, or is not, one kernel with a neighbour.
+    """
+
+    products: tuple[Product, ...]
+    reason: str = ""
+
+    def workload(self, graph: Graph) -> Workload:
+        """What it computes."""
+        return Workload(layers=tuple(product.layer(graph) for product in alike(self.products)))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one product."""
+        return len(self.products) == 1
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Its operators, each after those that it reads."""
+        return tuple(member for product in self.products for member in product.members)
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Its operators whose results nothing else reads."""
+        return tuple(member for product in self.products for member in product.moved)
+
+    @property
+    def known(self) -> frozenset[int]:
+        """What its operators read and its kernel does not: causal masks."""
+        prologues = (product.prologue for product in self.products)
+        return frozenset(each.causal for each in prologues if each and each.causal is not None)
+
+    @property
+    def output(self) -> int:
+        """The operator whose result is the region's D."""
+        return self.products[-1].output
+
+    @property
+    def further(self) -> tuple[int, ...]:
+        """The operators whose results the region writes besides."""
+        return self.products[-1].further
+
+
+def computes_all(workload: Workload) -> str | None:
+    """Rejects nothing: some architecture may compute the workload."""
+    del workload
+    return None
+
+
+def find_regions(
+    graph: Graph,
+    cut: Cutter = separate,
+    accumulate: DType = DType.F32,
+    rejects: Rejects = computes_all,
+) -> list[Found]:
+    """The regions of a graph; `cut` says which products become one kernel.
+
+    Products with a softmax between them do so wherever no reason `rejects` them.
+    """
+    found = find_attentions(graph, find_products(graph, accumulate, lambda _: True), rejects)
+    taken = {product.anchor.index for pair in found.pairs for product in pair}
+    # What turned out to be no attention has only the operands that other kernels can read.
+    products = find_products(graph, accumulate, taken.__contains__)
+    within = {member for pair in found.pairs for product in pair for member in product.computed}
+    rest = [
+        product
+        for product in products
+        if product.anchor.index not in taken and within.isdisjoint(product.computed)
+    ]
+    regions = [Found(pair) for pair in found.pairs]
+    for joined in join(graph, rest, cut):
+        refused = found.refused.get(joined.products[-1].anchor.index, "")
+        reason = "; ".join(filter(None, (joined.reason, refused)))
+        regions.append(Found(joined.products, reason))
+    return regions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarvedRegion:
+    """A region, and what it computes: a graph whose inputs are the region's parameters, in order.
+
+    Relay wants the body of each external function; nothing else reads it.
+    """
+
+    region: Region
+    body: Graph
+
+
+class Symbols:
+    """Names for regions' functions: nothing of the model's text reaches C++ or the file system."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._count = 0
+
+    def fresh(self, operator: str) -> str:
+        """A name that no function of the module has."""
+        plain = re.sub(r"[^a-z0-9]", "_", operator.removeprefix("nn."))
+        while True:
+            symbol = f"boltgen_{self._count}_{plain}"
+            self._count += 1
+            if symbol not in self._taken:
+                self._taken.add(symbol)
+                return symbol
+
+
+def carve(
+    graph: Graph,
+    symbols: Symbols,
+    cut: Cutter = separate,
+    rejects: Rejects = computes_all,
+    accumulate: DType = DType.F32,
+    *,
+    reductions: GraphCosts | None = None,
+) -> tuple[Graph, tuple[CarvedRegion, ...]]:
+    """`graph` with an expression `REGION` in the place of each region, and the regions in order.
+
+    The expression's arguments are the region's parameters. Products are summed in `accumulate`; one
+    that `rejects` has a reason for stays, with the reason. By the times of `reductions` kernels
+    write sums of their results too.
+    """
+    found: dict[int, Found] = {}
+    kept: dict[int, str] = {}
+    regions = find_regions(graph, cut, accumulate, rejects)
+    claimed = {member for region in regions for member in region.members}
+    norms = find_norms(graph, claimed - _casts_before(graph, regions))
+    kept.update(norms.refused)
+    written = {member for norm in norms.found for member in norm.members}
+    regions = [_reading(region, written) for region in regions]
+    regions += [Found((norm,)) for norm in norms.found]
+    claimed.update(member for norm in norms.found for member in norm.members)
+    for region in regions:
+        reason = rejects(region.workload(graph)) if region.is_single else None
+        if reason is None:
+            # Chains stay as they are: a kernel of several layers writes D alone.
+            longer = region
+            if region.is_single:
+                longer = _extended(graph, region, claimed, rejects, reductions)
+            claimed.update(longer.members)
+            found[longer.output] = longer
+        else:
+            kept[region.products[0].anchor.index] = reason
+    moved = {member for region in found.values() for member in region.moved}
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    carved: list[CarvedRegion] = []
+    for index, expr in enumerate(graph.exprs):
+        if index in found:
+            made, arguments = _carved(graph, found[index], symbols)
+            carved.append(made)
+            call = Expr(
+                op=REGION,
+                args=tuple(names[argument] for argument in arguments),
+                shape=expr.shape,
+                dtype=expr.dtype,
+                attrs={"symbol": made.region.symbol},
+            )
+            names |= _results(graph, found[index], call, builder)
+        elif index not in moved:
+            attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
+            names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
+    return builder.graph(mapped(graph.results, names)), tuple(carved)
+
+
+def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:
+    """The casts that calls of regions would do before their kernels, and do nothing besides."""
+    entries = (region.products[0].entry for region in regions)
+    return {
+        member
+        for entry in entries
+        if entry is not None and all(graph[each].op == "astype" for each in entry.members)
+        for member in entry.members
+    }
+
+
+def _reading(found: Found, written: set[int]) -> Found:
+    """`found` without what its call does before its kernel, where a norm has `written` that."""
+    first, *rest = found.products
+    if first.entry is None or written.isdisjoint(first.entry.members):
+        return found
+    return replace(found, products=(replace(first, entry=None), *rest))
+
+
+def _extended(
+    graph: Graph,
+    found: Found,
+    claimed: Collection[int],
+    rejects: Rejects,
+    reductions: GraphCosts | None,
+) -> Found:
+    (product,) = found.products
+    product = extended(graph, product, claimed, rejects)
+    if reductions is not None:
+        product = reducing(graph, product, claimed, rejects, reductions)
+        product = with_prologue(graph, product, claimed, rejects, reductions)
+    return replace(found, products=(product,))
+
+
+def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> dict[int, int]:
+    """Where each result of a region is, once its `call` is in the graph."""
+    if not found.further:
+        return {found.output: builder.add(call)}
+    results = [graph[index] for index in (found.output, *found.further)]
+    types = tuple((each.static_shape, each.dtype) for each in results[1:])
+    made = builder.add(replace(call, attrs={**call.attrs, FURTHER: types}))
+    return {
+        index: builder.operator(PART, (made,), each.static_shape, each.dtype, index=place)
+        for place, (index, each) in enumerate(
+            zip((found.output, *found.further), results, strict=True)
+        )
+    }
+
+
+def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion, tuple[int, ...]]:
+    """A region with its body, and the indices of its parameters' values in `graph`."""
+    members = set(found.members)
+    # A kernel reads its weight, be it of one element: a QLinearConv's may be.
+    weights = {product.anchor.operand_b for product in found.products}
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    parameters: list[int] = []
+    for member in found.members:
+        for arg in graph[member].args:
+            if arg in members or arg in names:
+                continue
+            expr = graph[arg]
+            if expr.scalar is not None and arg not in weights:
+                names[arg] = builder.add(expr)  # a constant that the kernel is generated with
+            elif arg in found.known:
+                _add_known(graph, arg, builder, names)
+            else:
+                names[arg] = builder.add(Expr(op=INPUT, shape=expr.shape, dtype=expr.dtype))
+                parameters.append(arg)
+        names[member] = builder.add(renamed(graph[member], names))
+    d, *further = (names[index] for index in (found.output, *found.further))
+    body = builder.graph((d, *further) if further else d)
+    symbol = symbols.fresh(graph[found.products[0].anchor.index].op)
+    places = {value: place for place, value in enumerate(parameters)}
+    region = _region(graph, found, symbol, places)
+    return CarvedRegion(region=region, body=body), tuple(parameters)
+
+
+def _add_known(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+    """Add a value, and all that it is made of, which the kernel knows without reading it."""
+    wanted, pending = {index}, [index]
+    while pending:
+        fresh = {arg for arg in graph[pending.pop()].args if arg not in names} - wanted
+        wanted |= fresh
+        pending += fresh
+    for each in sorted(wanted):
+        names[each] = builder.add(renamed(graph[each], names))
+
+
+def label(graph: Graph, members: Sequence[int]) -> str:
+    """A region's operators for people: "conv2d + add + relu"."""
+    return " + ".join(graph[member].op.rpartition(".")[2] for member in members)
+
+
+def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) -> Region:
+    products = alike(found.products)
+    first, last = products[0], products[-1]
+    workload, own = localised(found.workload(graph))
+    return Region(
+        symbol=symbol,
+        label=" + ".join(label(graph, product.shown) for product in products),
+        workload=workload,
+        parameter_count=len(places),
+        a=places[first.input],
+        layers=tuple(_roles(product, places) for product in products),
+        note=found.reason,
+        a_stored=_stored(first.entry, own),
+        d_stored=_stored(last.exit, own),
+        origins=tuple((symbol.symbols[0], extent) for extent, symbol in own.items()),
+        a_view=first.a_view,
+        d_view=last.d_view,
+    )
+
+
+def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
+    """How TVM has a tensor, in the region's `own` symbols; a matrix has its rows as one extent."""
+    if border is None:
+        return None
+    shape = border.stored.shape
+    if any(isinstance(each, Dim) and each not in own for each in shape):
+        shape = (prod(shape[:-1]), shape[-1])
+    extents = tuple(own[each] if isinstance(each, Dim) else each for each in shape)
+    return replace(border.stored, shape=extents)
+
+
+def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
+    b, taken = product.anchor.operand_b, product.anchor.taken
+    return LayerRoles(
+        b=None if b is None else places[b],
+        ends=None if product.anchor.ends is None else places[product.anchor.ends],
+        rows=None if taken is None else places[taken.rows],
+        b_view=product.b_view,
+        b_group=product.b_group,
+        operands=tuple(
+            Operand(
+                parameter=places[operand.expr],
+                batched=operand.batched,
+                shared=operand.shared,
+                within=operand.within,
+                view=operand.view,
+            )
+            for operand in product.operands
+        ),
+    )

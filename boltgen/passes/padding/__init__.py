@@ -1,0 +1,1 @@
+"""Pad channels so that kernels read whole vectors."""

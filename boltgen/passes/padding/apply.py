@@ -1,0 +1,120 @@
+"""How a padding plan changes a graph: its weights, its rows, and what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
+from boltgen.passes.padding.plan import Padding
+from boltgen.passes.padding.tensors import extents
+from boltgen.passes.regions.products import Product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """How one operator is written anew: by its operands, the elements put behind each dimension.
+
+    `constants` are operands whose values are known, `values` those that an operator pads.
+    """
+
+    constants: Mapping[int, tuple[int, ...]]
+    values: Mapping[int, tuple[int, ...]]
+
+
+def padded(graph: Graph, plan: Sequence[Padding]) -> Graph:
+    """`graph` with the tensors of `plan` padded; its results keep their shapes."""
+    changed = edits(graph, plan)
+    if not changed:
+        return graph
+    builder = GraphBuilder()
+    names: dict[int, int] = {}
+    for index, expr in enumerate(graph.exprs):
+        edit = changed.get(index)
+        args = tuple(
+            names[arg] if edit is None else _operand(graph, builder, names, arg, edit)
+            for arg in expr.args
+        )
+        names[index] = builder.add(_resized(graph, expr, args, builder))
+    return builder.graph(mapped(graph.results, names))
+
+
+def _operand(
+    graph: Graph, builder: GraphBuilder, names: Mapping[int, int], arg: int, edit: Edit
+) -> int:
+    if arg in edit.constants:
+        array = graph[arg].array
+        assert array is not None
+        return builder.constant(np.pad(array, [(0, width) for width in edit.constants[arg]]))
+    if arg in edit.values:
+        widths = [(0, width) for width in edit.values[arg]]
+        return builder.pad(names[arg], widths, 0.0, "constant")
+    return names[arg]
+
+
+def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:
+    """`expr` on `args`, its last dimension as wide as theirs are."""
+    made = replace(expr, args=args)
+    if not expr.args or not expr.is_static:
+        return made
+    before = expr.static_shape
+    if expr.op == "nn.conv2d":
+        return replace(made, shape=(*before[:-1], builder.shape(args[1])[0]))
+    if expr.op == "permute_dims":
+        axes = expr.attrs["axes"]
+        assert isinstance(axes, tuple)
+        shape = builder.shape(args[0])
+        return replace(made, shape=tuple(shape[axis] for axis in axes))
+    for old, new in zip(expr.args, args, strict=True):
+        have, made_so = graph[old].shape, builder[new].shape
+        if have and made_so and have != made_so and have[-1] == before[-1]:
+            return replace(made, shape=(*before[:-1], made_so[-1]))
+    return made
+
+
+def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
+    """For each operator of the plan's products that reads something padded, how to write it."""
+    made: dict[int, Edit] = {}
+    for padding in filter(lambda each: each.is_padded, plan):
+        anchor = padding.product.anchor
+        channels, filters = extents(anchor.problem)
+        more_a, more_d = padding.channels - channels, padding.filters - filters
+        weights = _weight_widths(graph, padding.product, more_a, more_d)
+        values = {}
+        if padding.moves:
+            values[anchor.a] = (*(0,) * (len(graph[anchor.a].static_shape) - 1), more_a)
+        made[anchor.index] = Edit(constants=weights, values=values)
+        for member in anchor.absorbed:
+            made[member] = Edit(constants=weights, values={})
+        for member in padding.product.tail.members:
+            rows = {
+                arg: (*(0,) * (len(graph[arg].static_shape) - 1), more_d)
+                for arg in graph[member].args
+                if member != anchor.index
+                and more_d
+                and graph[arg].op == CONSTANT
+                and graph[arg].static_shape[-1:] == (filters,)
+                and graph[arg].scalar is None
+            }
+            if rows:
+                made[member] = Edit(constants=rows, values={})
+    return made
+
+
+def _weight_widths(
+    graph: Graph, product: Product, more_a: int, more_d: int
+) -> dict[int, tuple[int, ...]]:
+    """The weight's constant, and what is put behind each of its dimensions."""
+    anchor = product.anchor
+    widths = anchor.problem.padding_of_b(more_a, more_d)
+    weight = graph[anchor.b]
+    if weight.op == CONSTANT:
+        return {anchor.b: widths}
+    axes = weight.attrs["axes"]
+    assert isinstance(axes, tuple)
+    source = [0] * len(widths)
+    for axis, width in zip(axes, widths, strict=True):
+        source[axis] = width
+    return {weight.args[0]: tuple(source)}

@@ -1,0 +1,174 @@
+"""Which tensors our kernels could write with more channels than the model says. For both IRs.
+
+All that reads one must be able to do with them: products, whose weights are zero there, also where
+it is their residual; and operators of TVM's that treat each channel for itself, for products again.
+What lies in padded channels is one known number, the epilogue of zeros; it must be finite, since
+zero times infinity is not zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, Graph
+from boltgen.ir import reference
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.problem import Gemm, Problem
+from boltgen.passes.regions.products import Product
+
+VECTOR = 8
+# Operators in tails that say a shape of their own.
+_SHAPED = frozenset({"reshape", "permute_dims", "broadcast_to"})
+# Operators of TVM's that make of each channel one channel, and of finite numbers finite ones.
+_POOLS = frozenset({"nn.max_pool2d", "nn.avg_pool2d"})
+_ELEMENTWISE = frozenset({"nn.relu", "astype"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddedTensor:
+    """A tensor that `product` could write padded to `channels`.
+
+    `views` are the tensor and what TVM makes of it, all of which then have those channels.
+    """
+
+    product: Product
+    channels: int
+    views: tuple[int, ...]
+
+
+def up(extent: int) -> int:
+    """The next multiple of a vector."""
+    return math.ceil(extent / VECTOR) * VECTOR
+
+
+def extents(problem: Problem) -> tuple[int, int]:
+    """Channels of A and of D."""
+    return problem.a_shape[-1], problem.d_shape[-1]
+
+
+def padded_tensors(graph: Graph, products: Sequence[Product]) -> dict[int, PaddedTensor]:
+    """What could be padded together, by the index of the kernel's result.
+
+    Of tensors that are `tied` all or none can be.
+    """
+    found: dict[int, PaddedTensor] = {}
+    members = {member for product in products for member in product.members}
+    for product in products:
+        filters = extents(product.anchor.problem)[1]
+        if filters % VECTOR and _is_row_wise(graph, product):
+            output = product.tail.output
+            views = _views(graph, output, members)
+            found[output] = PaddedTensor(product=product, channels=up(filters), views=views)
+    while True:
+        values: dict[int, float] = {}
+        kept: dict[int, PaddedTensor] = {}
+        for output, tensor in sorted(found.items()):
+            if not _readers_agree(graph, tensor, products, found):
+                continue
+            value = _pad_value(tensor.product, values)
+            if value is not None and math.isfinite(value):
+                values[output] = value
+                kept[output] = tensor
+        if kept.keys() == found.keys():
+            return found
+        found = kept
+
+
+def tied(product: Product, tensors: Mapping[int, PaddedTensor]) -> frozenset[int]:
+    """The product's result and its residuals, as far as they are among `tensors`."""
+    return frozenset(
+        index
+        for index in (product.tail.output, *_tensor_operands(product))
+        if index in tensors and product.tail.output in tensors
+    )
+
+
+def _views(graph: Graph, output: int, members: set[int]) -> tuple[int, ...]:
+    views = [output]
+    for view in views:  # grows on the way
+        for reader in graph.consumers[view]:
+            if reader not in members and reader not in views and _keeps_channels(graph, reader):
+                views.append(reader)
+    return tuple(views)
+
+
+def _keeps_channels(graph: Graph, index: int) -> bool:
+    expr = graph[index]
+    if expr.op in _POOLS:
+        return expr.attrs["layout"] == "NHWC" and expr.is_static
+    return expr.op in _ELEMENTWISE and expr.is_static
+
+
+def _is_row_wise(graph: Graph, product: Product) -> bool:
+    """Whether the tail does the same to every row, and names no shape."""
+    tail = product.tail
+    if any(graph[member].op in _SHAPED for member in tail.members):
+        return False
+    for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True):
+        if load.kind is LoadKind.COLUMN or load.kind.is_of_slices:
+            return False
+        if load.kind is LoadKind.ROW and graph[operand.expr].op != CONSTANT:
+            return False
+    return True
+
+
+def _readers_agree(
+    graph: Graph,
+    tensor: PaddedTensor,
+    products: Sequence[Product],
+    tensors: Mapping[int, PaddedTensor],
+) -> bool:
+    """Whether all that reads D, and all that D is made of, can have its padded channels."""
+    output = tensor.product.tail.output
+    filters = extents(tensor.product.anchor.problem)[1]
+    if any(view in graph.escaping for view in tensor.views):
+        return False
+    readers = {reader for view in tensor.views for reader in graph.consumers[view]}
+    readers -= set(tensor.views)
+    for reader in products:
+        if reader.anchor.a in tensor.views:
+            readers.discard(reader.anchor.index)
+        if output in _tensor_operands(reader):
+            if reader.tail.output not in tensors:
+                return False
+            if extents(reader.anchor.problem)[1] != filters:
+                return False
+            readers -= set(reader.tail.members)
+    if readers:
+        return False
+    return all(
+        operand in tensors and extents(tensors[operand].product.anchor.problem)[1] == filters
+        for operand in _tensor_operands(tensor.product)
+    )
+
+
+def _tensor_operands(product: Product) -> list[int]:
+    tail = product.tail
+    return [
+        operand.expr
+        for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True)
+        if load.kind is LoadKind.TENSOR
+    ]
+
+
+def _pad_value(product: Product, values: Mapping[int, float]) -> float | None:
+    """What lies in D's padded channels: the epilogue of zeros, residuals aside; None if unknown."""
+    problem, epilogue = product.anchor.problem, product.tail.epilogue
+    operands: list[reference.AnyArray] = []
+    for load, operand in zip(epilogue.loads, product.tail.operands, strict=True):
+        dtype = load.dtype.numpy
+        if load.kind is LoadKind.TENSOR:
+            if operand.expr not in values:
+                return None
+            operands.append(np.full((1, 1), values[operand.expr], dtype))
+        else:
+            operands.append(np.zeros(1, dtype))
+    one = Gemm(m=1, n=1, k=1, in_dtype=problem.in_dtype, out_dtype=problem.out_dtype)
+    zero = np.zeros((1, 1), problem.in_dtype.numpy)
+    with np.errstate(all="ignore"):
+        made = reference.run(one, epilogue, zero, zero, operands)
+        return float(made.astype(problem.out_dtype.numpy).reshape(()))

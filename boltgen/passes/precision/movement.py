@@ -1,0 +1,404 @@
+"""Normalisation of operators that move or reduce elements: reshapes, pools, norms, joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import cast
+
+from boltgen.graph.graph import CORNER
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, greatest
+from boltgen.passes.norms.image_norms import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    IMAGE_NORM,
+    add_image_norm,
+)
+from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
+from boltgen.passes.precision.elementwise import apply
+from boltgen.passes.precision.reach import Reach, floor_of, power_reach, side_by_side
+from boltgen.passes.precision.values import (
+    FLAT,
+    FLOATS,
+    NHWC,
+    Mean,
+    Order,
+    Padded,
+    Value,
+    identity,
+    inverse,
+    moves_nothing,
+    permuted,
+    regrouped,
+)
+
+# A sum of so few elements is no more than the additions that models are full of.
+_FEW = 16
+
+
+def _axes(call: OperatorCall, name: str, rank: int) -> tuple[int, ...]:
+    """The axes of an attribute that names one, several or, by None, all."""
+    given = call.attrs[name]
+    if given is None:
+        return tuple(range(rank))
+    axes = [given] if isinstance(given, int) else cast("Sequence[int]", given)
+    return tuple(int(axis) % rank for axis in axes)
+
+
+def _permute_dims(call: OperatorCall) -> Item | None:
+    """Only the bookkeeping changes: the permutation happens where someone needs its result."""
+    x = call.store.settle(call.tensor(0))
+    rank = len(x.shape)
+    if x.flat is not None:
+        return None
+    axes = _axes(call, "axes", rank)
+    back = inverse(axes if call.attrs["axes"] is not None else tuple(reversed(range(rank))))
+    value = replace(
+        x,
+        shape=call.shape,
+        order=permuted(back, x.order),
+        forms={(permuted(back, order), dtype): expr for (order, dtype), expr in x.forms.items()},
+        constant=None,
+        single_use=call.single_use,
+        moved_from=x.elements_of,
+        stacked=(),
+        padded=None,
+        saturated={},
+    )
+    if x.constant is not None:
+        value.forms[value.order, value.stored] = call.store.get(x)
+    return value
+
+
+def _reshape(call: OperatorCall) -> Item | None:
+    x = call.store.settle(call.tensor(0))
+    if x.shape == call.shape:
+        x.single_use = x.single_use and call.single_use
+        return x
+    flattens = (
+        x.order == NHWC
+        and x.is_float
+        and call.shape == (x.shape[0], prod(x.shape[1:]))
+        and not moves_nothing(x.shape, x.order)
+    )
+    if flattens:
+        expr = call.store.get(x, x.order, x.stored)
+        value = call.result(call.builder.reshape(expr, call.shape), FLAT, reach=x.reach)
+        _, c, h, w = x.shape
+        value.flat, value.moved_from = (c, h, w), x.elements_of
+        return value
+    return viewed(call)
+
+
+def viewed(call: OperatorCall) -> Value:
+    """The same elements in the call's shape: in the order in which they lie, where there is one."""
+    x, store, builder = call.store.settle(call.tensor(0)), call.store, call.builder
+    given: Order | None = x.order if x.flat is None else None
+    order: Order | None = identity(len(call.shape))
+    if given is not None and not moves_nothing(x.shape, given):
+        order = regrouped(x.shape, given, call.shape)
+    if given is None or order is None:
+        given, order = None, identity(len(call.shape))
+    shape = permuted(call.shape, order)
+    # The fewer bytes the fewer are moved, where they have to be.
+    moves = given is None and x.is_float and not moves_nothing(x.shape, x.order)
+    dtype = call.compute_dtype(x.reach) if moves and x.stored != call.narrow else x.stored
+    made = builder.reshape(store.get(x, given, dtype), shape)
+    value = call.result(made, order, reach=x.reach)
+    value.mean, value.moved_from = x.mean, x.elements_of
+    if x.is_exact:
+        narrow = builder.reshape(store.get(x, given, call.narrow), shape)
+        value.forms[value.order, call.narrow] = narrow
+        value.is_exact = True
+    return value
+
+
+def _slice(call: OperatorCall) -> Item | None:
+    """Neighbours along an axis of a tensor as it lies, where a frontend says which."""
+    x = call.store.settle(call.tensor(0))
+    if "axis" not in call.attrs or x.flat is not None or x.constant is not None or not x.is_float:
+        return _movement(call)
+    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
+        return _movement(call)
+    axis = x.order.index(cast("int", call.attrs["axis"]))
+    made = call.builder.operator(
+        call.name,
+        [call.store.get(x, x.order)],
+        permuted(call.shape, x.order),
+        x.stored,
+        **{**call.attrs, "axis": axis},
+    )
+    return call.result(made, x.order, reach=x.reach)
+
+
+def _spatial(layout: object) -> Order | None:
+    orders = {"NCHW": NHWC, "NHWC": identity(4)}
+    return orders.get(str(layout))
+
+
+def _image(call: OperatorCall) -> Order | None:
+    """The order that makes the operator's image NHWC; None where its layouts are unknown."""
+    layout = call.attrs["layout"]
+    order = _spatial(layout)
+    if call.attrs["out_layout"] not in {"", layout} or not call.tensor(0).is_float:
+        return None
+    return order
+
+
+def _on_image(call: OperatorCall, x: Value, order: Order, dtype: str | None) -> int:
+    """The operator on an image in NHWC."""
+    expr = call.store.get(x, order, dtype)
+    attrs = {**call.attrs, "layout": "NHWC"}
+    attrs |= {"out_layout": "NHWC"} if "out_layout" in attrs else {}
+    shape = permuted(call.shape, order)
+    return call.builder.operator(call.name, [expr], shape, call.builder.dtype(expr), **attrs)
+
+
+def _pool(call: OperatorCall) -> Item | None:
+    order = _image(call)
+    if order is None:
+        return None
+    x = call.store.settle(call.tensor(0))
+    made = _on_image(call, x, order, "float32" if call.name == "nn.avg_pool2d" else None)
+    return call.result(made, order, reach=x.reach, narrow_early=x.stored == call.narrow)
+
+
+def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
+    shape = tuple(
+        1 if axis in axes else extent
+        for axis, extent in enumerate(call.builder.shape(x))
+        if keepdims or axis not in axes
+    )
+    dtype = call.builder.dtype(x)
+    return call.builder.operator(name, [x], shape, dtype, axis=tuple(axes), keepdims=keepdims)
+
+
+def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> int:
+    """The means of an image's channels, in FP32, where `order` makes it NHWC.
+
+    A cast that nobody has asked for so far is read by nothing else; emitters may fuse it.
+    """
+    is_cast = x.stored == call.narrow and (order, "float32") not in x.forms
+    has_size = not any(isinstance(x.shape[axis], Dim) for axis in order[1:3])
+    wide = call.store.get(x, order, "float32")
+    name = "image_mean" if is_cast and has_size else "mean"
+    return _reduced(call, name, wide, (1, 2), keepdims=keepdims)
+
+
+def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
+    """A mean where one pixel is left, for which TVM has a better schedule."""
+    order = _image(call)
+    if order is None:
+        return None
+    x = call.store.settle(call.tensor(0))
+    if permuted(call.shape, order)[1:3] == (1, 1):
+        expr = _image_mean(call, x, order, keepdims=True)
+    else:
+        expr = _on_image(call, x, order, "float32")
+    return call.result(expr, order, reach=x.reach)
+
+
+def _broadcast_to(call: OperatorCall) -> Item | None:
+    """Nothing where the shape stays: importers of variadic operators broadcast every operand."""
+    x = call.tensor(0)
+    if x.shape != call.shape:
+        return _movement(call, narrows=True)
+    x.single_use = x.single_use and call.single_use
+    return x
+
+
+def _repeat(call: OperatorCall) -> Item | None:
+    """Copies of matrices as a broadcast of them: attention reads them where they are once."""
+    x, axis, times = call.tensor(0), call.attrs.get("axis"), call.attrs.get("repeats")
+    rank = len(x.shape)
+    is_known = isinstance(axis, int) and isinstance(times, int) and x.is_float
+    if not is_known or x.constant is not None or int(cast("int", axis)) % rank > rank - 3:
+        return _movement(call)
+    place = int(cast("int", axis)) % rank + 1
+    apart = (*x.shape[:place], 1, *x.shape[place:])
+    copied = (*x.shape[:place], cast("int", times), *x.shape[place:])
+    dtype = call.compute_dtype(x.reach)  # the fewer bytes the fewer are copied
+    expr = call.builder.reshape(call.store.get(x, None, dtype), apart)
+    expr = call.builder.operator("broadcast_to", [expr], copied, dtype)
+    return call.result(call.builder.reshape(expr, call.shape), reach=x.reach)
+
+
+# What reduces a stack of tensors to one, as an operator on two of them.
+_PAIRWISE = {"sum": "add", "max": "maximum", "min": "minimum"}
+
+
+def _of_stack(call: OperatorCall) -> Item | None:
+    """The reduction of a stack along it, one tensor after another: ONNX's Sum, Max and Min."""
+    x = call.tensor(0)
+    if len(x.stacked) < 2 or _axes(call, "axis", len(x.shape)) != (0,) or call.attrs["keepdims"]:
+        return None
+    result, *others = x.stacked
+    for value in others:
+        single = call.single_use or value is not others[-1]
+        result = apply(call, _PAIRWISE[call.name], result, value, single_use=single)
+    return result
+
+
+def _reduction_reach(name: str, x: Value, count: int) -> Reach:
+    if name == "variance":
+        return power_reach(2.0, x.reach)
+    if name == "std":
+        return x.reach
+    if name == "sum" and (count > _FEW or x.reach.over or x.reach.under):
+        return replace(x.reach, over=True, under=True)
+    return x.reach
+
+
+def _reduction(call: OperatorCall) -> Item | None:
+    if call.name in _PAIRWISE and (pairwise := _of_stack(call)) is not None:
+        return pairwise
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    rank = len(x.shape)
+    axes, keepdims = _axes(call, "axis", rank), bool(call.attrs["keepdims"])
+    stored_axes = sorted(x.order.index(each) for each in axes)
+    order = x.order
+    if not keepdims:
+        kept = [each for each in range(rank) if each not in axes]
+        order = tuple(kept.index(each) for each in x.order if each in kept)
+    if call.name == "mean" and (rank, stored_axes) == (4, [1, 2]):
+        reduced = _image_mean(call, x, x.order, keepdims=keepdims)
+    else:
+        expr = call.store.get(x, x.order, None if call.name in {"max", "min"} else "float32")
+        reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
+    count = prod(x.shape[axis] for axis in axes)
+    # Few elements are left of many: what reads them reads them in FP32.
+    result = call.result(reduced, order, reach=_reduction_reach(call.name, x, greatest(count)))
+    is_mean = call.name == "sum" and not isinstance(count, Dim)
+    result.mean = Mean(count, x.reach) if is_mean else None
+    return result
+
+
+def softmax(call: OperatorCall) -> Item | None:
+    """A softmax or its logarithm along one axis, in FP32."""
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    (axis,) = _axes(call, "axis", len(x.shape))
+    wide = call.store.get(x, x.order, "float32")
+    expr = call.builder.operator(
+        call.name, [wide], call.builder.shape(wide), "float32", axis=x.order.index(axis)
+    )
+    return call.result(expr, x.order, narrow_early=True)
+
+
+def _layer_norm(call: OperatorCall) -> Item | None:
+    """In FP16 where its input is: emitters see to it that it reduces in FP32.
+
+    TVM has none in BF16.
+    """
+    x = call.store.settle(call.tensor(0))
+    if not all(value.is_float for value in call.tensors):
+        return None
+    dtype = call.compute_dtype(x.reach)
+    is_missing = dtype == DType.BF16.value
+    dtype = "float32" if is_missing else dtype
+    args = [call.store.get(value, None, dtype) for value in call.tensors]
+    return call.result(call.again(args, call.shape, dtype), narrow_early=is_missing)
+
+
+def _image_norm(call: OperatorCall) -> Item | None:
+    """In NHWC where its images lie so. A kernel reads FP32 where that is what there is."""
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    is_last = x.order == NHWC and x.constant is None
+    order = NHWC if is_last else identity(len(x.shape))
+    groups, epsilon = cast("int", call.attrs["groups"]), cast("float", call.attrs["epsilon"])
+    made = add_image_norm(
+        call.builder,
+        call.store.get(x, order, x.stored),
+        groups=groups,
+        epsilon=epsilon,
+        dtype=call.compute_dtype(),
+        channel_axis=CHANNELS_LAST if is_last else CHANNELS_FIRST,
+    )
+    return call.result(made, order)
+
+
+def _joined(call: OperatorCall) -> Item | None:
+    """Puts tensors together, along an axis that they have, or stacked along a new first one.
+
+    What reduces a stack along that dimension reads the tensors themselves.
+    """
+    values, axis = [call.store.settle(value) for value in call.tensors], call.attrs["axis"]
+    is_stack = call.name == "stack"
+    if call.dtype not in FLOATS or (is_stack and axis != 0):
+        return None
+    reach = side_by_side([value.reach for value in values])
+    dtype = call.compute_dtype(reach)
+    order = common_order(values, call.shape[1:] if is_stack else call.shape)
+    args = [call.store.get(value, order, dtype) for value in values]
+    behind = (0, *(each + 1 for each in order)) if is_stack else order
+    place = behind.index(cast("int", axis or 0) % len(call.shape))
+    shape = permuted(call.shape, behind)
+    expr = call.builder.operator(call.name, args, shape, dtype, axis=place)
+    result = call.result(expr, behind, reach=reach)
+    result.stacked = tuple(values) if is_stack else ()
+    return result
+
+
+def _pad(call: OperatorCall) -> Item | None:
+    x = call.store.settle(call.tensor(0))
+    if not x.is_float or x.flat is not None:
+        return None
+    logical = cast("tuple[tuple[int, int], ...]", call.attrs["widths"])
+    value, mode = cast("float", call.attrs["value"]), str(call.attrs["mode"])
+    widths = [logical[axis] for axis in x.order]
+    floor = floor_of(value, call.store.precision) if mode == "constant" else 1.0
+    reach = replace(x.reach, floor=min(x.reach.floor, floor))
+    dtype = "float32" if reach.has_guard else x.stored
+    expr = call.builder.pad(call.store.get(x, x.order, dtype), widths, value, mode)
+    result = call.result(expr, x.order, reach=reach)
+    if mode == "constant" and value == 0.0 and all(min(pair) >= 0 for pair in logical):
+        result.padded = Padded(x, logical)
+    return result
+
+
+def _resize2d(call: OperatorCall) -> Item | None:
+    order = _spatial(call.attrs["layout"])
+    x = call.tensor(0)
+    if order is None or not x.is_float or call.attrs["out_dtype"]:
+        return None
+    expr = _on_image(call, x, order, "float32")  # it interpolates in its operand's type
+    return call.result(expr, order, reach=x.reach)
+
+
+def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
+    """Copies elements of its first operand as they are stored, or narrow, where they may be."""
+    x = call.tensor(0)
+    if not x.is_float or any(value.is_float for value in call.tensors[1:]):
+        return None
+    rest = [call.store.result(value) for value in call.tensors[1:]]
+    is_chosen = narrows or x.constant is not None or x.reach.is_beyond
+    dtype = call.compute_dtype(x.reach) if is_chosen else None
+    first = call.store.get(x, None, dtype)
+    made = call.again([first, *rest], call.shape, call.builder.dtype(first))
+    return call.result(made, reach=x.reach)
+
+
+RULES: dict[str, Rule] = {
+    "permute_dims": _permute_dims,
+    **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims", "nn.batch_flatten"), _reshape),
+    **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
+    "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), softmax),
+    "nn.layer_norm": _layer_norm,
+    IMAGE_NORM: _image_norm,
+    **dict.fromkeys(("concat", "stack"), _joined),
+    "broadcast_to": _broadcast_to,
+    "nn.pad": _pad,
+    "image.resize2d": _resize2d,
+    **dict.fromkeys(("take", "tile", "flip", CORNER), _movement),
+    "strided_slice": _slice,
+    "repeat": _repeat,
+}

@@ -1,0 +1,312 @@
+"""Normalisation of matrix products, convolutions and the batch norms that follow them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from boltgen.graph.graph import GROUPED, Array
+from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
+from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
+from boltgen.passes.precision.elementwise import apply
+from boltgen.passes.precision.movement import viewed
+from boltgen.passes.precision.reach import BEYOND, WITHIN, Reach
+from boltgen.passes.precision.values import (
+    FLOATS,
+    Linear,
+    Order,
+    Value,
+    identity,
+    is_same,
+    permuted,
+)
+
+_ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
+_LAYOUT_NAMES = ("data_layout", "kernel_layout", "out_layout")
+# A sine of a sum of at most so many products is taken of a position.
+_FEW_POSITIONS = 16
+
+
+def _order(layout: str, goal: str) -> Order:
+    return tuple(layout.index(letter) for letter in goal)
+
+
+def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
+    """Why a product of `operands` cannot be computed in FP16 or BF16; None where it can.
+
+    BF16 has FP32's range, so that nothing is beyond it.
+    """
+    is_short = call.store.precision.max_exponent < DType.F32.max_exponent
+    for value in operands:
+        if value.constant is not None:
+            continue  # what is known is judged by its numbers
+        reach = call.store.settle(value).reach
+        if is_short and reach.is_small and not value.is_exact:
+            return (
+                f"an operand's numbers are small, about {reach.size:.0e}, and FP16 has few bits of "
+                "such: multiply the product's result by the small factor, and not its operand"
+            )
+        if is_short and reach.is_outside and not value.is_exact:
+            return (
+                "FP16 may not hold an operand: squares, sums, positions or large numbers are in "
+                "it; normalise or clip it before the product"
+            )
+        if call.context.is_mixed and value.dtype == "float32" and not value.is_exact:
+            return (
+                "its author made an operand float32 in a model with float16 products: cast it to "
+                "float16 before the product"
+            )
+    return None
+
+
+def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
+    """The dtype of a product's result, and whether FP16 may not hold it.
+
+    FP32 where its author made FP32 of FP16 operands, where a sine is taken of it, where it was seen
+    to leave FP16's range, and where it is a sum of squares.
+    """
+    if call.is_kept_wide or is_same(*call.tensors[:2]):
+        return "float32", BEYOND
+    if call.context.is_mixed and call.dtype == "float32":
+        return "float32", WITHIN
+    return call.narrow, WITHIN
+
+
+def _conv2d(call: OperatorCall) -> Item | Declined | None:
+    attrs = call.attrs
+    layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
+    known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
+    x, weight = call.tensor(0), call.tensor(1)
+    if not known or attrs["out_layout"] != layout or call.dtype not in FLOATS:
+        return None
+    if (reason := _kept_wide(call, x, weight)) is not None:
+        return Declined(reason)
+    groups = cast("int", attrs["groups"])
+    channels = x.shape[layout.index("C")]
+    filters = weight.shape[kernel_layout.index("O")]
+    if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
+        return None
+    x, padding = _with_padding(x, layout, cast("tuple[int, ...]", attrs["padding"]))
+    order, kernel_order = _order(layout, "NHWC"), _order(kernel_layout, "OHWI")
+    shape = tuple(call.shape[axis] for axis in order)
+    store, builder = call.store, call.builder
+    store.settle(x)
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+    written = {**attrs, "padding": padding, **layouts}
+    out_dtype, reach = _result_dtype(call)
+
+    def product(kernel: int, dtype: str, wanted: str, **more: object) -> int:
+        # What TVM computes, it accumulates in the output's type: grouped ones are summed in FP32.
+        summed = "float32" if groups != 1 else wanted
+        args = [store.get(x, order, dtype), kernel]
+        expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
+        return expr if summed == wanted else builder.astype(expr, wanted)
+
+    if weight.constant is None:
+        made = product(store.get(weight, kernel_order, call.narrow), call.narrow, out_dtype)
+        return call.result(made, order, reach=reach)
+
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
+        laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
+        folded = fold_constants(call, laid, bias, reach, axis=0, along=along)
+        made = product(folded.weight, folded.dtype, folded.summed, **folded.attrs)
+        return folded.finish(builder, made)
+
+    linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
+    return _pending(call, linear, order, out_dtype, reach)
+
+
+def _conv1d(call: OperatorCall) -> Item | Declined | None:
+    """A convolution of images whose height is one."""
+    attrs = call.attrs
+    layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
+    known = layout in {"NCW", "NWC"} and set(kernel_layout) == set("OIW")
+    if not known or attrs["out_layout"] != layout:
+        return None
+
+    def taller(shape: tuple[int, ...], given: str) -> tuple[int, ...]:
+        at = given.index("W")
+        return (*shape[:at], 1, *shape[at:])
+
+    def seen(x: Value, given: str) -> Value:
+        shape = taller(x.shape, given)
+        if x.constant is not None:
+            return call.store.of_array(x.constant.reshape(shape))
+        made = viewed(replace(call, args=(x,), shape=shape, dtype=x.dtype))
+        made.single_use = x.single_use
+        return made
+
+    left, right = cast("tuple[int, int]", attrs["padding"])
+    (stride,), (dilation,) = (cast("tuple[int]", attrs[key]) for key in ("strides", "dilation"))
+    wide = replace(
+        call,
+        name="nn.conv2d",
+        original=None,
+        args=(seen(call.tensor(0), layout), seen(call.tensor(1), kernel_layout)),
+        shape=taller(call.shape, layout),
+        attrs={
+            **attrs,
+            "strides": (1, stride),
+            "dilation": (1, dilation),
+            "padding": (0, left, 0, right),
+            **{key: str(attrs[key]).replace("W", "HW") for key in _LAYOUT_NAMES},
+        },
+    )
+    made = _conv2d(wide)
+    if not isinstance(made, Value):
+        return made
+    order = _order(layout, "NWC")
+    pending, shape = made.pending, permuted(call.shape, order)
+    if pending is None:
+        expr = call.builder.reshape(call.store.get(made, made.order), shape)
+        return call.result(expr, order, reach=made.reach)
+
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
+        return call.builder.reshape(pending.emit(array, bias, reach), shape)
+
+    linear = Linear(emit, pending.weight, pending.axis, layout.index("C"))
+    return _pending(call, linear, order, made.stored, made.reach)
+
+
+def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
+    """What a convolution reads, and its padding, with zeros around the image made part of it."""
+    if x.padded is None:
+        return x, padding
+    widths = dict(zip(layout, x.padded.widths, strict=True))
+    if widths["N"] != (0, 0) or widths["C"] != (0, 0):
+        return x, padding
+    more = (widths["H"][0], widths["W"][0], widths["H"][1], widths["W"][1])
+    return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
+
+
+def _pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach: Reach) -> Value:
+    return Value(
+        shape=call.shape,
+        dtype=call.dtype,
+        order=order,
+        stored=stored,
+        pending=linear,
+        reach=call.scaled(reach),
+        single_use=call.single_use,
+    )
+
+
+def _matmul(call: OperatorCall) -> Item | Declined | None:
+    a, b = call.tensor(0), call.tensor(1)
+    if min(len(a.shape), len(b.shape)) < 2 or call.dtype not in FLOATS:
+        return None
+    if not (a.is_float and b.is_float):
+        return None
+    if (reason := _kept_wide(call, a, b)) is not None:
+        return Declined(reason)
+    if call.is_angle and a.shape[-1] <= _FEW_POSITIONS:
+        return Declined(f"it computes angles, for which {call.narrow} has too few digits")
+    store = call.store
+    store.settle(a)
+    out_dtype, reach = _result_dtype(call)
+    if b.constant is None or b.constant.ndim != 2:
+        store.settle(b)
+        if (reason := unfit(call, a, b)) is not None:
+            return Declined(reason)
+        turned = _transposed(len(call.shape))
+        is_moved = a.flat is None and b.flat is None and b.constant is None
+        if is_moved and a.order == turned == b.order:
+            # Both lie as the transposed product multiplies them.
+            left, right = (store.get(each, turned, call.narrow) for each in (b, a))
+            return call.result(call.builder.matmul(left, right, out_dtype), turned, reach=reach)
+        right = _right_operand(call, b)
+        expr = call.builder.matmul(store.get(a, None, call.narrow), right, out_dtype)
+        return call.result(expr, reach=reach)
+    weight = b.constant
+    if a.flat is not None and a.shape[-1] == weight.shape[0]:
+        # The activation lies in the order H, W, C: the weight's rows follow it.
+        c, h, w = a.flat
+        weight = weight.reshape(c, h, w, -1).transpose(1, 2, 0, 3).reshape(weight.shape)
+    flat_order = a.order if a.flat is not None else None
+
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
+        k, n = array.shape
+        precision = store.precision
+        # In the layout whose rows allow the wider vector loads.
+        as_columns = alignment_elements(precision, k) > alignment_elements(precision, n)
+        laid = array.T if as_columns else array
+        axis = 0 if as_columns else 1
+        folded = fold_constants(call, laid, bias, reach, axis=axis, along=(-1,))
+        right = folded.weight
+        right = call.builder.permute_dims(right, (1, 0)) if as_columns else right
+        left = store.get(a, flat_order, folded.dtype)
+        expr = call.builder.matmul(left, right, folded.summed, **folded.attrs)
+        return folded.finish(call.builder, expr)
+
+    linear = Linear(emit, weight, axis=1, channel=len(call.shape) - 1)
+    return _pending(call, linear, identity(len(call.shape)), out_dtype, reach)
+
+
+def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
+    a, b, ends = call.tensors
+    if call.dtype not in FLOATS or not (a.is_float and b.is_float):
+        return None
+    if (reason := _kept_wide(call, a, b)) is not None:
+        return Declined(reason)
+    store = call.store
+    store.settle(a)
+    store.settle(b)
+    if (reason := unfit(call, b)) is not None:
+        return Declined(reason)
+    out_dtype, reach = _result_dtype(call)
+    args = (store.get(a, None, call.narrow), _right_operand(call, b), store.get(ends))
+    return call.result(call.builder.operator(GROUPED, args, call.shape, out_dtype), reach=reach)
+
+
+def _transposed(rank: int) -> Order:
+    """The order of matrices whose columns are contiguous."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _right_operand(call: OperatorCall, b: Value) -> int:
+    """B as rows, or, where its K lies contiguous, as columns that are transposed."""
+    rank = len(b.shape)
+    columns = _transposed(rank)
+    if b.constant is None and b.flat is None and b.order[-1] == rank - 2:
+        return call.builder.permute_dims(call.store.get(b, columns, call.narrow), columns)
+    if b.constant is not None:
+        allow = call.context.allow_nonfinite
+        as_weight(b.constant, call.name, call.store.precision, allow_nonfinite=allow)
+    return call.store.get(b, None, call.narrow)
+
+
+def _batch_norm(call: OperatorCall) -> Item | None:
+    """Into the weights of the product before it; where there is none, a scale and a shift."""
+    attrs = call.attrs
+    x = call.tensor(0)
+    parameters = [value.constant for value in call.tensors[1:]]
+    if attrs["training"] or not x.is_float or any(array is None for array in parameters):
+        return None
+    known = (array.astype(np.float64) for array in parameters if array is not None)
+    gamma, beta, mean, variance = known
+    scale = 1.0 / np.sqrt(variance + cast("float", attrs["epsilon"]))
+    scale = scale * gamma if attrs["scale"] else scale
+    shift = (beta if attrs["center"] else 0.0) - mean * scale
+    axis = cast("int", attrs["axis"]) % len(x.shape)
+    if x.pending is not None and x.single_use and x.pending.channel == axis:
+        x.pending.scale(scale)
+        x.pending.add(shift)
+        return x
+    shape = [1] * len(x.shape)
+    shape[axis] = -1
+    factors, shifts = (
+        call.store.of_array(each.astype(np.float32).reshape(shape)) for each in (scale, shift)
+    )
+    return apply(call, "add", apply(call, "multiply", x, factors, single_use=True), shifts)
+
+
+RULES: dict[str, Rule] = {
+    "nn.conv1d": _conv1d,
+    "nn.conv2d": _conv2d,
+    "matmul": _matmul,
+    GROUPED: _grouped_matmul,
+    "nn.batch_norm": _batch_norm,
+}

@@ -1,0 +1,159 @@
+"""What values of a graph are for, where that decides in which precision they are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, INPUT, Array, Graph
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
+
+_CIRCULAR = frozenset({"sin", "cos", "tan"})
+# Through what an angle is made of others without losing what it is.
+_ANGLES = (
+    ELEMENTWISE
+    | {"permute_dims", "concat", "stack", "broadcast_to", "take", "strided_slice", "tile", "repeat"}
+    | {"expand_dims", "squeeze", "flatten"}
+)
+# What an infinity may go through.
+_CARRIERS = _ANGLES | {"where"}
+# Bounded functions: near their bounds FP16 has few digits of the distance to these.
+_SATURATED = frozenset({"sigmoid", "tanh", "erf", "exp", "nn.softmax"})
+# Of what it keeps the distance to zero or one matters to a logarithm or a division behind.
+_KEEPS_DISTANCE = (
+    frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
+    | {"negative", "abs", "square", "power", "sqrt", "astype"}
+    | {"reshape", "permute_dims", "broadcast_to", "strided_slice", "expand_dims", "squeeze"}
+)
+# A factor from here on brings back what FP16 has few bits of: what it multiplies is small.
+_LARGE_FACTOR = 2.0**13
+_LARGEST_FACTOR = 2.0**149  # it makes 1 of FP32's least number
+# What makes small numbers of small numbers, moved or reduced or bounded.
+_HOMOGENEOUS = (
+    frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
+    | {"negative", "abs", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.bias_add"}
+    | {"reshape", "permute_dims", "concat", "broadcast_to", "strided_slice", "tile", "repeat"}
+    | {"expand_dims", "squeeze", "flatten", "nn.batch_flatten", "nn.pad", "astype"}
+    | {"mean", "sum", "max", "min", "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
+)
+_VIEWS = frozenset({"reshape", "broadcast_to", "expand_dims", "squeeze", "flatten", "astype"})
+_SOFTMAX = frozenset({"nn.softmax", "nn.log_softmax"})
+# What may stand between scores and their softmax.
+_ON_SCORES = frozenset({"add", "where", "reshape"})
+
+
+def angles(graph: Graph) -> frozenset[int]:
+    """Values of which sines are taken, and what they are made of, back to other computations.
+
+    An angle of 1000 has half a turn of error in FP16.
+    """
+    found: set[int] = set()
+    for index in range(len(graph) - 1, -1, -1):
+        expr = graph[index]
+        if expr.op in _CIRCULAR or (index in found and expr.op in _ANGLES):
+            found.update(expr.args)
+    return frozenset(found)
+
+
+def infinities(graph: Graph) -> frozenset[int]:
+    """Values that elementwise operators and views make of infinite constants."""
+    found: set[int] = set()
+    for index, expr in enumerate(graph.exprs):
+        if expr.op == CONSTANT:
+            array = expr.array
+            is_float = array is not None and array.dtype.kind == "f"
+            is_infinite = array is not None and is_float and bool(np.isinf(array).any())
+        else:
+            is_infinite = expr.op in _CARRIERS and not found.isdisjoint(expr.args)
+        if is_infinite:
+            found.add(index)
+    return frozenset(found)
+
+
+def scores(graph: Graph) -> frozenset[int]:
+    """Values that nothing but a softmax reads, directly or with masks added."""
+    found: set[int] = set()
+    for index in range(len(graph) - 1, -1, -1):
+        readers = graph.consumers[index]
+        if not readers or index in graph.escaping:
+            continue
+        if all(
+            graph[reader].op in _SOFTMAX or (reader in found and graph[reader].op in _ON_SCORES)
+            for reader in readers
+        ):
+            found.add(index)
+    return frozenset(found)
+
+
+def distances(graph: Graph) -> frozenset[int]:
+    """Bounded functions, and what is made of them, up to where their distance to a bound matters.
+
+    Of log(1 - sigmoid(x)) nothing is right where FP16 makes 1 of the sigmoid.
+    """
+    made: set[int] = set()
+    for index, expr in enumerate(graph.exprs):
+        is_kept = expr.op in _KEEPS_DISTANCE and not made.isdisjoint(expr.args)
+        if expr.op in _SATURATED or is_kept:
+            made.add(index)
+    found: set[int] = set()
+    for index in range(len(graph) - 1, -1, -1):
+        expr = graph[index]
+        if index in found and expr.op in _KEEPS_DISTANCE:
+            found.update(made.intersection(expr.args))
+        if expr.op in {"log", "rsqrt"}:
+            found.update(made.intersection(expr.args))
+        if expr.op == "divide":
+            found.update(made.intersection(expr.args[1:]))
+    return frozenset(found)
+
+
+def sizes_ahead(graph: Graph) -> dict[int, float]:
+    """Values that a large constant multiplies later, back to other computations, and their sizes.
+
+    Their author takes them for small numbers: what is of ordinary size would become too large.
+    """
+    found: dict[int, float] = {}
+
+    def keep(index: int, factor: float) -> None:
+        if graph[index].op not in {CONSTANT, INPUT} and factor >= _LARGE_FACTOR:
+            found[index] = min(max(found.get(index, 1.0), factor), _LARGEST_FACTOR)
+
+    for index in range(len(graph) - 1, -1, -1):
+        expr = graph[index]
+        ahead = found.get(index, 1.0)
+        factors = _constant_factors(graph, index)
+        if factors:
+            for arg, factor in factors.items():
+                keep(arg, factor * ahead)
+        elif index in found and expr.op in _HOMOGENEOUS:
+            for arg in expr.args:
+                keep(arg, ahead)
+    return {index: 1.0 / factor for index, factor in found.items()}
+
+
+def _constant_factors(graph: Graph, index: int) -> dict[int, float]:
+    """The operand that an operator multiplies by a constant, and the largest factor."""
+    expr = graph[index]
+    if expr.op not in {"multiply", "divide"}:
+        return {}
+    arrays = [_constant(graph, arg) for arg in expr.args]
+    if arrays[1] is not None and arrays[0] is None:
+        sizes = _sizes(arrays[1])
+        factor = sizes.max(initial=0.0) if expr.op == "multiply" else 1 / sizes.min(initial=np.inf)
+        return {expr.args[0]: float(factor)}
+    if arrays[0] is not None and arrays[1] is None and expr.op == "multiply":
+        return {expr.args[1]: float(_sizes(arrays[0]).max(initial=0.0))}
+    return {}
+
+
+def _sizes(array: Array) -> Array:
+    """The magnitudes of a constant's numbers that are neither zero nor infinite."""
+    sizes: Array = np.abs(array[np.isfinite(array) & (array != 0)], dtype=np.float64)
+    return sizes
+
+
+def _constant(graph: Graph, index: int) -> Array | None:
+    """The numbers of a floating constant, wherever it is moved."""
+    while graph[index].op in _VIEWS:
+        index = graph[index].args[0]
+    array = graph[index].array
+    return array if array is not None and array.dtype.kind == "f" else None

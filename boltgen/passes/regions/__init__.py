@@ -1,0 +1,1 @@
+"""Grow regions around matmuls and convolutions."""

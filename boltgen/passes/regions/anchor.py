@@ -1,0 +1,246 @@
+"""From a matrix product or a convolution in a graph to the problem that a kernel solves.
+
+IR-neutral. An operator that no kernel computes is not an error: it is `Rejected`, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.graph import GROUPED, UNPACK, Graph
+from boltgen.ir.dtypes import DType, IndexType, Layout
+from boltgen.ir.elementwise import BinaryOp
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
+from boltgen.ir.region import Rejected
+from boltgen.ir.workload import Workload
+from boltgen.passes.movement.sink_gathers import Taken, taken_rows
+
+MATMUL = "matmul"
+CONV2D = "nn.conv2d"
+ANCHORS = frozenset({MATMUL, CONV2D, GROUPED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A problem, where its operands are, and the operators before it that its kernel replaces.
+
+    `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `taken`
+    of one whose rows `a` has in order: others take them of `a`. `inner` are operators before the
+    one at `index` that are a part of it, and that nothing else reads. `applied` is what the
+    operator itself does to the problem's result, with rows.
+    """
+
+    index: int
+    problem: Problem
+    a: int
+    operand_b: int | None
+    ends: int | None = None
+    taken: Taken | None = None
+    absorbed: tuple[int, ...] = ()
+    inner: tuple[int, ...] = ()
+    applied: tuple[tuple[BinaryOp, int], ...] = ()
+
+    @property
+    def b(self) -> int:
+        """B of a product.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.operand_b is None:
+            raise ValueError(f"{self.problem.short} has no B")
+        return self.operand_b
+
+
+def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
+    """`anchor`, whose rows its kernel takes of a matrix."""
+    problem: Any = anchor.problem
+    made = replace(
+        problem,
+        a_rows=graph[taken.x].static_shape[0],
+        rows_dtype=IndexType(graph[taken.rows].dtype),
+    )
+    return replace(anchor, problem=made, a=taken.x, taken=taken)
+
+
+class _NotOffloadableError(Exception):
+    """Carries the reason out of the checks below."""
+
+
+def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anchor | Rejected:
+    """The problem of the operator at `index`, one of `ANCHORS`, or why there is none.
+
+    It is summed in `accumulate`.
+    """
+    try:
+        _check_static(graph, index)
+        _check_dtypes(graph, index)
+        found = _MATCHED[graph[index].op](graph, index, accumulate)
+        # Raises where a symbolic extent does not decide which workload it is.
+        Workload.of(found.problem)
+    except (_NotOffloadableError, InvalidProblemError) as error:
+        return Rejected(operator=graph[index].op.removeprefix("nn."), reason=str(error))
+    return found
+
+
+def _check_static(graph: Graph, index: int) -> None:
+    for role, at in (("operand", i) for i in (*graph[index].args, index)):
+        shape = graph[at].shape
+        where = "its result" if at == index else f"an {role}"
+        if shape is None:
+            raise _NotOffloadableError(f"{where} has no known rank")
+        for axis, extent in enumerate(shape):
+            if isinstance(extent, str):
+                shown = ", ".join(map(str, shape))
+                raise _NotOffloadableError(
+                    f"dimension {axis} of {where}, ({shown}), is the symbolic '{extent}', which "
+                    "kernels cannot be chosen for: give the model's inputs fixed shapes"
+                )
+
+
+def _check_dtypes(graph: Graph, index: int) -> None:
+    operands = {graph[arg].dtype for arg in graph[index].args[:2]}
+    known = [dtype.value for dtype in DType if dtype.accumulators()]
+    for dtype in sorted(operands):
+        if dtype not in known:
+            raise _NotOffloadableError(
+                f"an operand is {dtype}; tensor-core kernels take {' or '.join(known)}"
+            )
+    if len(operands) > 1:
+        raise _NotOffloadableError(f"its operands are {' and '.join(sorted(operands))}")
+    stored = (*operands, DType.F32.value)
+    if graph[index].dtype not in stored:
+        raise _NotOffloadableError(f"its result is {graph[index].dtype}, not {' or '.join(stored)}")
+
+
+def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
+    expr = graph[index]
+    attrs = expr.attrs
+    groups = attrs["groups"]
+    if groups != 1:
+        raise _NotOffloadableError(f"it has groups={groups}; kernels exist for one group only")
+    layouts = (attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"])
+    if layouts != ("NHWC", "OHWI", "NHWC"):
+        raise _NotOffloadableError(
+            f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take NHWC "
+            "activations and OHWI weights (normalisation converts them)"
+        )
+    x, weight = expr.args
+    n, h, w, c = graph[x].static_shape
+    k, r, s, _ = graph[weight].static_shape
+    problem = Conv2d(
+        n=n,
+        h=h,
+        w=w,
+        c=c,
+        k=k,
+        r=r,
+        s=s,
+        stride=_pair(attrs["strides"]),
+        padding=_four(attrs["padding"]),
+        dilation=_pair(attrs["dilation"]),
+        in_dtype=DType(graph[x].dtype),
+        acc_dtype=accumulate,
+        out_dtype=DType(expr.dtype),
+    )
+    return Anchor(index=index, problem=problem, a=x, operand_b=weight)
+
+
+def _pair(value: object) -> tuple[int, int]:
+    assert isinstance(value, tuple)
+    first, second = value
+    return first, second
+
+
+def _four(value: object) -> tuple[int, int, int, int]:
+    assert isinstance(value, tuple)
+    top, left, bottom, right = value
+    return top, left, bottom, right
+
+
+def _swaps_last_two(axes: object, rank: int) -> bool:
+    identity = tuple(range(rank))
+    swapped = (*identity[:-2], rank - 1, rank - 2)
+    return axes == swapped or (axes is None and rank == 2)
+
+
+def _stored_b(graph: Graph, b: int) -> tuple[int, tuple[int, ...], Layout]:
+    """The tensor that B is in memory, the operators that make B of it, and its layout."""
+    rank = len(graph[b].static_shape)
+    if graph[b].op == "permute_dims" and rank >= 2:
+        (inner,) = graph[b].args
+        if _swaps_last_two(graph[b].attrs["axes"], rank):
+            return inner, (b,), Layout.COLUMN
+    return b, (), Layout.ROW
+
+
+def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
+    a, b = graph[index].args
+    b, absorbed, layout = _stored_b(graph, b)
+    a_shape, b_shape = graph[a].static_shape, graph[b].static_shape
+    weights = None
+    if graph[b].op == UNPACK and layout is Layout.COLUMN:
+        weights, absorbed, (b,) = graph[b].attrs["weights"], (b, *absorbed), graph[b].args
+    if len(a_shape) < 2 or len(b_shape) < 2:
+        raise _NotOffloadableError("an operand is a vector; kernels multiply matrices")
+    m, k = a_shape[-2:]
+    n = b_shape[-2] if layout is Layout.COLUMN else b_shape[-1]
+    inner = b_shape[-1] if layout is Layout.COLUMN else b_shape[-2]
+    if inner != k:
+        raise _NotOffloadableError(f"its operands' K differ: {k} and {inner}")
+    types: dict[str, Any] = {
+        "in_dtype": DType(graph[a].dtype),
+        "acc_dtype": accumulate,
+        "out_dtype": DType(graph[index].dtype),
+        "weights": weights,
+    }
+    a_batch, b_batch = a_shape[:-2], b_shape[:-2]
+    batch = prod(b_batch)
+    if batch == 1:
+        problem = Gemm(m=prod(a_batch) * m, n=n, k=k, b_layout=layout, **types)
+    else:
+        rank = max(len(a_batch), len(b_batch))
+        a_full = (1,) * (rank - len(a_batch)) + a_batch
+        b_full = (1,) * (rank - len(b_batch)) + b_batch
+        if prod(a_batch) > 1 and a_full != b_full:
+            raise _NotOffloadableError(
+                f"its batch dimensions {a_batch} and {b_batch} broadcast in part; kernels step "
+                "through a batch with one constant stride"
+            )
+        problem = Gemm(
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            b_layout=layout,
+            a_batched=prod(a_batch) > 1,
+            **types,
+        )
+    return Anchor(index=index, problem=problem, a=a, operand_b=b, absorbed=absorbed)
+
+
+def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
+    a, b, ends = graph[index].args
+    m, k = graph[a].static_shape
+    groups, _, n = graph[b].static_shape
+    b, absorbed, layout = _stored_b(graph, b)
+    problem = GroupedGemm(
+        groups=groups,
+        m=m,
+        n=n,
+        k=k,
+        b_layout=layout,
+        ends_dtype=IndexType(graph[ends].dtype),
+        in_dtype=DType(graph[a].dtype),
+        acc_dtype=accumulate,
+        out_dtype=DType(graph[index].dtype),
+    )
+    found = Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
+    taken = taken_rows(graph.exprs, a)
+    return found if taken is None else with_taken(graph, found, taken)
+
+
+_MATCHED = {CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped}

@@ -1,0 +1,138 @@
+"""What is done to a tensor at a region's border, and the region's call does itself. For both IRs.
+
+A model in NCHW and FP32 meets kernels that want NHWC and FP16 or BF16. Its first layer reads the
+model's input as it is, its last one writes the output as the model's user wants it: cast,
+permutation and channel padding are one pass over the tensor, in the same call. Source: Xing et al.,
+Bolt, MLSys 2022, section 3.2.3. In the middle of a model TVM fuses such operators into its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boltgen.graph.graph import INPUT, Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.move import Form, ImageLayout, nhwc
+from boltgen.ir.region import Stored
+
+_TO_NHWC = (0, 2, 3, 1)
+_TO_NCHW = (0, 3, 1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """Operators between a region's kernel and a tensor of TVM's, which is stored in its own way.
+
+    `tensor` is that tensor: what the first operator reads, or the last one makes.
+    """
+
+    members: tuple[int, ...]
+    tensor: int
+    stored: Stored
+
+
+def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
+    """The operators that make A, at `a`, of an input of the function; None where it is no such.
+
+    Only images are permuted. Where channels are padded, that is the call's affair, whatever made
+    the tensor: TVM would write it once more.
+    """
+    narrow = DType(graph[a].dtype)
+    padding = a if _pads_channels(graph, a) else None
+    members: list[int] = []
+    at, layout = a if padding is None else graph[a].args[0], ImageLayout.NHWC
+    begin = at
+    if padding is not None and (len(graph.consumers[at]) > 1 or at in graph.escaping):
+        return _border(graph, (padding,), at, layout, narrow, padded=True)
+    while (step := _step(graph, at, _TO_NHWC, narrow)) is not None:
+        if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
+            break  # two permutations are not one layout
+        layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
+        members.insert(0, at)
+        at = graph[at].args[0]
+        if len(graph.consumers[at]) > 1 or at in graph.escaping:
+            break
+    if padding is None:
+        is_input = graph[at].op == INPUT and members
+        return _border(graph, tuple(members), at, layout, narrow) if is_input else None
+    if graph[at].op != INPUT:
+        return _border(graph, (padding,), begin, ImageLayout.NHWC, narrow, padded=True)
+    return _border(graph, (*members, padding), at, layout, narrow, padded=True)
+
+
+def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
+    """The operators that make a result of the function of D, at `output`; else as `entry`."""
+    narrow = DType(graph[output].dtype)
+    if narrow is DType.F32:
+        return None
+    members: list[int] = []
+    at, layout = output, ImageLayout.NHWC
+    while at not in graph.escaping and len(graph.consumers[at]) == 1:
+        (following,) = graph.consumers[at]
+        step = _step(graph, following, _TO_NCHW, narrow)
+        if step is None:
+            break
+        if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
+            break
+        layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
+        members.append(following)
+        at = following
+    if at not in graph.escaping or not members:
+        return None
+    return _border(graph, tuple(members), at, layout, narrow)
+
+
+def _pads_channels(graph: Graph, index: int) -> bool:
+    """Whether an operator puts zeros behind the last dimension, and nothing else."""
+    expr = graph[index]
+    if expr.op != "nn.pad" or not expr.is_static or not graph[expr.args[0]].is_static:
+        return False
+    widths = expr.attrs["widths"]
+    assert isinstance(widths, tuple)
+    is_zero = expr.attrs["value"] == 0.0 and expr.attrs["mode"] == "constant"
+    return is_zero and set(widths[:-1]) <= {(0, 0)} and widths[-1][0] == 0
+
+
+def _border(
+    graph: Graph,
+    members: tuple[int, ...],
+    tensor: int,
+    layout: ImageLayout,
+    narrow: DType,
+    *,
+    padded: bool = False,
+) -> Border | None:
+    outside = graph[tensor]
+    if outside.dtype not in {narrow.value, DType.F32.value} or not outside.is_static:
+        return None
+    form = Form(layout=layout, dtype=DType(outside.dtype))
+    if form == nhwc(narrow) and not padded:
+        return None
+    return Border(
+        members=members, tensor=tensor, stored=Stored(form=form, shape=outside.static_shape)
+    )
+
+
+def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> ImageLayout | None:
+    """What an operator changes: NCHW where it permutes by `axes`, NHWC where it only casts."""
+    expr = graph[index]
+    if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
+        return None
+    source = graph[expr.args[0]]
+    if not (source.is_static and expr.is_static):
+        return None
+    if expr.op == "astype":
+        kinds = {source.dtype, expr.dtype}
+        return ImageLayout.NHWC if kinds == {narrow.value, DType.F32.value} else None
+    return ImageLayout.NCHW if _permutes(source, expr, axes) else None
+
+
+def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:
+    if len(source.static_shape) != len(axes):
+        return False
+    if expr.op == "permute_dims":
+        return expr.attrs["axes"] == axes
+    # A reshape is a permutation where all that changes places are extents of one element.
+    moved = [axis for axis in axes if source.static_shape[axis] != 1]
+    target = tuple(source.static_shape[axis] for axis in axes)
+    return expr.static_shape == target and moved == sorted(moved)

@@ -1,0 +1,242 @@
+"""Sums and means of a product's rows or columns, which its kernel writes beside D.
+
+    y = relu(conv(x, w))    p = mean(y, height and width)
+
+A kernel of TVM's would read all of y again. The product's own has it in registers, and adds one
+number for each row, or each column, to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import prod
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.graph import Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import (
+    Binary,
+    BinaryOp,
+    ElementwiseGraph,
+    LoadKind,
+    Node,
+    Reduction,
+    Scalar,
+    Store,
+)
+from boltgen.ir.extent import Dim
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.problem import Problem
+from boltgen.ir.results import reduced_axes
+from boltgen.ir.workload import Workload
+from boltgen.passes.legalise.norm_of_sums import NORMED
+from boltgen.passes.regions.products import Product, Rejects
+
+_SUMS = frozenset({"sum", "mean", "image_mean"})
+_SQUARES = frozenset({"multiply", "square"})
+_F32 = DType.F32.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """An operator that reduces the result of a tail, and what that is for its kernel.
+
+    `inner` lie between the two; each value is multiplied by `scale` before. `columns` is that of
+    the store.
+    """
+
+    output: int
+    inner: tuple[int, ...]
+    kind: LoadKind
+    reduction: Reduction
+    scale: float
+    columns: int = 0
+
+
+def reducing(
+    graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects, costs: GraphCosts
+) -> Product:
+    """`product` with the reductions of its result, if a kernel writes them and `costs` say that it
+    is faster than a pass over that result. What norms in other products read is asked for.
+    """
+    longer = with_reductions(graph, product, claimed)
+    if longer is None:
+        return product
+    before, after = (Workload(layers=(each.layer(graph),)) for each in (product, longer))
+    if rejects(after) is not None:
+        return product
+    if all(_is_of_a_norm(graph, each) for each in longer.further[len(product.further) :]):
+        return longer
+    problem = before.single.problem
+    read = problem.out_dtype.size_bytes * _elements(problem)
+    once, apart = costs.kernels_us((after, before)).times_us
+    count = len(longer.further) - len(product.further)
+    return longer if once < apart + costs.move_us(read, count) else product
+
+
+def _is_of_a_norm(graph: Graph, index: int) -> bool:
+    """Whether sums are for norms that products compute, for which they were made."""
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        readers = graph.consumers[value]
+        if not readers or value in graph.escaping:
+            return False
+        others = [reader for reader in readers if graph[reader].op != NORMED]
+        if any(graph[reader].op != "reshape" for reader in others):
+            return False
+        pending += others
+    return True
+
+
+def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
+    """`product` with the reductions of its result; None where there are none, or a kernel cannot
+    write them.
+    """
+    if product.exit is not None or not product.anchor.problem.is_product:
+        return None
+    found = _reductions(graph, product, claimed)
+    if not found:
+        return None
+    try:
+        longer = _with(product, found)
+        Workload(layers=(longer.layer(graph),))
+    except InvalidProblemError:  # more addresses than a launch passes
+        return None
+    return longer
+
+
+def _elements(problem: Problem) -> int:
+    m, n = problem.matrix
+    return problem.batch * m * n
+
+
+def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> list[_Reduced]:
+    """What reduces the tail's result, and otherwise reads nothing."""
+    output = product.tail.output
+    if not graph[output].is_static:
+        return []
+    sources: list[tuple[int, tuple[int, ...]]] = []
+    if graph[output].dtype == _F32:
+        sources.append((output, ()))
+    sources += [
+        (reader, (reader,))
+        for reader in graph.consumers[output]
+        if graph[reader].op == "astype" and graph[reader].dtype == _F32
+    ]
+    found = []
+    for source, casts in sources:
+        for reader in dict.fromkeys(graph.consumers[source]):
+            found += _sums(graph, product, reader, casts, Reduction.SUM)
+            if graph[reader].op in _SQUARES and set(graph[reader].args) == {source}:
+                for sum_ in graph.consumers[reader]:
+                    inner = (*casts, reader)
+                    found += _sums(graph, product, sum_, inner, Reduction.SUM_OF_SQUARES)
+    found = [each for each in found if each.output not in claimed]
+    return _closed(graph, found, claimed)
+
+
+def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> list[_Reduced]:
+    """Those of which nothing else reads what lies between the tail and them."""
+    while True:
+        outputs = {each.output for each in found}
+        inner = {index for each in found for index in each.inner}
+        leaking = {
+            index
+            for index in inner
+            if index in graph.escaping
+            or index in claimed
+            or not (outputs | inner).issuperset(graph.consumers[index])
+        }
+        kept = [each for each in found if leaking.isdisjoint(each.inner)]
+        if len(kept) == len(found):
+            return kept
+        found = kept
+
+
+def _sums(
+    graph: Graph, product: Product, index: int, inner: tuple[int, ...], reduction: Reduction
+) -> list[_Reduced]:
+    """The operator at `index` as a reduction; those of parts of rows, where it splits these."""
+    expr = graph[index]
+    if expr.op != "reshape":
+        return _of(graph, product, index, inner, reduction)
+    before, shape = graph[expr.args[0]].static_shape, expr.static_shape
+    if (*shape[:-2], prod(shape[-2:])) != before:
+        return []
+    return [
+        _Reduced(reader, (*inner, index), LoadKind.COLUMN, reduction, 1.0, shape[-1])
+        for reader in graph.consumers[index]
+        if graph[reader].op == "sum"
+        and graph[reader].dtype == _F32
+        and not graph[reader].attrs["keepdims"]
+        and _axes(graph[reader], len(shape)) == (len(shape) - 1,)
+    ]
+
+
+def _of(
+    graph: Graph, product: Product, index: int, inner: tuple[int, ...], reduction: Reduction
+) -> list[_Reduced]:
+    """The operator at `index` as a reduction, if it is one of the whole rows or columns."""
+    expr = graph[index]
+    if expr.op not in _SUMS or expr.dtype != _F32 or len(expr.args) != 1:
+        return []
+    shape = graph[expr.args[0]].static_shape
+    kind = _kind(product.anchor.problem, shape, expr)
+    if kind is None or any(isinstance(shape[axis], Dim) for axis in _axes(expr, len(shape))):
+        return []  # how many make a number is not known when the kernel is made
+    if expr.op == "sum":
+        return [_Reduced(index, inner, kind, reduction, 1.0)]
+    if reduction is not Reduction.SUM:
+        return []  # a mean of squares would be scaled behind the square
+    count = prod(shape[axis] for axis in _axes(expr, len(shape)))
+    return [_Reduced(index, inner, kind, reduction, 1.0 / count)]
+
+
+def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
+    axes = expr.attrs["axis"]
+    if axes is None:
+        return tuple(range(rank))
+    assert isinstance(axes, tuple)
+    return tuple(sorted(int(axis) % rank for axis in axes))
+
+
+def _kind(problem: Problem, shape: tuple[int, ...], expr: Expr) -> LoadKind | None:
+    """Whether the operator makes a number of each row of the product, or of each column."""
+    axes, last = _axes(expr, len(shape)), len(shape) - 1
+    if axes == (last,):
+        return LoadKind.COLUMN
+    if shape == problem.d_shape:
+        same = axes == reduced_axes(problem, Store(0, LoadKind.ROW))
+    else:
+        same = problem.is_matrix and problem.batch == 1 and axes == tuple(range(last))
+    return LoadKind.ROW if same else None
+
+
+def _with(product: Product, found: list[_Reduced]) -> Product:
+    """`product` whose kernel writes what is `found`.
+
+    Raises:
+        InvalidProblemError: an epilogue cannot have so much.
+    """
+    tail = product.tail
+    nodes: list[Node] = list(tail.epilogue.nodes)
+    stores = list(tail.epilogue.results)
+    result = stores[0].x
+    for each in found:
+        x = result
+        if each.scale != 1.0:
+            nodes += [Scalar(each.scale), Binary(BinaryOp.MULTIPLY, result, len(nodes))]
+            x = len(nodes) - 1
+        stores.append(Store(x, each.kind, DType.F32, each.reduction, each.columns))
+    members = {*tail.members, *(index for each in found for index in (*each.inner, each.output))}
+    return replace(
+        product,
+        tail=replace(
+            tail,
+            members=tuple(sorted(members)),
+            epilogue=ElementwiseGraph(tuple(nodes), tuple(stores)),
+            further=(*tail.further, *(each.output for each in found)),
+        ),
+    )

@@ -1,0 +1,128 @@
+"""What the operators of a tail are in an epilogue: one table. For both IRs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from boltgen.graph.graph import Expr
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import BinaryOp
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
+from boltgen.passes.legalise.half_columns import HALF
+from boltgen.passes.legalise.norm_of_sums import NORMED, Writing, normed_of, roles_of
+
+
+class NotFusibleError(Exception):
+    """An operator, or one of its operands, has no place in an epilogue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a rule sees: the builder, the operator, its operands' epilogue nodes and constants."""
+
+    builder: ElementwiseBuilder
+    expr: Expr
+    args: tuple[int, ...]
+    scalars: tuple[float | None, ...]
+
+    def number(self, name: str) -> float:
+        """An attribute that is a number."""
+        value = self.expr.attrs[name]
+        assert isinstance(value, (int, float))
+        return float(value)
+
+
+_Rule = Callable[[Call], int]
+
+
+def _unary(op: UnaryOp) -> _Rule:
+    return lambda call: call.builder.unary(op, call.args[0], *map(call.number, op.parameters))
+
+
+def _binary(op: BinaryOp) -> _Rule:
+    return lambda call: call.builder.binary(op, call.args[0], call.args[1])
+
+
+def _astype(call: Call) -> int:
+    target, source = call.expr.dtype, call.expr.attrs["from_dtype"]
+    if target == DType.F32.value:
+        return call.args[0]  # arithmetic is in FP32 as it is
+    if target not in {dtype.value for dtype in DType}:
+        raise NotFusibleError(f"a cast to {target}")
+    return call.args[0] if target == source else call.builder.cast(call.args[0], DType(target))
+
+
+def _square(call: Call) -> int:
+    return call.builder.binary(BinaryOp.MULTIPLY, call.args[0], call.args[0])
+
+
+def _power(call: Call) -> int:
+    x, exponent = call.args[0], call.scalars[1]
+    if exponent == 2.0:
+        return _square(call)
+    if exponent == 3.0:
+        return call.builder.binary(BinaryOp.MULTIPLY, _square(call), x)
+    if exponent == 0.5:
+        return call.builder.unary(UnaryOp.SQRT, x)
+    raise NotFusibleError(f"a power with the exponent {exponent}")
+
+
+def _softplus(call: Call) -> int:
+    if call.number("beta") != 1.0:
+        raise NotFusibleError(f"a softplus with beta={call.number('beta')}")
+    return call.builder.unary(UnaryOp.SOFTPLUS, call.args[0])
+
+
+def _prelu(call: Call) -> int:
+    x, slope = call.args
+    rank = len(call.expr.static_shape)
+    if call.scalars[1] is not None:
+        return call.builder.unary(UnaryOp.LEAKY_RELU, x, call.scalars[1])
+    if call.number("axis") not in {-1, rank - 1}:
+        raise NotFusibleError("a PReLU whose slopes are not along the last axis")
+    b = call.builder
+    negative = b.binary(BinaryOp.MINIMUM, x, b.scalar(0.0))
+    return b.binary(
+        BinaryOp.ADD, b.unary(UnaryOp.RELU, x), b.binary(BinaryOp.MULTIPLY, slope, negative)
+    )
+
+
+def _normed(call: Call) -> int:
+    b = call.builder
+    write = Writing(scalar=b.scalar, unary=b.unary, binary=b.binary)
+    return normed_of(call.expr, dict(zip(roles_of(call.expr), call.args, strict=True)), write)
+
+
+def _half(call: Call) -> int:
+    if call.args[0] != 0:
+        raise NotFusibleError("a half of what is no product")
+    return call.builder.second() if call.number("index") else 0
+
+
+def _same_rows(call: Call) -> int:
+    return call.args[0]  # checked in `_Emission`: the last extent stays
+
+
+VIEW = "reshape"
+
+RULES: dict[str, _Rule] = {
+    "add": _binary(BinaryOp.ADD),
+    "subtract": _binary(BinaryOp.SUBTRACT),
+    "multiply": _binary(BinaryOp.MULTIPLY),
+    "divide": _binary(BinaryOp.DIVIDE),
+    "maximum": _binary(BinaryOp.MAXIMUM),
+    "minimum": _binary(BinaryOp.MINIMUM),
+    "power": _power,
+    "square": _square,
+    **{op.function.operator: _unary(op) for op in UnaryOp if op.function.operator is not None},
+    "nn.prelu": _prelu,
+    "nn.softplus": _softplus,
+    "astype": _astype,
+    NORMED: _normed,
+    HALF: _half,
+    VIEW: _same_rows,
+}
+
+ELEMENTWISE = frozenset(RULES)

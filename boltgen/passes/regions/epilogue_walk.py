@@ -1,0 +1,450 @@
+"""Grows an epilogue over the elementwise tail of a matrix product or convolution.
+
+IR-neutral. The region is a DAG: the anchor, and elementwise operators each of which reads the
+region and otherwise only constants and operands that a kernel can load. It has one result, and
+nothing outside it reads its other values; so no operand can depend on the region itself, and
+fusing never makes a cycle. Of all such regions the walk takes the largest: `grow`.
+
+A value that others read too ends such a region. `extensions` go on past it, where a kernel may
+write it besides its result.
+
+One table, `epilogue_rules.RULES`, says which operators there are; no pattern enumerates their
+combinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.graph import CONSTANT, Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.problem import in_groups
+from boltgen.ir.region import RowView, Shared
+from boltgen.passes.attention.mask_operands import BROADCAST, made_of
+from boltgen.passes.legalise.half_columns import HALF
+from boltgen.passes.legalise.norm_of_sums import parts_of
+from boltgen.passes.regions.activations import recognise
+from boltgen.passes.regions.anchor import ANCHORS, Anchor
+from boltgen.passes.regions.broadcast_kind import shared_span, slice_span, span
+from boltgen.passes.regions.epilogue_rules import (
+    ELEMENTWISE,
+    RULES,
+    VIEW,
+    Call,
+    NotFusibleError,
+)
+from boltgen.passes.regions.sliced_rows import slice_rows
+
+# A tail longer than this is split. No network is known to have one half as long; the bound keeps
+# the walk's cost linear in the model.
+_MAX_MEMBERS = 64
+_READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailOperand:
+    """The value that a load reads, and its slices for the products of a batch, as of `Operand`."""
+
+    expr: int
+    batched: bool
+    shared: Shared | None = None
+    within: tuple[int, int] | None = None
+    view: RowView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """A region: indices of its operators, anchor first, and the epilogue that they amount to.
+
+    `further` are those of its operators whose results are written besides that of `output`.
+    `inlined` are operators that make operands of what is loaded in their place. Where the epilogue
+    has rows of slices, each is of so many rows as `slice_rows`.
+    """
+
+    members: tuple[int, ...]
+    output: int
+    epilogue: ElementwiseGraph
+    operands: tuple[TailOperand, ...]
+    further: tuple[int, ...] = ()
+    inlined: tuple[int, ...] = ()
+    slice_rows: int = 0
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The operators whose results are written: D's first."""
+        return (self.output, *self.further)
+
+
+@dataclass(slots=True)
+class _Emission:
+    """An epilogue under construction, and where each value of the graph is in it.
+
+    Only a kernel of attention `shares` slices of operands between heads, or between sequences; it
+    `inlines` what makes operands of smaller ones. `rows` are the nodes of rows.
+    """
+
+    graph: Graph
+    anchor: Anchor
+    shares: bool = False
+    inlines: bool = False
+    inlined: list[int] = field(default_factory=list)
+    builder: ElementwiseBuilder = field(default_factory=ElementwiseBuilder)
+    nodes: dict[int, int] = field(default_factory=dict)
+    loads: dict[tuple[TailOperand, LoadKind], int] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    slice_rows: int = 0
+
+    def __post_init__(self) -> None:
+        index, node = self.anchor.index, 0
+        for op, operand in self.anchor.applied:
+            node = self.builder.binary(op, node, self._operand(operand, self.graph[index]))
+        self.nodes[index] = node
+
+    def emit(self, index: int) -> None:
+        """Append the operator at `index`, at least one of whose operands is in the region."""
+        expr = self.graph[index]
+        inside = [arg for arg in expr.args if arg in self.nodes]
+        self._check_shapes(expr, inside)
+        pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
+        args = tuple(self._operand(arg, expr, parts) for arg, parts in pairs)
+        scalars = tuple(self.graph[arg].scalar for arg in expr.args)
+        self.nodes[index] = RULES[expr.op](Call(self.builder, expr, args, scalars))
+
+    def reads_tensor(self, index: int) -> bool:
+        """Whether the operator at `index` reads a full tensor, or one whose shape is not known."""
+        expr, batched = self.graph[index], self.anchor.problem.batch > 1
+        pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
+        outside = [self.graph[arg] for arg, parts in pairs if arg not in self.nodes and parts == 1]
+        return any(
+            not each.is_static
+            or span(each.static_shape, expr.static_shape, batched=batched)
+            in {(LoadKind.TENSOR, False), (LoadKind.TENSOR, True)}
+            for each in outside
+        )
+
+    def _check_shapes(self, expr: Expr, inside: Sequence[int]) -> None:
+        if expr.op == HALF:
+            return
+        for arg in inside:
+            before = self.graph[arg].static_shape
+            if expr.op == VIEW:
+                kept = 2 if self.anchor.problem.batch > 1 else 1
+                if before[-kept:] != expr.static_shape[-kept:]:
+                    raise NotFusibleError("a reshape that splits rows")
+            elif before != expr.static_shape:
+                raise NotFusibleError("its result is broadcast")
+
+    def _operand(self, arg: int, consumer: Expr, parts: int = 1) -> int:
+        if arg in self.nodes:
+            return self.nodes[arg]
+        operand = self.graph[arg]
+        if operand.scalar is not None:
+            return self.builder.scalar(operand.scalar)
+        if operand.dtype not in {dtype.value for dtype in DType}:
+            raise NotFusibleError(f"an operand of dtype {operand.dtype}")
+        if self.inlines and parts == 1 and self._inline(arg, consumer):
+            return self.nodes[arg]
+        shape = operand.static_shape if parts == 1 else (*operand.static_shape[:-1], 1)
+        found = self._span(shape, consumer.static_shape)
+        if found is None:
+            raise NotFusibleError("an operand whose broadcast no kernel loads")
+        kind, batched, shared = found
+        if kind is LoadKind.SLICE_ROW or (kind is LoadKind.ROW and not self.shares):
+            return self._row(arg, kind)
+        return self._load(TailOperand(expr=arg, batched=batched, shared=shared), kind, parts)
+
+    def _load(self, operand: TailOperand, kind: LoadKind, parts: int = 1) -> int:
+        if (operand, kind) not in self.loads:
+            dtype = DType(self.graph[operand.expr].dtype)
+            self.loads[operand, kind] = self.builder.load(kind, dtype, parts)
+        return self.loads[operand, kind]
+
+    def _row(self, index: int, kind: LoadKind) -> int:
+        """One row, or one for each slice, which is read where it lies, and made in the kernel."""
+        if index not in self.rows:
+            made = slice_rows(self.graph, index)
+            source = TailOperand(expr=made.source, batched=False, view=made.view)
+            node = self._load(source, kind)
+            for member in made.members:
+                expr = self.graph[member]
+                if expr.op in ELEMENTWISE - {VIEW}:
+                    scalars = tuple(self.graph[arg].scalar for arg in expr.args)
+                    args = tuple(
+                        node if value is None else self.builder.scalar(value) for value in scalars
+                    )
+                    node = RULES[expr.op](Call(self.builder, expr, args, scalars))
+            self.inlined += made.members
+            self.rows[index] = node
+        return self.rows[index]
+
+    def _inline(self, index: int, consumer: Expr) -> bool:
+        """Whether an operand is made in the kernel, of what it loads instead."""
+        made, out = made_of(self.graph, index), consumer.static_shape
+        shapes = [self.graph[leaf].static_shape for leaf in made.leaves]
+        if not made.members or any(self._span(shape, out) is None for shape in shapes):
+            return False
+        for member in made.members:
+            expr = self.graph[member]
+            args = tuple(self._operand(arg, consumer) for arg in expr.args)
+            scalars = tuple(self.graph[arg].scalar for arg in expr.args)
+            made_here = Call(self.builder, expr, args, scalars)
+            self.nodes[member] = args[0] if expr.op == BROADCAST else RULES[expr.op](made_here)
+        self.inlined += made.members
+        return True
+
+    def _span(
+        self, shape: Sequence[int], out: Sequence[int]
+    ) -> tuple[LoadKind, bool, Shared | None] | None:
+        batched = self.anchor.problem.batch > 1
+        if batched and self.shares:
+            return shared_span(shape, out)
+        found = span(shape, out, batched=batched)
+        if found is None and (kind := self._of_slices(shape, out)) is not None:
+            found = kind, False
+        return None if found is None else (*found, None)
+
+    def _of_slices(self, shape: Sequence[int], out: Sequence[int]) -> LoadKind | None:
+        """How an operand spans slices of the rows, all slices being alike; None if it does not."""
+        problem, found = self.anchor.problem, slice_span(shape, out)
+        if found is None or problem.batch > 1 or in_groups(problem) is not None:
+            return None
+        kind, rows = found
+        known = self.slice_rows or problem.slice_rows
+        if known and known != rows:
+            return None
+        self.slice_rows = rows
+        return kind
+
+    def finish(
+        self, output: int, further: Sequence[int] = ()
+    ) -> tuple[ElementwiseGraph, tuple[TailOperand, ...]]:
+        """The epilogue, simplified, and its operands in the order of its loads."""
+        if further:
+            self.builder.store(self.nodes[output])
+        for index in further:
+            self.builder.store(self.nodes[index], dtype=DType(self.graph[index].dtype))
+        # Every load is read by the operator that it was made for, so recognition keeps them all.
+        out_dtype, precision = DType(self.graph[output].dtype), self.anchor.problem.in_dtype
+        epilogue = recognise(self.builder.build(), out_dtype, precision)
+        operands = tuple(operand for operand, _ in self.loads)
+        assert len(epilogue.loads) == len(operands)
+        return epilogue, operands
+
+
+def grow(
+    graph: Graph, anchor: Anchor, claimed: Collection[int] = frozenset(), *, shares: bool = False
+) -> Tail:
+    """The largest region that starts at `anchor` and has no operator that is in `claimed`.
+
+    It `shares` operands as only attention can: `shared_span`.
+    """
+    fusible = _fusible(graph, anchor, claimed, shares=shares)
+    best = _close(graph, anchor, fusible, anchor.index, shares=shares)
+    assert best is not None
+    stored = {dtype.value for dtype in anchor.problem.storable}
+    for output in fusible[1:]:
+        if graph[output].dtype not in stored or not _ends_well(graph, output):
+            continue
+        best = _close(graph, anchor, fusible, output, shares=shares) or best
+    return best
+
+
+def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[int]) -> Tail | None:
+    """The graph of the elementwise `members` that make A of `source`; None if no kernel computes
+    it. `anchor` is the product that multiplies A.
+    """
+    return _tail(graph, replace(anchor, index=source, applied=()), {source, *members}, anchor.a)
+
+
+def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool) -> list[int]:
+    """The anchor, and every operator that elementwise operators connect to it, in order."""
+    emission = _Emission(graph, anchor, shares)
+    found = [anchor.index]
+    pending = set(_readers(graph, anchor.index))
+    while pending and len(found) < _MAX_MEMBERS:
+        index = min(pending)  # all its operands within the region are smaller, so already there
+        pending.remove(index)
+        if index in claimed or graph[index].op not in ELEMENTWISE or not graph[index].is_static:
+            continue
+        if not all(graph[arg].is_static for arg in graph[index].args):
+            continue
+        try:
+            emission.emit(index)
+        except NotFusibleError:
+            continue
+        found.append(index)
+        pending.update(_readers(graph, index))
+    return found
+
+
+def _readers(graph: Graph, index: int) -> tuple[int, ...]:
+    """Those that read a value, where it may be inside a region.
+
+    A value that something else reads too can only be the region's result.
+    """
+    readers = graph.consumers[index]
+    is_inner = index not in graph.escaping and all(graph[r].op in ELEMENTWISE for r in readers)
+    return readers if is_inner else ()
+
+
+def _ends_well(graph: Graph, output: int) -> bool:
+    """Whether a region may end here: on no wider cast, and on no view but one that TVM copies."""
+    expr = graph[output]
+    if expr.op == VIEW:
+        return output in graph.escaping
+    if expr.op != "astype" or expr.dtype != DType.F32.value or output in graph.escaping:
+        return True
+    # TVM fuses a cast into most of what follows it, but not into these.
+    consumers = graph.consumers[output]
+    return all(graph[consumer].op in _READ_TWICE for consumer in consumers)
+
+
+def extensions(
+    graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
+) -> Iterator[Tail]:
+    """Regions that go on past the result of `tail`, which others read too; the largest first.
+
+    They end in values that are written either way: a product multiplies them, or the model returns
+    them. Kernels of TVM's would read the result of `tail` for them, so a region saves a launch and
+    that read. What only TVM's own operators read is not worth it: TVM computes it where it is read.
+    Nor is what reads a further full tensor: another product could have it in registers.
+
+    The region takes the place of its last operator. All that others read of it they read behind
+    that place, so the order of the graph stays one, and there is no cycle.
+    """
+    going_on = _going_on(graph, anchor, tail, claimed)
+    stored = {dtype.value for dtype in anchor.problem.storable}
+    ends = [index for index in going_on if _is_written_anyway(graph, index)]
+    for count in range(len(ends), 0, -1):
+        output = ends[count - 1]
+        members = _with_sources(graph, ends[:count], {*tail.members, *going_on})
+        readers = {index: set(graph.consumers[index]) - members for index in members}
+        further = tuple(
+            index
+            for index in sorted(members - {output})
+            if index in graph.escaping or readers[index]
+        )
+        is_late = all(reader > output for index in further for reader in readers[index])
+        is_stored = stored.issuperset(graph[index].dtype for index in (output, *further))
+        made = None
+        if further and is_late and is_stored:
+            made = _tail(graph, anchor, members, output, further)
+        if made is not None:
+            yield made
+
+
+def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]) -> list[int]:
+    """The elementwise operators that read `tail` and otherwise rows, columns and numbers."""
+    emission = _Emission(graph, anchor)
+    for member in tail.members[1:]:
+        emission.emit(member)
+    found: list[int] = []
+    pending = set(graph.consumers[tail.output])
+    while pending and len(tail.members) + len(found) < _MAX_MEMBERS:
+        index = min(pending)
+        pending.remove(index)
+        if index in claimed or graph[index].op not in ELEMENTWISE - {VIEW}:
+            continue
+        if not graph[index].is_static or emission.reads_tensor(index):
+            continue
+        try:
+            emission.emit(index)
+        except NotFusibleError:
+            continue
+        found.append(index)
+        pending.update(graph.consumers[index])
+    return found
+
+
+def _is_written_anyway(graph: Graph, output: int) -> bool:
+    """Whether the value is a result, or a product or what follows one reads it, if only by another
+    shape.
+    """
+    values = [output]
+    for value in values:
+        readers = graph.consumers[value]
+        values += (each for each in readers if graph[each].op == VIEW)
+        if any(graph[r].op in ANCHORS or _follows_another(graph, r, value) for r in readers):
+            return True
+    return not graph.escaping.isdisjoint(values)
+
+
+def _follows_another(graph: Graph, reader: int, value: int) -> bool:
+    """Whether an elementwise operator reads `value` beside what a product has made."""
+    others = [arg for arg in graph[reader].args if arg != value]
+    return graph[reader].op in ELEMENTWISE and any(_is_of_product(graph, arg) for arg in others)
+
+
+def _is_of_product(graph: Graph, index: int) -> bool:
+    """Whether one product alone made the value, and elementwise operators after it."""
+    while graph[index].op in ELEMENTWISE:
+        tensors = [arg for arg in graph[index].args if graph[arg].op != CONSTANT]
+        if len(tensors) != 1:
+            return False
+        (index,) = tensors
+    return graph[index].op in ANCHORS
+
+
+def _close(
+    graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int, *, shares: bool
+) -> Tail | None:
+    """The region with the result `output`; None where a value leaks or loads are too many."""
+    members = _with_sources(graph, [output], set(fusible))
+    if anchor.index not in members:
+        return None
+    for member in members - {output}:
+        if member in graph.escaping or not members.issuperset(graph.consumers[member]):
+            return None
+    return _tail(graph, anchor, members, output, shares=shares)
+
+
+def _with_sources(graph: Graph, ends: Sequence[int], allowed: set[int]) -> set[int]:
+    """`ends`, and all of `allowed`, an anchor and operators behind it, that they are made of."""
+    anchor = min(allowed)
+    members = set(ends)
+    pending = list(ends)
+    while pending:
+        index = pending.pop()
+        if index == anchor:
+            continue  # what the anchor reads is an operand, never part of the region
+        fresh = allowed.intersection(graph[index].args) - members
+        members |= fresh
+        pending.extend(fresh)
+    return members
+
+
+def _tail(
+    graph: Graph,
+    anchor: Anchor,
+    members: Collection[int],
+    output: int,
+    further: tuple[int, ...] = (),
+    *,
+    shares: bool = False,
+) -> Tail | None:
+    """The region of `members`; None where loads are too many."""
+    ordered = tuple(sorted(members))
+    # What is inlined may be too many loads where the operand itself is not.
+    for inlines in (True, False) if shares else (False,):
+        emission = _Emission(graph, anchor, shares, inlines)
+        try:
+            for member in ordered:
+                if member != anchor.index:
+                    emission.emit(member)
+            epilogue, operands = emission.finish(output, further)
+        except (NotFusibleError, InvalidProblemError):
+            continue
+        return Tail(
+            members=ordered,
+            output=output,
+            epilogue=epilogue,
+            operands=operands,
+            further=further,
+            inlined=tuple(emission.inlined),
+            slice_rows=emission.slice_rows,
+        )
+    return None

@@ -1,0 +1,132 @@
+"""Where each operator of a partitioned graph runs, why, and what share of the work that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from boltgen.graph.graph import (
+    CONSTANT,
+    GROUPED,
+    INPUT,
+    OPAQUE,
+    PART,
+    REASON,
+    REGION,
+    Expr,
+    Extents,
+    Graph,
+)
+from boltgen.ir.extent import Dim, typical
+from boltgen.ir.region import Placement, Region, Rejected
+from boltgen.passes.regions.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
+
+_NOT_AN_ANCHOR = "not a matrix product or convolution"
+_NO_GRAPH = "boltgen does not look into branches and calls"
+EINSUM = "einsum"
+# Convolutions that no kernel computes; the first extent of their weights are channels.
+_TWO_DIMENSIONS = "kernels exist for convolutions of two dimensions only"
+_TRANSPOSED = "no kernel computes a transposed convolution: a resize and a convolution have kernels"
+_OTHER_PRODUCTS = {
+    "nn.conv1d": f"{_TWO_DIMENSIONS}: give it a height of one",
+    "nn.conv3d": _TWO_DIMENSIONS,
+    "nn.conv1d_transpose": _TRANSPOSED,
+    "nn.conv2d_transpose": _TRANSPOSED,
+    "nn.conv3d_transpose": _TRANSPOSED,
+    EINSUM: "no kernel computes a diagonal or a sum along one operand's axis beside a product: "
+    "write it as an operator of its own",
+}
+
+
+def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placement]:
+    """Where each operator runs, in the graph's order."""
+    for index, expr in enumerate(graph.exprs):
+        if expr.op in {INPUT, CONSTANT, PART}:
+            continue
+        shape = tuple(str(each) if isinstance(each, Dim) else each for each in expr.shape or ())
+        if expr.op == REGION:
+            region = regions[str(expr.attrs["symbol"])]
+            yield Placement(
+                operator=region.label,
+                shape=shape,
+                region=region.symbol,
+                reason=region.note,
+                flops=region.workload.typical.flops,
+            )
+        else:
+            yield _stays(graph, index, shape)
+            yield from _inside(expr)
+
+
+def _inside(expr: Expr) -> Iterator[Placement]:
+    """The products in functions and arms that an opaque expression has."""
+    graph = expr.attrs.get("inside")
+    if isinstance(graph, Graph):
+        for placed in placements(graph, {}):
+            if placed.flops:
+                reason = f"it is inside of {expr.attrs['callee']}: give it a function of its own"
+                yield replace(placed, reason=reason)
+
+
+def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
+    expr = graph[index]
+    name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
+    if expr.op in ANCHORS:
+        rejected = match_anchor(graph, index)
+        reason = rejected.reason if isinstance(rejected, Rejected) else reason
+    elif expr.op in _OTHER_PRODUCTS:
+        reason = _OTHER_PRODUCTS[expr.op]
+    elif expr.op == "image_mean":
+        name = "mean"
+    elif expr.op == OPAQUE:
+        name, reason = str(expr.attrs["callee"]), _NO_GRAPH
+    reason = str(expr.attrs.get(REASON, reason))
+    return Placement(
+        operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
+    )
+
+
+def _flops(graph: Graph, expr: Expr) -> int:
+    """Floating-point operations of a product, in the middle of the ranges of symbolic extents."""
+    if expr.op not in ANCHORS and expr.op not in _OTHER_PRODUCTS:
+        return 0
+    if len(expr.args) < 2 or expr.shape is None:
+        return 0
+    if expr.op == EINSUM:
+        return _einsum_flops(graph, expr)
+    a, b = graph[expr.args[0]].shape, graph[expr.args[1]].shape
+    if a is None or b is None or not a or not b:
+        return 0
+    if expr.op in {MATMUL, GROUPED}:
+        return 2 * _elements(expr.shape) * _extent(a[-1])
+    layout = str(expr.attrs.get("kernel_layout", "OIHW"))
+    if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
+        filters = _extent(b[layout.index("O")])
+        return 2 * _elements(expr.shape) * _elements(b) // max(filters, 1)
+    # Of a transposed one each element of the input meets a filter, of others each of the result.
+    if expr.op.endswith("_transpose"):
+        return 2 * _elements(a) * _elements(b) // max(_extent(b[0]), 1)
+    return 2 * _elements(expr.shape) * _elements(b) // max(_extent(b[0]), 1)
+
+
+def _einsum_flops(graph: Graph, expr: Expr) -> int:
+    """Those of a product for each element of the result and of the axes that are summed."""
+    inputs, arrow, output = str(expr.attrs["subscripts"]).replace(" ", "").partition("->")
+    extents: dict[str, int] = {}
+    for arg, term in zip(expr.args, inputs.split(","), strict=True):
+        before, _, after = term.partition("...")
+        shape = graph[arg].shape or ()
+        pairs = [*zip(before, shape, strict=False), *zip(after[::-1], shape[::-1], strict=False)]
+        extents |= {letter: _extent(extent) for letter, extent in pairs}
+    kept = output if arrow else [each for each in extents if inputs.count(each) == 1]
+    summed = [extent for letter, extent in extents.items() if letter not in kept]
+    return 2 * _elements(expr.shape or ()) * prod(summed) if summed else 0
+
+
+def _extent(extent: int | str) -> int:
+    return typical(extent) if isinstance(extent, int) else 1
+
+
+def _elements(shape: Extents) -> int:
+    return prod(map(_extent, shape))

@@ -1,0 +1,254 @@
+"""The products that kernels compute: matrix products and convolutions with their elementwise tails.
+
+IR-neutral. A region is one of them, or several that are a chain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from boltgen.graph.graph import Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
+from boltgen.ir.move import ImageLayout
+from boltgen.ir.problem import Problem
+from boltgen.ir.region import HeadView, Rejected
+from boltgen.ir.workload import Layer, Workload
+from boltgen.passes.regions.anchor import ANCHORS, Anchor, match_anchor
+from boltgen.passes.regions.boundary import Border, entry, exit_
+from boltgen.passes.regions.epilogue_walk import Tail, TailOperand, extensions, grow
+
+# Why no kernel computes a workload on the architecture at hand; None where one does.
+Rejects: TypeAlias = Callable[[Workload], "str | None"]
+
+
+def _none(anchor: int) -> bool:
+    del anchor
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmaxed:
+    """The operators, a softmax of rows among them, that make a product's A of `source`.
+
+    Where it has a `causal` mask of the scores, rows end at the diagonal, and the mask is not read;
+    they have so many columns as its `window`, if that is not 0.
+    """
+
+    source: int
+    members: tuple[int, ...]
+    causal: int | None = None
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed:
+    """The operators that make a norm's A: a sum, whose results `further` are written too.
+
+    `prologue` is what they amount to, `operands` are in the order of its loads.
+    """
+
+    members: tuple[int, ...]
+    prologue: ElementwiseGraph
+    operands: tuple[TailOperand, ...]
+    further: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A matrix product, convolution or norm with its elementwise tail, and what is at its borders.
+
+    `stored` is the type of its result; where it is None, the graph's. `a_view`, `b_view` and
+    `d_view` say where in tensors the heads of attention are, `b_group` how many share a matrix.
+    """
+
+    anchor: Anchor
+    tail: Tail
+    prologue: Softmaxed | None = None
+    summed: Summed | None = None
+    stored: DType | None = None
+    entry: Border | None = None
+    exit: Border | None = None
+    a_view: HeadView | None = None
+    b_view: HeadView | None = None
+    b_group: int = 1
+    d_view: HeadView | None = None
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """The operators that its kernel computes."""
+        made = self.prologue or self.summed
+        return (*(made.members if made else ()), *self.anchor.inner, *self.tail.members)
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """Those that people know it by: with the one that takes A's rows."""
+        taking = (self.anchor.taken.take,) if self.anchor.taken else ()
+        return (*(each for each in taking if each not in self.computed), *self.computed)
+
+    @property
+    def operators(self) -> tuple[int, ...]:
+        """Those that its region computes, from how TVM has A to how it wants D."""
+        before = self.entry.members if self.entry else ()
+        after = self.exit.members if self.exit else ()
+        return (*before, *self.computed, *after)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
+        taken = self.anchor.taken.members if self.anchor.taken else ()
+        # Those that are taken last are made first.
+        before = (*reversed(taken), *self.anchor.absorbed, *self.tail.inlined)
+        whole = (*before, *self.operators)
+        return whole if self.anchor.problem.is_product else tuple(sorted(set(whole)))
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Its operators whose results nothing else reads."""
+        return (*self.computed, *(self.exit.members if self.exit else ()))
+
+    @property
+    def further(self) -> tuple[int, ...]:
+        """The operators whose results its kernel writes besides D."""
+        return (*self.tail.further, *(self.summed.further if self.summed else ()))
+
+    @property
+    def operands(self) -> tuple[TailOperand, ...]:
+        """What its graphs load, in the order of the layer's loads."""
+        return (*(self.summed.operands if self.summed else ()), *self.tail.operands)
+
+    @property
+    def input(self) -> int:
+        """The tensor that A is, or is made of."""
+        return self.entry.tensor if self.entry else self.anchor.a
+
+    @property
+    def output(self) -> int:
+        """The tensor that D is, or becomes."""
+        return self.exit.tensor if self.exit else self.tail.output
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Its operators whose results are no tensors: they stay in its region."""
+        return tuple(member for member in self.moved if member != self.output)
+
+    def problem(self, graph: Graph) -> Problem:
+        """What it computes, in the dtype of its result: a pair where its tail has two halves."""
+        problem: Any = self.anchor.problem
+        if self.tail.epilogue.is_paired:
+            problem = replace(problem, n=problem.n // 2, paired=True)
+        if self.tail.slice_rows:
+            problem = problem.in_slices(self.tail.slice_rows)
+        dtype = self.stored or DType(graph[self.tail.output].dtype)
+        out: Problem = replace(problem, out_dtype=dtype)
+        return out
+
+    def layer(self, graph: Graph) -> Layer:
+        """It as a layer of a chain."""
+        prologue = ElementwiseGraph()
+        if self.prologue:
+            is_causal = self.prologue.causal is not None
+            prologue = local_softmax(self.prologue.window) if is_causal else SOFTMAX
+        elif self.summed:
+            prologue = self.summed.prologue
+        return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)
+
+
+def find_products(
+    graph: Graph, accumulate: DType = DType.F32, shares: Callable[[int], bool] = _none
+) -> list[Product]:
+    """The products that kernels compute, with their tails; no operator is in two of them.
+
+    They are summed in `accumulate`. `shares` tells for an anchor whether it may be attention, whose
+    kernel shares slices of operands between products.
+    """
+    claimed: set[int] = set()
+    found = []
+    for index, expr in enumerate(graph.exprs):
+        if expr.op not in ANCHORS:
+            continue
+        anchor = match_anchor(graph, index, accumulate)
+        if isinstance(anchor, Rejected):
+            continue
+        tail = grow(graph, anchor, claimed, shares=shares(index))
+        claimed.update(tail.members)
+        found.append(Product(anchor=anchor, tail=tail))
+    # Who takes rows of a tensor reads it as it is.
+    activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
+    return [_with_borders(graph, product, activations) for product in found]
+
+
+def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects) -> Product:
+    """`product` with the largest of its tail's extensions that a kernel computes, if any.
+
+    Where its call transforms D, only that transform reads D, and the tail ends there.
+    """
+    if product.exit is not None or not product.anchor.problem.is_product:
+        return product
+    for tail in extensions(graph, product.anchor, product.tail, claimed):
+        longer = replace(product, tail=tail)
+        if rejects(Workload(layers=(longer.layer(graph),))) is None:
+            return longer
+    return product
+
+
+def alike(products: Sequence[Product]) -> tuple[Product, ...]:
+    """`products`, each of which multiplies the result of the one before, as layers of one chain.
+
+    Where some are batched, a plain one is as many products that share its B.
+    """
+    problems = [product.anchor.problem for product in products]
+    sizes = {(each.batch, each.gemm.m) for each in problems if each.batch > 1}
+    if len(sizes) != 1:
+        return tuple(products)
+    (size,) = sizes
+    return tuple(_batched(product, *size) for product in products)
+
+
+def _batched(product: Product, batch: int, m: int) -> Product:
+    problem, tail = product.anchor.problem, product.tail
+    if not problem.is_matrix or problem.batch > 1 or problem.gemm.m != batch * m:
+        return product
+    if product.anchor.ends is not None or tail.slice_rows:
+        return product
+    loads = zip(tail.epilogue.loads, tail.operands, strict=True)
+    return replace(
+        product,
+        anchor=replace(product.anchor, problem=problem.gemm.as_batch(batch)),
+        tail=replace(
+            tail,
+            operands=tuple(
+                replace(each, batched=load.kind is not LoadKind.ROW) for load, each in loads
+            ),
+        ),
+    )
+
+
+def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]) -> Product:
+    """`product` with the operators before A and after D that its call can do itself.
+
+    Those before A only where all that read A are products, which then each make it for themselves;
+    a cast without more is not worth being done twice.
+    """
+    problem = product.anchor.problem
+    if problem.batch > 1 and Workload.of(problem).symbols:
+        return product  # the rows that TVM has are no extent of the problem
+    a = product.anchor.a
+    others = product.anchor.b == a or any(each.expr == a for each in product.tail.operands)
+    is_image = not problem.is_matrix
+    canonical = Workload.of(problem)
+    if canonical.symbols and canonical.first.problem.is_matrix:
+        is_image = False  # of images that are a matrix of rows it has no extent alone
+    is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
+    is_only_a = is_only_a and product.anchor.taken is None
+    before = entry(graph, a, is_image=is_image) if is_only_a and not others else None
+    if before is not None and before.stored.form.layout is ImageLayout.NHWC and activations[a] > 1:
+        before = None
+    return replace(
+        product,
+        entry=before,
+        exit=exit_(graph, product.tail.output, is_image=is_image),
+    )

@@ -1,0 +1,96 @@
+"""Rows of slices where they lie, and what a kernel does to them itself. For both IRs.
+
+    c W + b: (B, 6 N) -> its columns N to 2 N -> (B, 1, N) -> 1 + scale
+
+A diffusion model makes the numbers of all its images in one product, and cuts it in parts. A kernel
+reads its part of each row from there, and adds the one: without a launch for each part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim
+from boltgen.ir.region import RowView
+from boltgen.passes.regions.epilogue_rules import VIEW
+
+_SLICE = "strided_slice"
+_SIMPLE = frozenset({"add", "subtract", "multiply", "divide", "astype"})
+_FLOATS = frozenset(dtype.value for dtype in DType)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRows:
+    """The tensor to load, where in its rows the load's are if not all of them are, and the
+    operators that make the operand of these, in order.
+    """
+
+    source: int
+    view: RowView | None = None
+    members: tuple[int, ...] = ()
+
+
+def slice_rows(graph: Graph, index: int) -> SliceRows:
+    """What a kernel reads for the rows of slices at `index`.
+
+    Only the last of the operators may have other readers: their tensors are written in any case.
+    """
+    found = SliceRows(index)
+    members: list[int] = []
+    at = index
+    while at not in graph.escaping and len(graph.consumers[at]) == 1:
+        expr = graph[at]
+        view = _view(graph, expr)
+        if view is None and not _is_simple(graph, expr):
+            break
+        members.insert(0, at)
+        at = next(arg for arg in expr.args if graph[arg].scalar is None)
+        if view is not None or expr.op != VIEW:
+            found = SliceRows(at, view, tuple(members))
+        if view is not None:
+            break
+    # What computes the source computes its readers as well: another kernel's epilogue has them.
+    is_read = found.view is not None or graph[found.source].op in {INPUT, CONSTANT}
+    return found if is_read else SliceRows(index)
+
+
+def _is_simple(graph: Graph, expr: Expr) -> bool:
+    """Whether it only computes with one tensor's numbers and constants, or adds or drops dimensions
+    of one.
+    """
+    tensors = [graph[arg] for arg in expr.args if graph[arg].scalar is None]
+    if len(tensors) != 1 or not expr.is_static or not tensors[0].is_static:
+        return False
+    if not {expr.dtype, tensors[0].dtype} <= _FLOATS:
+        return False
+    if expr.op == VIEW:
+        return _longer_than_one(expr) == _longer_than_one(tensors[0])
+    return expr.op in _SIMPLE and expr.static_shape == tensors[0].static_shape
+
+
+def _longer_than_one(expr: Expr) -> list[int]:
+    """The extents that are not 1 for sure."""
+    return [each for each in expr.static_shape if isinstance(each, Dim) or each != 1]
+
+
+def _view(graph: Graph, expr: Expr) -> RowView | None:
+    """Where the numbers of a slice lie in longer rows; None if they are no run of each row.
+
+    A part begins at a multiple of its length, so it is as aligned as it is long.
+    """
+    if expr.op != _SLICE or "axis" not in expr.attrs or not expr.is_static:
+        return None
+    whole = graph[expr.args[0]]
+    axis, begin, end = (cast("int", expr.attrs[key]) for key in ("axis", "begin", "end"))
+    if not whole.is_static or not 0 < axis < len(whole.static_shape):
+        return None
+    inner = prod(whole.static_shape[axis + 1 :])
+    offset, length, row = begin * inner, (end - begin) * inner, whole.static_shape[axis] * inner
+    is_run = prod(expr.static_shape[axis:-1]) == 1
+    if not is_run or any(each % length for each in (offset, row)):
+        return None
+    return RowView(offset=offset, columns=row)

@@ -1,0 +1,136 @@
+"""Arrow: a graph as imported to one whose products have their quantised weights packed.
+
+IR-neutral. A product with a constant of whole numbers and scales multiplies `UNPACK` of the packed
+constant, before anything folds it to floats; carving makes both one region. What no region takes
+becomes a constant of floats again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.packed import PackedWeights
+from boltgen.ir.problem import Gemm
+from boltgen.ir.workload import Workload
+from boltgen.passes.regions.anchor import MATMUL
+from boltgen.passes.weights.dequantised import dequantised, pack
+
+# Products of more rows do not take as long as their weights take to be read: there it is faster to
+# multiply floats, and only a model whose author quantised its weights alone keeps them packed.
+_FEW_ROWS = 32
+
+
+def with_packed_weights(
+    graph: Graph,
+    rejects: Callable[[Workload], str | None],
+    accumulate: DType,
+    *,
+    packs: bool = True,
+) -> Graph:
+    """`graph` with packed weights in those products that no reason `rejects`; `packs` or not.
+
+    Products are summed in `accumulate`.
+    """
+    packing = _Packing(graph, rejects, accumulate)
+    names = dict[int, int]()
+    for index, expr in enumerate(graph.exprs):
+        made = renamed(expr, names)
+        weight = packing.weight(index) if packs and expr.op == MATMUL else None
+        if weight is not None:
+            made = replace(made, args=(made.args[0], weight), origin=None)
+        names[index] = packing.builder.add(made)
+    if not packing.packed:
+        return graph
+    exprs = tuple(packing.builder.exprs)
+    escaping = frozenset(names[index] for index in graph.escaping)
+    return Graph(exprs, escaping, mapped(graph.results, names))
+
+
+class _Packing:
+    """Packs the weights of a graph's products into `builder`; `packed` has those that it has."""
+
+    def __init__(
+        self, graph: Graph, rejects: Callable[[Workload], str | None], accumulate: DType
+    ) -> None:
+        self.builder = GraphBuilder()
+        self.packed: dict[int, int] = {}
+        self._graph, self._rejects, self._accumulate = graph, rejects, accumulate
+        self._forms: dict[int, tuple[PackedWeights, Array] | None] = {}
+
+    def weight(self, index: int) -> int | None:
+        """B of a product, unpacked from packed weights; None where it stays as it is."""
+        graph, expr = self._graph, self._graph[index]
+        a, b = (graph[each] for each in expr.args)
+        if not a.is_static or not b.is_static or {a.dtype, expr.dtype} != {b.dtype}:
+            return None
+        if len(b.static_shape) != 2 or len(a.static_shape) < 2:
+            return None
+        at = expr.args[1]
+        if at not in self._forms:
+            found = dequantised(graph, at)
+            self._forms[at] = None if found is None else pack(found.moved(np.transpose))
+        made = self._forms[at]
+        if made is None or not self._is_worth(a, b, *made):
+            return None
+        if at not in self.packed:
+            self.packed[at] = self._unpacked(b, *made)
+        return self.packed[at]
+
+    def _is_worth(self, a: Expr, b: Expr, form: PackedWeights, array: Array) -> bool:
+        """Whether a kernel computes the product, and floats were no faster."""
+        k, n = b.static_shape
+        try:
+            problem = Gemm(
+                m=prod(a.static_shape[:-1]),
+                n=n,
+                k=k,
+                b_layout=Layout.COLUMN,
+                acc_dtype=self._accumulate,
+                weights=form,
+            )
+            workload = Workload.of(problem)
+        except InvalidProblemError:
+            return False
+        rows, _ = workload.greatest.single.problem.matrix
+        is_few = rows <= _FEW_ROWS or _is_weight_only(form, array, k)
+        return is_few and self._rejects(workload) is None
+
+    def _unpacked(self, b: Expr, form: PackedWeights, array: Array) -> int:
+        """The expression of B, in its author's dtype."""
+        k, n = b.static_shape
+        bytes_ = self.builder.constant(array)
+        narrow = DType.F16.value
+        made = self.builder.operator(UNPACK, (bytes_,), (n, k), narrow, weights=form, k=k)
+        columns = self.builder.permute_dims(made, (1, 0))
+        return columns if b.dtype == narrow else self.builder.astype(columns, b.dtype)
+
+
+def _is_weight_only(form: PackedWeights, array: Array, k: int) -> bool:
+    """Whether weights are of four bits, or have scales of their own within a column."""
+    at, groups = form.scales_at(k), form.groups(k)
+    scales = array[:, at : at + 2 * groups].reshape(len(array), groups, 2)
+    return form.bits == 4 or bool((scales != scales[:, :1]).any())
+
+
+def with_floats(graph: Graph) -> Graph:
+    """`graph` with floats in the place of packed weights that it unpacks."""
+    if not any(expr.op == UNPACK for expr in graph.exprs):
+        return graph
+    builder, names = GraphBuilder(), dict[int, int]()
+    for index, expr in enumerate(graph.exprs):
+        if expr.op == UNPACK:
+            form, k, array = expr.attrs["weights"], expr.attrs["k"], graph[expr.args[0]].array
+            assert isinstance(form, PackedWeights)
+            assert isinstance(k, int)
+            assert array is not None
+            names[index] = builder.constant(form.unpacked(array, k))
+        else:
+            names[index] = builder.add(renamed(expr, names))
+    return builder.graph(mapped(graph.results, names))

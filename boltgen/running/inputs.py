@@ -1,0 +1,109 @@
+"""What a model takes, compared with what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from boltgen.artifact.metadata import DimensionInfo, TensorInfo
+from boltgen.errors import InputError
+from boltgen.intake.numerals import counted
+from boltgen.running.sizes import check_sizes, taken
+
+# By name, by position, or the one that the model takes.
+Inputs: TypeAlias = Mapping[str, Any] | Sequence[Any] | Any
+
+
+class Tensor(Protocol):
+    """What has a shape and an element type: NumPy's arrays, and TVM's tensors on a device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+
+    @property
+    def dtype(self) -> Any:
+        """The element type: what NumPy has, or its name."""
+
+
+def named_inputs(expected: Sequence[TensorInfo], given: Inputs) -> dict[str, Any]:
+    """The inputs by name, of a mapping, of a list in the model's order, or of one input alone.
+
+    Raises:
+        InputError: they are something else, or of another number than the model takes.
+    """
+    if isinstance(given, Mapping):
+        return {str(name): value for name, value in given.items()}
+    if _is_tensor(given):
+        given = [given]
+    if not isinstance(given, (list, tuple)):
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        raise InputError(
+            f"the inputs are {kind}: give a mapping of names to arrays, or a list of arrays in the "
+            f"model's order; {taken(expected)}"
+        )
+    if len(given) != len(expected):
+        raise InputError(
+            f"{counted(len(given), 'input')} given for {len(expected)}; {taken(expected)}"
+        )
+    return {info.name: value for info, value in zip(expected, given, strict=True)}
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
+
+
+def _element(dtype: Any) -> str:
+    """An element type's name: NumPy's, ml_dtypes', or PyTorch's without its prefix."""
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return str(dtype).removeprefix("torch.")
+
+
+def check_inputs(
+    expected: tuple[TensorInfo, ...],
+    inputs: Mapping[str, Tensor],
+    dimensions: Sequence[DimensionInfo] = (),
+) -> None:
+    """Compare arrays, or tensors on a device, with what the model takes.
+
+    Raises:
+        InputError: a name, shape or dtype differs; the message has both. Or shapes contradict each
+            other or leave the range of one of the `dimensions`, as `check_sizes` says. Or there is
+            NaN or an infinity, on the host, where the model takes none.
+    """
+    names = [info.name for info in expected]
+    unknown = [name for name in inputs if name not in names]
+    if missing := [name for name in names if name not in inputs]:
+        given = f", but {', '.join(map(repr, unknown))}, which it does not take" if unknown else ""
+        raise InputError(f"no input {', '.join(map(repr, missing))}{given}; {taken(expected)}")
+    if unknown:
+        raise InputError(f"unknown input {', '.join(map(repr, unknown))}; {taken(expected)}")
+    for info in expected:
+        array = inputs[info.name]
+        if not _is_tensor(array):
+            raise InputError(
+                f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; "
+                + taken(expected)
+            )
+        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+            raise InputError(
+                f"input {info.name!r} has masked elements, which would be computed with: fill them"
+            )
+    check_sizes(expected, {name: inputs[name].shape for name in names}, dimensions)
+    for info in expected:
+        array = inputs[info.name]
+        if (found := _element(array.dtype)) != info.dtype:
+            raise InputError(
+                f"input {info.name!r} has dtype {found}, expected {info.dtype}: convert it; "
+                + taken(expected)
+            )
+        if info.is_finite and isinstance(array, np.ndarray) and not np.isfinite(array).all():
+            place = tuple(map(int, np.argwhere(~np.isfinite(array))[0]))
+            raise InputError(
+                f"input {info.name!r} has {array[place]} at {place}; the model was compiled for "
+                "numbers that are finite (--finite)"
+            )

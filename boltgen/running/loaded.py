@@ -1,0 +1,230 @@
+"""A library on a device: loaded once for a process, and what runs it for one caller at a time.
+
+TVM's virtual machine keeps the values of a call in itself, and its graph executor the inputs, so
+that two threads in one of them see each other's tensors. A runner therefore has one of its own, and
+the module, whose code and static data are the process's, is shared by all runners of a file.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from boltgen.arch import best_name
+from boltgen.artifact.metadata import Metadata
+from boltgen.device.choose import ActiveDevice, DeviceKind, activate
+from boltgen.errors import ArtifactError, DeviceError
+from boltgen.frontend.relay.versions import require_relax, require_relay
+
+
+class LoadedLibrary:
+    """A model's library in this process, and the device that it is for; see `loaded_library`."""
+
+    def __init__(self, path: Path, metadata: Metadata, active: ActiveDevice) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.active = active
+        import tvm  # noqa: PLC0415
+
+        self.device = tvm.cuda(0)
+        if not self.device.exist:
+            raise DeviceError(f"TVM sees no device 0 on {active.kind.value!r}{self.fault()}")
+        if self.active.kind is DeviceKind.CUDA:
+            check_capability(metadata.arch, self.device.compute_version)
+        try:
+            self.module = tvm.runtime.load_module(str(path))
+        except Exception as error:
+            raise self.refused(error) from error
+
+    def refused(self, error: Exception) -> ArtifactError:
+        """What to raise where TVM raised `error` at loading."""
+        return ArtifactError(f"{self.path} cannot be loaded: {last_line(error)}{self.fault()}")
+
+    def fault(self) -> str:
+        """What the virtual GPU says of its last fault, as the end of a message."""
+        said = self.active.last_error()
+        return f":\n{said}" if said else ""
+
+    def runner(self) -> Runner:
+        """Something new to run the library with; its weights on the device are its own.
+
+        Raises:
+            ArtifactError: TVM cannot make it, for instance for want of memory on the device.
+        """
+        kind = RelayRunner if self.metadata.frontend == "relay" else RelaxRunner
+        try:
+            return kind(self)
+        except ArtifactError:
+            raise
+        except Exception as error:
+            raise self.refused(error) from error
+
+
+def device_bytes_in_use() -> int:
+    """The memory of device 0 that is not free, whoever has it.
+
+    Raises:
+        DeviceError: there is no such device.
+    """
+    import tvm  # noqa: PLC0415
+
+    device = tvm.cuda(0)
+    if not device.exist:
+        raise DeviceError("TVM sees no device 0")
+    return int(device.total_global_memory - device.available_global_memory)
+
+
+_loading = threading.Lock()
+# By device and file: what the dynamic loader, too, takes for one and the same.
+_libraries: WeakValueDictionary[tuple[str, int, int], LoadedLibrary] = WeakValueDictionary()
+
+
+def loaded_library(path: Path, metadata: Metadata, device: str) -> LoadedLibrary:
+    """The library at `path`, loaded now or by an earlier caller who still has it.
+
+    A virtual GPU becomes one of the model's arch.
+
+    Raises:
+        ToolchainError: the installed TVM is none that runs the library.
+        DeviceError: the device is not there or cannot run code for the model's arch.
+        ArtifactError: TVM refuses the library.
+    """
+    (require_relay if metadata.frontend == "relay" else require_relax)()
+    with _loading:
+        active = activate(device, arch=metadata.arch)
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise ArtifactError(f"{path} cannot be read: {error.strerror or error}") from error
+        key = (device, found.st_dev, found.st_ino)
+        library = _libraries.get(key)
+        if library is None or library.metadata.library_sha256 != metadata.library_sha256:
+            library = LoadedLibrary(path, metadata, active)
+            _libraries[key] = library
+        return library
+
+
+class Runner(ABC):
+    """Runs a library for one caller at a time."""
+
+    # Whether it has tensors of its own for inputs and outputs, which every call writes anew; it is
+    # given arrays of NumPy's then, else tensors on the device.
+    owns_tensors: ClassVar[bool]
+
+    @abstractmethod
+    def call(self, tensors: Sequence[Any]) -> list[Any]:
+        """The outputs, tensors of TVM's on the device, for inputs in the model's order."""
+
+
+class RelaxRunner(Runner):
+    """TVM's virtual machine."""
+
+    owns_tensors = False
+
+    def __init__(self, library: LoadedLibrary) -> None:
+        from tvm import relax  # noqa: PLC0415
+
+        self._machine = relax.VirtualMachine(library.module, library.device)
+        entry, inputs = library.metadata.entry, library.metadata.inputs
+        self._entry: Callable[..., Any] = self._machine[entry]
+        taken = int(self._machine._get_function_arity(entry))
+        if taken != len(inputs):
+            raise disagreement("inputs", taken, len(inputs))
+
+    def call(self, tensors: Sequence[Any]) -> list[Any]:  # noqa: D102 (inherited)
+        result = self._entry(*tensors)
+        return [result] if hasattr(result, "numpy") else list(result)
+
+    def call_and_hold(
+        self, tensors: Sequence[Any], around_allocation: Callable[[], None]
+    ) -> tuple[list[Any], list[Any]]:
+        """The outputs of a call, and the memory that it had: no later call gets what is held.
+
+        `around_allocation` is called before memory is asked for, and again when it is there.
+        """
+        held: list[Any] = []
+        is_allocating = False
+
+        def look(_: object, name: str, is_before: bool, result: Any, *__: object) -> int:
+            nonlocal is_allocating
+            if name == "vm.builtin.alloc_storage":
+                around_allocation()
+                is_allocating = is_before
+                if not is_before:
+                    held.append(result)
+            return 0  # TVM's VMInstrumentReturnKind::kNoOp
+
+        self._machine.set_instrument(look)
+        try:
+            return self.call(tensors), held
+        finally:
+            self._machine.set_instrument(None)
+            if is_allocating:  # in vain
+                around_allocation()
+
+
+class RelayRunner(Runner):
+    """TVM's graph executor."""
+
+    owns_tensors = True
+
+    def __init__(self, library: LoadedLibrary) -> None:
+        from tvm.contrib import graph_executor  # noqa: PLC0415
+
+        self._executor = graph_executor.GraphModule(library.module["default"](library.device))
+
+    def call(self, tensors: Sequence[Any]) -> list[Any]:  # noqa: D102 (inherited)
+        for position, tensor in enumerate(tensors):
+            self._executor.set_input(position, tensor)
+        self._executor.run()
+        count = self._executor.get_num_outputs()
+        return [self._executor.get_output(position) for position in range(count)]
+
+
+def disagreement(kind: str, of_library: int, of_metadata: int) -> ArtifactError:
+    """What to raise where a library has other inputs or outputs than its metadata says."""
+    return ArtifactError(
+        f"metadata.json names {of_metadata} {kind}, the library has {of_library}: one of them is "
+        "damaged; compile the model again"
+    )
+
+
+def release_unused_memory() -> None:
+    """Give device memory back that TVM keeps for later calls; what is in use stays."""
+    import tvm  # noqa: PLC0415
+
+    clear = tvm.get_global_func("vm.builtin.memory_manager.clear", allow_missing=True)
+    if clear is not None:
+        clear()
+
+
+def check_capability(arch: str, capability: str) -> None:
+    """Compare a GPU's compute capability ("8.6") with the architecture that code was made for.
+
+    A library holds machine code for `arch` and PTX, which newer GPUs translate; code for an
+    architecture with a suffix ("sm_90a") runs on that one only.
+
+    Raises:
+        DeviceError: the GPU cannot run it.
+    """
+    number = arch.removeprefix("sm_")
+    digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
+    wanted = (int(digits[:-1]), int(digits[-1]))
+    major, _, minor = capability.partition(".")
+    found = (int(major), int(minor or 0))
+    if found < wanted or (digits != number and found != wanted):
+        gpu = f"sm_{found[0]}{found[1]}"
+        raise DeviceError(
+            f"the model was compiled for {arch}, the GPU is {gpu}: compile it "
+            f"with --arch {best_name(gpu)}, or run it on the virtual GPU (--device vgpu)"
+        )
+
+
+def last_line(error: Exception) -> str:
+    """The end of what TVM says: the lines before it are its own stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,273 @@
+"""What runs a compiled model again and again: one virtual machine, and buffers for its inputs.
+
+Sessions launch on the device's default stream. TVM's pool gives the memory that one call has let go
+of to whichever call asks next, without waiting for the kernels that still read it: on one stream
+they are done before the next ones start, on several they would not be. Only what a session replays
+from a CUDA graph, whose memory is in no pool, runs on a stream of its own; see `graphs`.
+Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from boltgen.artifact.metadata import Metadata, TensorInfo
+from boltgen.errors import ArtifactError, BoltgenError, DeviceError, InputError
+from boltgen.running.graphs import Graphs, Recordings
+from boltgen.running.inputs import Inputs, Tensor, check_inputs, named_inputs
+from boltgen.running.loaded import (
+    LoadedLibrary,
+    RelaxRunner,
+    Runner,
+    disagreement,
+    last_line,
+    release_unused_memory,
+)
+from boltgen.running.sizes import names_in, shape_at
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_ON_HOST = 1  # DLPack's kDLCPU
+# What a dimension is at a warm-up that no range limits.
+_UNLIMITED = 1
+
+
+class Session:
+    """A compiled model on a device, with its weights, and with buffers for its inputs.
+
+    Any thread may call it; calls wait for each other. For several at once, open several: each has
+    weights of its own on the device, since TVM's virtual machine does. With `graphs`, so many CUDA
+    graphs are kept at most, which replay runs whose inputs are on the host.
+    """
+
+    def __init__(self, library: LoadedLibrary, graphs: int = 0) -> None:
+        self._library: LoadedLibrary | None = library
+        self._runner: Runner | None = library.runner()
+        self._metadata = library.metadata
+        self._owns_tensors = self._runner.owns_tensors
+        self._buffers = [_Buffer(info, library.device) for info in library.metadata.inputs]
+        self._running = threading.Lock()
+        self._graphs: Graphs | None = None
+        if graphs and isinstance(self._runner, RelaxRunner):
+            self._graphs = Graphs(library, self._runner, graphs)
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the model takes and gives."""
+        return self._metadata
+
+    def run(self, inputs: Inputs) -> dict[str, Array]:
+        """The outputs by name, NumPy's arrays, for inputs by name, or by position in a list.
+
+        An input is an array of NumPy's or whatever speaks DLPack: on the host it is copied to the
+        device from where it lies, on the device it is read where it lies.
+
+        Raises:
+            InputError: a name, shape or dtype is not what the model takes.
+            DeviceError: the device reports a fault, or the session is closed.
+        """
+        ready = self._checked(inputs)
+        with self._running:
+            library, runner = self._open()
+            before, recordings = library.fault(), Recordings.number()
+            try:
+                values = self._replayed(ready, library)
+                if values is None:
+                    # A recording that was refused is a fault to the virtual GPU.
+                    before, recordings = library.fault(), Recordings.number()
+                    tensors = self._call(runner, ready)
+                    library.device.sync()
+                    values = [tensor.numpy() for tensor in tensors]
+            except BoltgenError:
+                raise
+            except Exception as error:
+                raise _failed(error, library) from error
+            is_alone = recordings is not None and recordings == Recordings.number()
+            if (fault := library.fault()) != before and is_alone:
+                raise DeviceError(f"the run failed{fault}")
+        return self._named(values)
+
+    def run_on_device(self, inputs: Inputs) -> dict[str, Any]:
+        """The outputs by name, where they lie: tensors of TVM's, on the device, for DLPack.
+
+        They are written when the device's default stream gets there, and their memory is theirs as
+        long as they are. Inputs are as for `run`.
+
+        Raises:
+            InputError: as `run` does.
+            DeviceError: as `run` does.
+            ArtifactError: the model is one of Relay's, whose next call would write over them.
+        """
+        ready = self._checked(inputs)
+        with self._running:
+            library, runner = self._open()
+            if self._owns_tensors:
+                raise ArtifactError(
+                    f"{library.path} was compiled with the frontend 'relay', which keeps one set "
+                    "of outputs: call `run`, or compile the model with --frontend relax"
+                )
+            try:
+                return self._named(self._call(runner, ready))
+            except Exception as error:
+                raise _failed(error, library) from error
+
+    def warm_up(self) -> None:
+        """Run once on zeros of the largest sizes, so that later calls allocate nothing on the way.
+
+        A dimension that nothing limits is 1.
+
+        Raises:
+            InputError: an input's rank is not known before the model runs.
+            DeviceError: the device reports a fault.
+        """
+        self.run(self.zeros())
+
+    def zeros(self) -> dict[str, Array]:
+        """Inputs of the largest sizes that the model takes, all zero."""
+        limits = {each.name: each.high or each.low for each in self._metadata.dimensions}
+        inputs = self._metadata.inputs
+        sizes = {name: limits.get(name, _UNLIMITED) for name in names_in(inputs)}
+        made: dict[str, Array] = {}
+        for info in inputs:
+            if info.shape is None:
+                raise InputError(f"input {info.name!r} has no shape that is known before a run")
+            made[info.name] = np.zeros(shape_at(info.shape, sizes), np.dtype(info.dtype))
+        return made
+
+    def forget_launches(self) -> None:
+        """Clear the virtual GPU's record of launches, which grows with every run of any session."""
+        library = self._library
+        if library is not None and library.active.vgpu is not None:
+            library.active.vgpu.clear_launches()
+
+    def close(self) -> None:
+        """Give the weights, the buffers and what TVM keeps for later calls back to the device.
+
+        The code of the library stays in the process. Closing again is harmless.
+        """
+        with self._running:
+            self._buffers.clear()
+            self._graphs = None
+            self._runner = None
+            self._library = None
+            release_unused_memory()
+
+    def _open(self) -> tuple[LoadedLibrary, Runner]:
+        if self._library is None or self._runner is None:
+            raise DeviceError(f"the session of {self._metadata.model!r} is closed: open another")
+        return self._library, self._runner
+
+    def _checked(self, inputs: Inputs) -> list[Tensor]:
+        """The inputs in the model's order, as arrays of NumPy's or tensors of TVM's."""
+        named = named_inputs(self._metadata.inputs, inputs)
+        given = {name: _imported(name, value, self._owns_tensors) for name, value in named.items()}
+        check_inputs(self._metadata.inputs, given, self._metadata.dimensions)
+        return [given[info.name] for info in self._metadata.inputs]
+
+    def _call(self, runner: Runner, ready: Sequence[Any]) -> list[Any]:
+        if self._owns_tensors:
+            return runner.call([np.ascontiguousarray(value) for value in ready])
+        return runner.call(
+            [
+                buffer.filled(value) if _is_on_host(value) else value
+                for buffer, value in zip(self._buffers, ready, strict=True)
+            ]
+        )
+
+    def _replayed(self, ready: Sequence[Any], library: LoadedLibrary) -> list[Array] | None:
+        """The outputs by a CUDA graph; None where there is none for these inputs."""
+        if self._graphs is None or not all(isinstance(value, np.ndarray) for value in ready):
+            return None
+        try:
+            return self._graphs.run(ready)
+        except DeviceError as error:
+            raise _failed(error, library) from error
+
+    def _named(self, values: Sequence[Any]) -> dict[str, Any]:
+        outputs = self._metadata.outputs
+        if len(values) != len(outputs):
+            raise disagreement("outputs", len(values), len(outputs))
+        return dict(zip((info.name for info in self._metadata.outputs), values, strict=True))
+
+
+class _Buffer:
+    """Device memory for one input, as large as the largest that came."""
+
+    def __init__(self, info: TensorInfo, device: Any) -> None:
+        self._info = info
+        self._device = device
+        self._memory: Any = None
+        self._view: Any = None
+        self._elements = 0
+        self._shape: tuple[int, ...] | None = None
+
+    def filled(self, value: Any) -> Any:
+        """A tensor on the device with the numbers of `value`, which is on the host."""
+        from tvm import runtime  # noqa: PLC0415
+
+        shape = tuple(map(int, value.shape))
+        if shape != self._shape:
+            elements = math.prod(shape)
+            if self._memory is None or elements > self._elements:
+                self._view = self._memory = self._shape = None  # before the new one is there
+                self._memory = runtime.empty((elements,), self._info.dtype, self._device)
+                self._elements = elements
+            self._view = self._memory._create_view(shape)
+            self._shape = shape
+        if isinstance(value, np.ndarray):
+            self._view.copyfrom(np.ascontiguousarray(value).reshape(shape))
+        else:
+            value.copyto(self._view)
+        return self._view
+
+
+def _imported(name: str, value: Any, host_only: bool) -> Any:
+    """`value` without a copy: an array of NumPy's where it is on the host, else a tensor of TVM's.
+
+    What speaks no DLPack is returned as it is, for `check_inputs` to name.
+    """
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return value
+    if hasattr(value, "resolve_neg"):
+        # PyTorch negates some views when they are read, of which DLPack knows nothing.
+        value = value.resolve_neg()
+    if hasattr(value, "detach"):
+        value = value.detach()  # what it was computed by does not matter here
+    try:
+        if host_only:
+            return np.from_dlpack(value)
+        from tvm import runtime  # noqa: PLC0415
+
+        if isinstance(value, runtime.Tensor):
+            return value
+        on_host = value.__dlpack_device__()[0] == _ON_HOST
+        return _on_host(value) if on_host else runtime.from_dlpack(value)
+    except Exception as error:  # of a tensor that it cannot export, each library raises its own
+        raise InputError(
+            f"input {name!r}, a {type(value).__name__}, cannot be read by DLPack "
+            f"({last_line(error)}): give it detached, contiguous and on the host"
+            + ("" if host_only else " or the device")
+        ) from error
+
+
+def _on_host(value: Any) -> Any:
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError):  # NumPy has no BF16
+        from tvm import runtime  # noqa: PLC0415
+
+        return runtime.from_dlpack(value)
+
+
+def _is_on_host(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or value.__dlpack_device__()[0] == _ON_HOST
+
+
+def _failed(error: Exception, library: LoadedLibrary) -> DeviceError:
+    return DeviceError(f"the run failed: {last_line(error)}{library.fault()}")

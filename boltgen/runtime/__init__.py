@@ -1,1 +1,0 @@
-"""Linking, saving, loading and running compiled models."""

@@ -1,0 +1,1 @@
+"""Choose configurations, fusions and size tables from costs."""

@@ -1,0 +1,168 @@
+"""Where a model's author gets something nearly for free: Bolt's codesign principles, as a tool.
+
+For each layer: channels of a multiple of eight, another activation, a 1x1 convolution behind; with
+the times before and after, measured where one device has both, else predicted.
+
+Source: Xing et al., Bolt, MLSys 2022, section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from boltgen.arch import Arch
+from boltgen.errors import NoLegalConfigError
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Unary
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.workload import Layer, Workload
+from boltgen.tuning.choice.fusion import measured_us, predicted_us
+from boltgen.tuning.choice.select import Measurements, ModelCosts
+
+# What Bolt's section 4.3 tries in the place of ReLU; none is seen to cost more than 8 % there.
+_ACTIVATIONS = (UnaryOp.HARDSWISH, UnaryOp.GELU_ERF, UnaryOp.SILU, UnaryOp.SOFTPLUS)
+_REPLACEABLE = frozenset({UnaryOp.RELU, *_ACTIVATIONS})
+# A change is worth telling where the layer takes at most this much longer: as much as Bolt's
+# RepVGG loses by the slowest of its activations (table 4).
+NEARLY_FREE = 0.08
+# A 1x1 convolution doubles the layers: Bolt's RepVGGAug loses 15.3 % by it (section 4.3).
+NEARLY_FREE_LAYER = 0.16
+
+
+class Change(Enum):
+    """What could be changed."""
+
+    CHANNELS = "aligned channels"
+    ACTIVATION = "another activation"
+    POINTWISE = "a 1x1 convolution behind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedLayer:
+    """A layer of a model, under the name that people know it by."""
+
+    name: str
+    layer: Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A change of `layer`, in words, and its time before and after that, both of one `origin`."""
+
+    layer: NamedLayer
+    change: Change
+    what: str
+    before_us: float
+    after_us: float
+    origin: str
+
+    @property
+    def cost(self) -> float:
+        """The share by which the layer becomes slower; negative where it becomes faster."""
+        return self.after_us / self.before_us - 1.0
+
+
+def advise(
+    layers: Sequence[NamedLayer], arch: Arch, measurements: Sequence[Measurements] = ()
+) -> tuple[Advice, ...]:
+    """All changes that are nearly free, layer by layer.
+
+    Times are those of the first of `measurements` that has them before and after a change, else
+    the analytical model's.
+
+    Raises:
+        NoLegalConfigError: no kernel computes one of the layers.
+    """
+    found: list[Advice] = []
+    for layer in layers:
+        before = Workload(layers=(layer.layer,))
+        for change, what, after in _variants(layer.layer):
+            times = _compared(before, after, arch, measurements)
+            if times is not None:
+                before_us, after_us, origin = times
+                found.append(
+                    Advice(
+                        layer=layer,
+                        change=change,
+                        what=what,
+                        before_us=before_us,
+                        after_us=after_us,
+                        origin=origin,
+                    )
+                )
+    return tuple(advice for advice in found if advice.cost <= _most(advice.change))
+
+
+def _compared(
+    before: Workload, after: Workload, arch: Arch, measurements: Sequence[Measurements]
+) -> tuple[float, float, str] | None:
+    """Times of one origin, and which; None where no kernel computes what comes after."""
+    for known in measurements:
+        before_us, after_us = measured_us(known, before), measured_us(known, after)
+        if before_us is not None and after_us is not None:
+            return before_us, after_us, known.origin
+    before_us = predicted_us(before, arch)
+    try:
+        return before_us, predicted_us(after, arch), ModelCosts(arch).origin
+    except NoLegalConfigError:
+        return None
+
+
+def _most(change: Change) -> float:
+    return NEARLY_FREE_LAYER if change is Change.POINTWISE else NEARLY_FREE
+
+
+def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
+    """Each change of a layer, in words, and what is then computed in its place."""
+    problem = layer.problem
+    if not problem.is_product:
+        return
+    extents = {"channels": problem.a_shape[-1], "filters": problem.d_shape[-1]}
+    aligned = {name: _up(extent, problem.in_dtype) for name, extent in extents.items()}
+    if aligned != extents:
+        what = ", ".join(
+            f"{extents[name]} {name} to {wide}"
+            for name, wide in aligned.items()
+            if wide != extents[name]
+        )
+        wider = replace(layer, problem=problem.resized(**aligned))
+        yield Change.CHANNELS, what, Workload(layers=(wider,))
+    for op, epilogue in _activations(layer.epilogue):
+        yield Change.ACTIVATION, op.value, Workload(layers=(replace(layer, epilogue=epilogue),))
+    if not problem.canonical.is_matrix:
+        filters = extents["filters"]
+        what = f"{filters} to {filters} channels, in the same kernel"
+        yield Change.POINTWISE, what, _with_pointwise(layer)
+
+
+def _up(extent: int, dtype: DType) -> int:
+    """The next multiple of a whole vector."""
+    vector = VECTOR_BYTES // dtype.size_bytes
+    return -(-extent // vector) * vector
+
+
+def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, ElementwiseGraph]]:
+    """The epilogue with another last activation."""
+    last = epilogue.nodes[-1]
+    if not isinstance(last, Unary) or last.op not in _REPLACEABLE:
+        return
+    for op in _ACTIVATIONS:
+        if op is not last.op:
+            yield op, replace(epilogue, nodes=(*epilogue.nodes[:-1], Unary(op, last.x)))
+
+
+def _with_pointwise(layer: Layer) -> Workload:
+    """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
+    builder = ElementwiseBuilder()
+    bias = builder.load(LoadKind.ROW, layer.problem.in_dtype)
+    builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, bias))
+    gemm = replace(layer.problem.gemm, out_dtype=layer.problem.in_dtype)
+    # Its filters are stored as those of a 1x1 convolution.
+    behind = replace(gemm, k=gemm.n, b_layout=Layout.COLUMN)
+    rounded: Any = layer.problem
+    first = replace(layer, problem=replace(rounded, out_dtype=layer.problem.in_dtype))
+    return Workload(layers=(first, Layer(problem=behind, epilogue=builder.build())))

@@ -1,0 +1,77 @@
+"""Kernels that failed the check of a library, and the costs without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from boltgen.arch import Arch
+from boltgen.families.registry import kernel_spec
+from boltgen.families.trial import Trial
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.outcome import Failure, Fault
+from boltgen.ir.workload import Workload
+from boltgen.tuning.choice.select import Costs, CostSource, Measurements, ModelCosts, launches_of
+
+# A choice: each kernel takes a compiler half a minute, and one that fails is no accident of its
+# tiles where two others fail as well.
+_MOST_TRIED = 3
+
+
+class Excluded:
+    """The kernels that failed. None is chosen again; where several of a workload failed, it is
+    given up.
+
+    Kernels are excluded whatever workload they failed on.
+    """
+
+    def __init__(self) -> None:
+        self._kernels: dict[KernelSpec, Failure] = {}
+        self._reasons: dict[Workload, list[str]] = {}
+
+    def add(self, trials: Sequence[Trial], arch: str, reason: str) -> None:
+        """Exclude the kernels that `trials` launch."""
+        failure = Failure(fault=Fault.WRONG_RESULT, reason=f"it failed the check: {reason}")
+        self._kernels.update({trial.spec(arch): failure for trial in trials})
+        for workload in {trial.workload for trial in trials}:
+            self._reasons.setdefault(workload, []).append(reason)
+
+    def gives_up(self, workload: Workload) -> str | None:
+        """Why no kernel is to compute `workload`; None where one may."""
+        reasons = self._reasons.get(workload, [])
+        if len(reasons) < _MOST_TRIED:
+            return None
+        return f"{len(reasons)} kernels for it failed their check, the last with: {reasons[-1]}"
+
+    def out_of(self, source: CostSource, arch: Arch) -> CostSource:
+        """The costs of `source`, those of excluded kernels failures."""
+        return _Costs(source, self._kernels, arch) if self._kernels else source
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """`CostSource` without the kernels that failed."""
+
+    source: CostSource
+    failed: dict[KernelSpec, Failure]
+    arch: Arch
+
+    def costs(self, workload: Workload) -> Costs:
+        """Those of the source; the analytical model's where it knows of failed kernels only."""
+        found = self._without(workload, self.source.costs(workload))
+        if all(isinstance(cost, Failure) for cost in found.by_config.values()):
+            found = self._without(workload, ModelCosts(self.arch).costs(workload))
+        return found
+
+    def _without(self, workload: Workload, costs: Costs) -> Costs:
+        launches = launches_of(self.failed, workload, costs, self.arch.name)
+        failures = {
+            config: self.failed[kernel_spec(workload, config, self.arch.name)]
+            for config in launches
+        }
+        return replace(costs, by_config={**costs.by_config, **failures})
+
+    @property
+    def measurements(self) -> Sequence[Measurements]:
+        """Those of the source."""
+        return self.source.measurements

@@ -1,0 +1,111 @@
+"""Times by which passes over a graph choose: measured ones, else the analytical model's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from boltgen.arch import Arch
+from boltgen.errors import NoLegalConfigError
+from boltgen.families.constants import model_constants
+from boltgen.ir.extent import typical
+from boltgen.ir.graph_costs import GraphCosts, KernelTimes
+from boltgen.ir.workload import Workload
+from boltgen.tuning.choice.fusion import measured_us, predicted_us
+from boltgen.tuning.choice.select import Measurements, ModelCosts, Task
+
+# Opens what was measured, for as long as it is looked at.
+OpenMeasurements = Callable[[], AbstractContextManager[Sequence[Measurements]]]
+
+
+def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
+    """No device."""
+    return nullcontext(())
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTimes:
+    """Times on `arch`.
+
+    Kernels' are those of the first of the measurements that has timed all that are compared, else
+    predictions. Moves are not measured: they do nothing but read and write, and what a copy reaches
+    is among the analytical model's constants. Symbolic sizes count as the middle of their ranges.
+    """
+
+    arch: Arch
+    measurements: OpenMeasurements = nothing_measured
+
+    @property
+    def move_origin(self) -> str:
+        """The analytical model."""
+        return ModelCosts(self.arch).origin
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        """The best configurations' times; infinite where none is legal, or none works."""
+        workloads = [workload.typical for workload in workloads]
+        with self.measurements() as measurements:
+            for known in measurements:
+                measured = [_measured_us(known, workload) for workload in workloads]
+                timed = [time_us for time_us in measured if time_us is not None]
+                if len(timed) == len(workloads):
+                    return KernelTimes(times_us=tuple(timed), origin=known.origin)
+        predicted = tuple(_predicted_us(workload, self.arch) for workload in workloads)
+        return KernelTimes(times_us=predicted, origin=self.move_origin)
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        """A move's launches, each of which waits for what it reads and for what it writes, and its
+        bytes at the bandwidth that a copy reaches.
+        """
+        constants = model_constants()
+        wait_us = 2 * self.arch.memory_latency_clocks / self.arch.boost_mhz
+        copy_us = constants.copy_us(typical(bytes_moved), self.arch)
+        return launches * (constants.launch_us + wait_us) + copy_us
+
+
+def _measured_us(known: Measurements, workload: Workload) -> float | None:
+    """The least time that a device has; infinite where all that it tried failed."""
+    time_us = measured_us(known, workload)
+    return math.inf if time_us is None and known.outcomes(workload) else time_us
+
+
+def _predicted_us(workload: Workload, arch: Arch) -> float:
+    """The analytical model's time of the best configuration; infinite where none is legal."""
+    try:
+        return predicted_us(workload, arch)
+    except NoLegalConfigError:
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class CostSurvey:
+    """Answers as `costs` does, and remembers what it was asked: all that is to be timed."""
+
+    costs: GraphCosts
+    asked: dict[Workload, float] = field(default_factory=dict)
+
+    @property
+    def move_origin(self) -> str:
+        """That of `costs`."""
+        return self.costs.move_origin
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        """The times of `costs`."""
+        found = self.costs.kernels_us(workloads)
+        asked = (workload.typical for workload in workloads)
+        self.asked.update(zip(asked, found.times_us, strict=True))
+        return found
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        """The time of `costs`."""
+        return self.costs.move_us(bytes_moved, launches)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What the model would run, were its tensors padded or its products joined otherwise."""
+        return tuple(
+            Task(workload=workload, is_alternative=True)
+            for workload, time_us in self.asked.items()
+            if math.isfinite(time_us)
+        )

@@ -1,0 +1,205 @@
+"""How well a cost model ranks what was measured: rank correlation, regret, recall.
+
+Regret is what a user pays for trusting the model: the time of its pick over the best measured one,
+less one. Recall says how many of its picks must be timed to find the best.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from boltgen.arch import Arch, arch_named
+from boltgen.cost.learned import Example
+from boltgen.families.constants import ModelConstants
+from boltgen.families.registry import predict
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import DeviceIdentity, Timing
+from boltgen.ir.workload import Workload
+from boltgen.tuning.database.records import Record
+
+TOP = (1, 5, 10)
+# Fewer configurations of a problem cannot be ranked to any purpose.
+_FEWEST = 3
+
+CostUs: TypeAlias = Callable[[Trial, DeviceIdentity], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """One problem on one device: how the model ranks its measured configurations.
+
+    `rank_correlation` is Spearman's; `found_at` is the model's rank of the fastest, 1 for its pick.
+    """
+
+    workload: Workload
+    device: DeviceIdentity
+    configurations: int
+    rank_correlation: float
+    regret: float
+    found_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    """All problems together; fields are None where there is nothing to say them of.
+
+    `rank_correlation` is over all measurements, `median_rank_correlation` over the problems'.
+    `log_error` is the root mean square of the logarithm of predicted over measured time.
+    `recall` is, for each number of picks, the share of problems whose fastest is among them.
+    """
+
+    measurements: int
+    rankings: tuple[Ranking, ...]
+    rank_correlation: float | None
+    median_rank_correlation: float | None
+    mean_regret: float | None
+    worst_regret: float | None
+    log_error: float | None
+    recall: dict[int, float]
+
+
+def arch_of(device: DeviceIdentity) -> Arch:
+    """The architecture's row with the SMs and the clock of a device of it."""
+    row = arch_named(device.arch)
+    if (device.sm_count, device.clock_mhz) == (row.sm_count, row.boost_mhz):
+        return row
+    scale = device.sm_count * device.clock_mhz / (row.sm_count * row.boost_mhz)
+    return replace(
+        row,
+        device=device.name,
+        sm_count=device.sm_count,
+        boost_mhz=device.clock_mhz,
+        tensor_f32_acc_tflops=row.tensor_f32_acc_tflops * scale,
+        tensor_f16_acc_tflops=row.tensor_f16_acc_tflops * scale,
+        fp32_tflops=row.fp32_tflops * scale,
+    )
+
+
+def model_cost(constants: ModelConstants | None = None) -> CostUs:
+    """The analytical model, with other constants than those that it is shipped with if given."""
+
+    def cost_us(trial: Trial, device: DeviceIdentity) -> float:
+        return predicted_us(trial, arch_of(device), constants)
+
+    return cost_us
+
+
+def predicted_us(trial: Trial, arch: Arch, constants: ModelConstants | None = None) -> float:
+    """The analytical model's time of a launch."""
+    return predict(trial.workload, trial.config, arch, constants).time_us
+
+
+def timed(records: Iterable[Record]) -> list[Record]:
+    """Of the records that have a time, the newest for each trial, device and toolchain."""
+    newest: dict[object, Record] = {}
+    for record in records:
+        key = (record.trial, record.device, record.toolchain)
+        earlier = newest.get(key)
+        if isinstance(record.outcome, Timing) and (
+            earlier is None or record.measured_at >= earlier.measured_at
+        ):
+            newest[key] = record
+    return list(newest.values())
+
+
+def measured_us(record: Record) -> float:
+    """The time of a record that has one."""
+    if not isinstance(record.outcome, Timing):
+        raise ValueError("a record without a time was not left out")
+    return record.outcome.median_us
+
+
+def examples(records: Iterable[Record]) -> list[Example]:
+    """What a cost model learns from those of the records that have a time."""
+    return [
+        Example(
+            workload=record.trial.workload,
+            config=record.trial.config,
+            arch=arch_of(record.device),
+            time_us=measured_us(record),
+        )
+        for record in timed(records)
+    ]
+
+
+def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelReport:
+    """What `cost_us`, by default the analytical model, says against records that have a time.
+
+    Problems with fewer than three configurations are left out of the rankings.
+    """
+    cost_us = cost_us or model_cost()
+    kept = timed(records)
+    measured = np.array([measured_us(record) for record in kept])
+    predicted = np.array([cost_us(record.trial, record.device) for record in kept])
+    groups: dict[tuple[Workload, DeviceIdentity, str], list[int]] = defaultdict(list)
+    for index, record in enumerate(kept):
+        trial = record.trial
+        groups[trial.workload, record.device, record.toolchain].append(index)
+    rankings = tuple(
+        _ranking(workload, device, predicted[members], measured[members])
+        for (workload, device, _), members in groups.items()
+        if len(members) >= _FEWEST
+    )
+    return ModelReport(
+        measurements=len(kept),
+        rankings=rankings,
+        rank_correlation=rank_correlation(predicted, measured) if len(kept) >= _FEWEST else None,
+        median_rank_correlation=_summary(np.median, [r.rank_correlation for r in rankings]),
+        mean_regret=_summary(np.mean, [r.regret for r in rankings]),
+        worst_regret=_summary(np.max, [r.regret for r in rankings]),
+        log_error=_summary(_root_mean_square, np.log(predicted / measured)) if kept else None,
+        recall={
+            top: float(np.mean([ranking.found_at <= top for ranking in rankings]))
+            for top in TOP
+            if rankings
+        },
+    )
+
+
+def _ranking(
+    workload: Workload,
+    device: DeviceIdentity,
+    predicted: NDArray[np.float64],
+    measured: NDArray[np.float64],
+) -> Ranking:
+    order = np.argsort(predicted, kind="stable")
+    best = float(measured.min())
+    return Ranking(
+        workload=workload,
+        device=device,
+        configurations=len(measured),
+        rank_correlation=rank_correlation(predicted, measured),
+        regret=float(measured[order[0]]) / best - 1.0,
+        found_at=1 + int(np.argmax(measured[order] == best)),
+    )
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's coefficient: the correlation of the ranks; 0 where one side has no order."""
+    x, y = _ranks(np.asarray(a, np.float64)), _ranks(np.asarray(b, np.float64))
+    x, y = x - x.mean(), y - y.mean()
+    spread = float(np.sqrt((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / spread if spread else 0.0
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts).astype(np.float64)
+    mean_ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]
+    return mean_ranks
+
+
+def _root_mean_square(values: ArrayLike) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _summary(function: Callable[[NDArray[np.float64]], Any], values: ArrayLike) -> float | None:
+    array = np.asarray(values, np.float64)
+    return float(function(array)) if array.size else None

@@ -1,0 +1,114 @@
+"""The table of a symbolic region: which launch each size takes. It follows `tuning.choice.select`.
+
+Kernels are chosen for few sizes, since each choice looks at all configurations. Between those sizes
+the best of the kernels that were chosen changes with every tile that a size fills or begins. So the
+table asks at small steps, of the chosen launches only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from boltgen.arch import Arch
+from boltgen.families.family import Config
+from boltgen.families.registry import predict, violations
+from boltgen.ir.cells import cells, joined, representative, steps
+from boltgen.ir.extent import Symbol
+from boltgen.ir.region import Region
+from boltgen.ir.workload import Workload
+from boltgen.tuning.choice.select import Decision, Task
+from boltgen.tuning.choice.traffic import Sizes, sizes_of_region
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The launch of all sizes in `cell`, decided for its greatest."""
+
+    cell: Workload
+    decision: Decision
+
+
+def tasks_over(region: Region, traffic: Sequence[Sizes] = ()) -> tuple[Task, ...]:
+    """What is to be timed for a region: its workload, or sizes in the ranges of its symbols.
+
+    Each cell of sizes counts by the share of `traffic` in it, or all alike where there is none.
+
+    Raises:
+        BoltgenError: the traffic has not all dimensions of the region, or one is out of its range.
+    """
+    if not region.workload.symbols:
+        return (Task(workload=region.workload),)
+    found = cells(region.workload)
+    counts = dict.fromkeys(range(len(found)), 0)
+    for sizes, count in sizes_of_region(region, traffic):
+        counts[next(index for index, cell in enumerate(found) if _has(cell, sizes))] += count
+    return tuple(
+        Task(
+            workload=representative(cell),
+            cell=cell,
+            one_of=region.symbol,
+            share=counts[index] / sum(counts.values()) if traffic else 1.0 / len(found),
+        )
+        for index, cell in enumerate(found)
+    )
+
+
+def _has(cell: Workload, sizes: Mapping[Symbol, int]) -> bool:
+    """Whether sizes, none of which are in an earlier cell, are in this one."""
+    by_name = {symbol.name: value for symbol, value in sizes.items()}
+    return all(by_name[symbol.name] <= symbol.high for symbol in cell.symbols)
+
+
+def regret(decisions: Sequence[Decision], tasks: Sequence[Task]) -> float:
+    """What the chosen kernels cost beyond each size's best: a geometric mean of ratios."""
+    total = sum(task.share for task in tasks)
+    logs = (
+        task.share * math.log(each.time_us / each.least_us)
+        for each, task in zip(decisions, tasks, strict=True)
+    )
+    return math.exp(sum(logs) / total)
+
+
+def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tuple[Row, ...]:
+    """The rows for a region's workload, of whose tasks these are the decisions; sizes ascend.
+
+    Between the sizes that were decided, a launch has the time that the analytical model says, times
+    what the time of its decision is to the model's.
+    """
+    if not workload.symbols:
+        return tuple(Row(cell=workload, decision=each) for each in decisions)
+    if len({each.config for each in decisions}) == 1:
+        return (Row(cell=workload, decision=decisions[-1]),)
+    offers = list({each.config: each for each in decisions}.values())
+    found = [Row(cell=step, decision=_best(step, offers, arch)) for step in steps(workload)]
+    rows = found[:1]
+    for row in found[1:]:
+        whole = joined(rows[-1].cell, row.cell)
+        if whole is not None and rows[-1].decision.config == row.decision.config:
+            rows[-1] = replace(row, cell=whole)
+        else:
+            rows.append(row)
+    return tuple(rows)
+
+
+def _best(cell: Workload, offers: Sequence[Decision], arch: Arch) -> Decision:
+    """The best of the launches that are legal in all of `cell`."""
+    size = representative(cell)
+    legal = [
+        each
+        for each in offers
+        if not any(violations(corner, each.config, arch) for corner in cell.corners)
+    ]
+
+    def time_us(offer: Decision) -> float:
+        measured = offer.time_us / _predicted_us(offer.workload, offer.config, arch)
+        return measured * _predicted_us(size, offer.config, arch)
+
+    best = min(legal, key=time_us)
+    return replace(best, workload=size, time_us=time_us(best))
+
+
+def _predicted_us(workload: Workload, config: Config, arch: Arch) -> float:
+    return predict(workload, config, arch).time_us

@@ -1,0 +1,219 @@
+"""The database's tables, and the steps from each earlier version to the next.
+
+SQLite's `user_version` names the version. A step is never edited once it is released: files of
+its version exist.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import TypeAlias
+
+from boltgen.errors import RecordError
+from boltgen.families.json_form import decode
+from boltgen.intake.json_text import JsonError, parse_json
+from boltgen.ir.workload import Workload
+from boltgen.tuning.database.record_migration import earlier_workload
+from boltgen.tuning.database.records import dumps, task_key
+
+# In the file's header, where programs that tell files apart look: "bolt".
+APPLICATION = 0x626F6C74
+
+# What many records share stands once, as readable JSON, with its digest as the key. A record's
+# primary key keeps all measurements of one problem on one bench together on the disk.
+_CREATE = """
+CREATE TABLE task (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    problem TEXT NOT NULL,
+    epilogue TEXT NOT NULL
+);
+CREATE TABLE config (
+    id INTEGER PRIMARY KEY,
+    json TEXT NOT NULL UNIQUE
+);
+CREATE TABLE kernel (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE
+);
+CREATE TABLE bench (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    arch TEXT NOT NULL,
+    name TEXT NOT NULL,
+    device TEXT NOT NULL,
+    toolchain TEXT NOT NULL
+);
+CREATE TABLE record (
+    task INTEGER NOT NULL REFERENCES task,
+    bench INTEGER NOT NULL REFERENCES bench,
+    config INTEGER NOT NULL REFERENCES config,
+    measured_at_us INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    median_us REAL,
+    kernel INTEGER NOT NULL REFERENCES kernel,
+    PRIMARY KEY (task, bench, config, measured_at_us, outcome)
+) WITHOUT ROWID;
+"""
+
+# Selection asks which benches have most records, and whether anything changed since it last
+# looked: both are kept, so that neither has to count a million rows.
+_COUNT = """
+ALTER TABLE bench ADD COLUMN records INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE bench ADD COLUMN stamp TEXT NOT NULL DEFAULT '';
+UPDATE bench SET
+    records = (SELECT count(*) FROM record WHERE record.bench = bench.id),
+    stamp = hex(randomblob(8));
+"""
+
+# A configuration may be one of a back-to-back kernel: since then its JSON says which it is.
+_NAME_CONFIGS = """
+UPDATE config SET json = '{"type":"Cutlass2Config",' || substr(json, 2);
+"""
+
+# A task is a workload: a problem beside its epilogue became one, and equal ones are merged.
+_ADD_WORKLOADS = """
+ALTER TABLE task ADD COLUMN workload TEXT NOT NULL DEFAULT '';
+"""
+_DROP_PROBLEMS = """
+ALTER TABLE task DROP COLUMN problem;
+ALTER TABLE task DROP COLUMN epilogue;
+"""
+
+
+def _make_workloads(connection: sqlite3.Connection) -> None:
+    """Write each task as today's workload; one that can no longer be read is forgotten.
+
+    Its records go with it. Later steps find the form of the version that runs this one.
+    """
+    numbers: dict[str, int] = {}
+    rows = connection.execute("SELECT id, problem, epilogue FROM task ORDER BY id").fetchall()
+    for number, problem, epilogue in rows:
+        try:
+            forms = (parse_json(decode(str, text)) for text in (problem, epilogue))
+            workload = decode(Workload, earlier_workload(*forms))
+        except (RecordError, JsonError):
+            connection.execute("DELETE FROM record WHERE task = ?", (number,))
+            connection.execute("DELETE FROM task WHERE id = ?", (number,))
+            continue
+        key = task_key(workload)
+        if key in numbers:
+            connection.execute(
+                "UPDATE OR IGNORE record SET task = ? WHERE task = ?", (numbers[key], number)
+            )
+            connection.execute("DELETE FROM record WHERE task = ?", (number,))
+            connection.execute("DELETE FROM task WHERE id = ?", (number,))
+            continue
+        numbers[key] = number
+        connection.execute(
+            "UPDATE task SET digest = ?, workload = ? WHERE id = ?",
+            (key, dumps(Workload, workload), number),
+        )
+    connection.execute(
+        "UPDATE bench SET stamp = hex(randomblob(8)), "
+        "records = (SELECT count(*) FROM record WHERE record.bench = bench.id)"
+    )
+
+
+# A record counts as long as its kernel is the newest content that is known of its spec. Those from
+# before this step have no spec: their kernels are told by something else.
+_TELL_CONTENTS = """
+CREATE TABLE spec (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    content INTEGER REFERENCES kernel
+);
+ALTER TABLE record ADD COLUMN spec INTEGER REFERENCES spec;
+UPDATE bench SET stamp = hex(randomblob(8));
+"""
+
+# Kernels that TVM keeps: their identities, schedules and times. What a kernel was compiled to is
+# decided by its schedule and the toolchain, which names TVM.
+_ADD_REST = """
+CREATE TABLE rest (
+    task TEXT NOT NULL,
+    bench INTEGER NOT NULL REFERENCES bench,
+    config TEXT NOT NULL,
+    measured_at_us INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    median_us REAL,
+    PRIMARY KEY (task, bench, config, measured_at_us)
+) WITHOUT ROWID;
+"""
+
+
+_Step: TypeAlias = str | Callable[[sqlite3.Connection], None]
+# The steps of each version.
+_VERSIONS: tuple[tuple[_Step, ...], ...] = (
+    (_CREATE,),
+    (_COUNT,),
+    (_NAME_CONFIGS,),
+    (_ADD_WORKLOADS, _make_workloads, _DROP_PROBLEMS),
+    (_TELL_CONTENTS,),
+    (_ADD_REST,),
+)
+SCHEMA = len(_VERSIONS)
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The version of the file's tables; 0 where it has none."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def belongs_to_boltgen(connection: sqlite3.Connection) -> bool:
+    """Whether the file is ours, or empty."""
+    owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    return owner == APPLICATION or not tables
+
+
+def differing(connection: sqlite3.Connection, found: int) -> str | None:
+    """The name of a table, view, trigger or index that a file of version `found` does not have, or
+    that it has otherwise; None where all are as they were made.
+
+    A view in a table's place can be a query without an end.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        if found:
+            migrate(made, found)
+        expected, present = _objects(made), _objects(connection)
+    different = {name for name, _ in expected.items() ^ present.items()}
+    return ascii(min(different)) if different else None
+
+
+def _objects(connection: sqlite3.Connection) -> dict[str, str]:
+    """What the file is made of, by name. SQLite's own parts have no text, or its prefix."""
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return {
+        str(name): f"{kind} {' '.join(str(sql).split())}"
+        for kind, name, sql in rows
+        if sql is not None and not str(name).startswith("sqlite_stat")
+    }
+
+
+def migrate(connection: sqlite3.Connection, target: int = SCHEMA) -> None:
+    """Bring the tables to `target`, all steps or none of them."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read again under the lock: another process may have done it meanwhile.
+        for step in itertools.chain(*_VERSIONS[version(connection) : target]):
+            _take(step, connection)
+        connection.execute(f"PRAGMA user_version = {target}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _take(step: _Step, connection: sqlite3.Connection) -> None:
+    if not isinstance(step, str):
+        step(connection)
+        return
+    for statement in filter(str.strip, step.split(";")):
+        connection.execute(statement)

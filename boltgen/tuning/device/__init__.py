@@ -1,0 +1,1 @@
+"""Devices that time trials."""

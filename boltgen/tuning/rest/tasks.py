@@ -1,0 +1,142 @@
+"""Kernels that TVM keeps, tuned by TVM's tuner beside boltgen's own tasks: what a session sees.
+
+Arrow: tasks to records, as `tuning.session.session` says. `tvm_build.rest` knows which kernels
+these are and builds them; here a kernel is its identity, and a configuration is a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from boltgen.families.trial import Trial
+from boltgen.ir.key import digest
+from boltgen.ir.outcome import Outcome, Timing
+from boltgen.tuning.session.scheduler import TaskState
+
+# Before the identity of a kernel as TVM's and boltgen's rules schedule it: what a tuned schedule
+# has to beat.
+BUILT_IN = "built in "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestTrial:
+    """A schedule of the kernel `name`, whose identity is `task`.
+
+    `config` is MetaSchedule's trace as JSON, or the built-in schedule's name.
+    """
+
+    name: str
+    task: str
+    config: str
+
+
+AnyTrial: TypeAlias = Trial | RestTrial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestResult:
+    """What is known of a kernel of TVM's: its built-in time, its best, and how many were tried.
+
+    `uses` are how often all models together launch it, by their weights; a time is None where
+    there is none.
+    """
+
+    name: str
+    uses: float
+    built_in_us: float | None
+    best: str | None
+    best_us: float | None
+    timed: int
+    failed: int
+
+
+class RestSearch(Protocol):
+    """Proposes schedules of one kernel, as `search.Search` does configurations of a workload."""
+
+    @property
+    def task(self) -> str:
+        """The kernel's identity."""
+        ...
+
+    @property
+    def state(self) -> TaskState:
+        """What a scheduler decides by."""
+        ...
+
+    @property
+    def result(self) -> RestResult:
+        """What is known now."""
+        ...
+
+    def resume(self, known: Mapping[str, Outcome]) -> None:
+        """Take what earlier sessions measured: it is not measured again."""
+        ...
+
+    def propose(self, count: int) -> list[RestTrial]:
+        """At most `count` trials whose outcome is not known; counts as a grant."""
+        ...
+
+    def observe(self, trial: RestTrial, outcome: Outcome) -> None:
+        """Hear the outcome of a trial that was proposed."""
+        ...
+
+
+class Rest(Protocol):
+    """What TVM keeps of the models of a session, and the bench that builds and times it."""
+
+    @property
+    def searches(self) -> Sequence[RestSearch]:
+        """One for each kernel."""
+        ...
+
+    @property
+    def toolchain(self) -> str:
+        """What the kernels are generated and compiled with."""
+        ...
+
+    def run(self, trials: Sequence[RestTrial]) -> Generator[tuple[RestTrial, Outcome], None, None]:
+        """Each trial with its outcome, as they finish; closing the generator drops the rest."""
+        ...
+
+    def close(self) -> None:
+        """Stop what runs candidates; harmless when done twice."""
+        ...
+
+
+def rest_toolchain(toolchain: str, tvm: str) -> str:
+    """What TVM's kernels are told by: boltgen's compilers, and the TVM that generates them."""
+    return f"{toolchain}; TVM {tvm}"
+
+
+def short_name(config: str) -> str:
+    """A short name of a configuration, for people: a trace is kilobytes long."""
+    return "built in" if config.startswith(BUILT_IN) else f"MetaSchedule {digest(config)[:8]}"
+
+
+def summary(name: str, uses: float, known: Mapping[str, Outcome], built_in: str) -> RestResult:
+    """What outcomes say of a kernel whose built-in schedule is `built_in` today."""
+    times = {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
+    chosen = fastest(times, built_in)
+    return RestResult(
+        name=name,
+        uses=uses,
+        built_in_us=times.get(built_in),
+        best=short_name(chosen) if chosen else None,
+        best_us=times[chosen] if chosen else None,
+        timed=len(times),
+        failed=len(known) - len(times),
+    )
+
+
+def fastest(times_us: Mapping[str, float], built_in: str) -> str | None:
+    """The schedule to ship: the built-in one unless another one was measured to be faster.
+
+    None where today's built-in schedule has no time: then nothing is known to beat it.
+    """
+    if built_in not in times_us:
+        return None
+    traces = [config for config in times_us if not config.startswith(BUILT_IN)]
+    best = min(traces, key=lambda config: (times_us[config], config), default=built_in)
+    return best if times_us[best] < times_us[built_in] else built_in

@@ -1,0 +1,1 @@
+"""A tuning session: what it tries next, and what it reports."""

@@ -1,0 +1,33 @@
+"""How a tuning session goes about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from boltgen.cost.model import ANALYTICAL, CostModel
+from boltgen.families.family import Level
+from boltgen.ir.workload import Workload
+from boltgen.tuning.session.scheduler import ByWeight, Scheduler
+from boltgen.tuning.strategies.evolutionary import Evolutionary
+from boltgen.tuning.strategies.strategy import StrategyFactory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How a session goes about it.
+
+    Candidates are the kernels of a library of that `level`, ordered by `cost_model`; at the full
+    level what is left of the budget is for kernels that are not listed. `wait` for
+    another session on the same device; `seed` decides all that is random. `runs` are how much each
+    of several models counts its workloads; without, all tasks are one model's, as often as it runs
+    them.
+    """
+
+    strategy: StrategyFactory = Evolutionary
+    cost_model: CostModel = ANALYTICAL
+    scheduler: Scheduler = field(default_factory=ByWeight)
+    level: Level = Level.STANDARD
+    seed: int = 0
+    wait: bool = True
+    runs: tuple[Mapping[Workload, float], ...] = ()

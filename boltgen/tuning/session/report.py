@@ -1,0 +1,59 @@
+"""What a session found, for its user: of each task, and of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boltgen.ir.outcome import DeviceIdentity, Failure
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.database.database import Best
+from boltgen.tuning.rest.tasks import RestResult
+from boltgen.tuning.session.course import Improvement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What is known of a task: its best launch, how many launches have a time, and failures.
+
+    `course` is how this session came to be as fast as it did.
+    """
+
+    task: Task
+    best: Best | None
+    timed: int
+    failures: tuple[Failure, ...]
+    course: tuple[Improvement, ...] = ()
+
+    @property
+    def total_us(self) -> float | None:
+        """The best time, as often as the model runs the task."""
+        return self.best.timing.median_us * self.task.occurrences if self.best else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReport:
+    """What a session on `device` did.
+
+    `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
+    the database had before. `stopped` says what ended it before its time, `drift` how the device's
+    clock behaved, where there is something to say. `rest` are TVM's own kernels.
+    """
+
+    device: DeviceIdentity
+    results: tuple[TaskResult, ...]
+    measured: int
+    failed: int
+    reused: int
+    seconds: float
+    stopped: str | None
+    drift: str | None
+    rest: tuple[RestResult, ...] = ()
+
+    @property
+    def model_us(self) -> float | None:
+        """Time of all products as often as the models run them, each by itself; None if one has
+        no time.
+        """
+        products = [each.total_us for each in self.results if not each.task.is_alternative]
+        totals = [total_us for total_us in products if total_us is not None]
+        return sum(totals) if len(totals) == len(products) else None

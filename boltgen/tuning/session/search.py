@@ -1,0 +1,134 @@
+"""One workload while it is searched: what was proposed, what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boltgen.families.family import Config
+from boltgen.families.space import AnySpace
+from boltgen.families.trial import Trial
+from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
+from boltgen.tuning.choice.select import Task
+from boltgen.tuning.session.scheduler import TaskState, kind_of
+from boltgen.tuning.strategies.strategy import Strategy
+
+# A strategy that proposes more than so many that are not legal has come to its end. A choice.
+_ILLEGAL = 256
+
+
+class Search:
+    """A task, its strategy, and the outcomes that are known.
+
+    A strategy may propose configurations that are not legal in `spaces`. `known` is shared with
+    other searches of the same workload, and grows. `first` are measured before anything is
+    proposed; `candidates` are those of the cost model, in its order.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: Strategy,
+        spaces: Sequence[AnySpace],
+        known: dict[Config, Outcome],
+        *,
+        expected_us: float,
+        uses: tuple[float, ...],
+        candidates: tuple[Config, ...] = (),
+        first: tuple[Config, ...] = (),
+    ) -> None:
+        self._task = task
+        self._spaces = {space.family: space for space in spaces}
+        self._strategy = strategy
+        self._known = known
+        self._expected_us = expected_us
+        self._uses = uses
+        self._places = {config: place for place, config in enumerate(candidates, 1)}
+        self._early = frozenset(first)
+        self._first = [config for config in reversed(first) if self._answer(config) is None]
+        self._pending: set[Config] = set()
+        # What the strategy has proposed, and waits for.
+        self._asked: set[Config] = set()
+        self._granted = 0
+        self._history_us: list[float | None] = []
+        self._history_trials: list[int] = []
+        self._exhausted = False
+        self._waits = False
+
+    def propose(self, count: int) -> list[Trial]:
+        """At most `count` trials whose outcome is not known; counts as a grant."""
+        self._history_us.append(best_us(self._known))
+        self._history_trials.append(self._granted)
+        trials: list[Trial] = []
+        while len(trials) < count and self._first:
+            trials.append(self._begun(self._first.pop()))
+        illegal = 0
+        while len(trials) < count and not self._exhausted:
+            configs = self._strategy.propose(count - len(trials))
+            if not configs or illegal > _ILLEGAL:
+                self._waits = bool(self._pending)
+                self._exhausted = not self._waits
+                break
+            for config in configs:
+                answer = self._answer(config)
+                if answer is not None:
+                    illegal += config not in self._known
+                    self._strategy.observe([(config, answer)])
+                    continue
+                self._asked.add(config)
+                if config not in self._pending:
+                    trials.append(self._begun(config))
+        self._granted += len(trials)
+        return trials
+
+    def _begun(self, config: Config) -> Trial:
+        self._pending.add(config)
+        return Trial(workload=self._task.workload, config=config)
+
+    def _answer(self, config: Config) -> Outcome | None:
+        """What is known of a configuration without measuring it."""
+        if config in self._known:
+            return self._known[config]
+        if broken := self._spaces[config.family].broken(config):
+            return Failure(fault=Fault.LAUNCH, reason=f"not legal: {broken[0].message}")
+        return None
+
+    def observe(self, config: Config, outcome: Outcome) -> None:
+        """Hear the outcome of a trial that was proposed."""
+        self._pending.discard(config)
+        self._waits = False
+        self._known[config] = outcome
+        if config in self._asked:
+            self._asked.discard(config)
+            self._strategy.observe([(config, outcome)])
+
+    def why(self, config: Config) -> str:
+        """What brought a configuration up, for people."""
+        if config in self._early:
+            return "it was fast elsewhere"
+        if config in self._places:
+            return f"place {self._places[config]} of {len(self._places)} by the cost model"
+        return "the strategy came to it"
+
+    @property
+    def state(self) -> TaskState:
+        """What a scheduler decides by."""
+        return TaskState(
+            kind=kind_of(self._task.workload),
+            flops=self._task.workload.flops,
+            uses=self._uses,
+            expected_us=self._expected_us,
+            trials=self._granted,
+            history_us=(*self._history_us, best_us(self._known)),
+            history_trials=(*self._history_trials, self._granted),
+            exhausted=self._exhausted or self._waits,
+        )
+
+
+def times_us(known: dict[Config, Outcome]) -> dict[Config, float]:
+    """The median times among outcomes."""
+    return {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
+
+
+def best_us(known: dict[Config, Outcome]) -> float | None:
+    """The least median time among outcomes."""
+    return min(times_us(known).values(), default=None)

@@ -1,0 +1,46 @@
+"""What a device has told before, of a problem and of its neighbours, for a search to begin with.
+
+Arrow: the database to the experience of a session. Unlike what was fast elsewhere, all of it was
+measured here: it corrects the cost model without a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from boltgen.arch import Arch
+from boltgen.cost.model import CostModel
+from boltgen.families.family import Config
+from boltgen.families.registry import spaces, violations
+from boltgen.ir.outcome import Outcome
+from boltgen.tuning.session.transfer import Elsewhere
+from boltgen.tuning.strategies.residual import Residual
+from boltgen.tuning.strategies.strategy import SearchProblem
+
+
+def recall(
+    searched: SearchProblem,
+    known: Mapping[Config, Outcome],
+    elsewhere: Elsewhere,
+    arch: Arch,
+    model: CostModel,
+) -> None:
+    """Let the experience of a problem hold its `known` outcomes, and those of its neighbours.
+
+    Raises:
+        DatabaseError: the database cannot be read.
+    """
+    Residual(searched).observe(tuple(known.items()))
+    for workload, outcomes in elsewhere.here(searched.workload).items():
+        if outcomes and workload not in searched.experience:
+            neighbour = SearchProblem(
+                workload=workload,
+                candidates=(),
+                spaces=spaces(workload, arch),
+                predicted_us=partial(model.predict_us, workload, arch=arch),
+                experience=searched.experience,
+            )
+            # A record may be of before a rule was found.
+            legal = [each for each in outcomes.items() if not violations(workload, each[0], arch)]
+            Residual(neighbour).observe(legal)

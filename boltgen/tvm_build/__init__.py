@@ -1,0 +1,1 @@
+"""Build a library from a partitioned model with TVM."""

@@ -1,0 +1,1 @@
+"""Lower and schedule TVM's part of a model."""

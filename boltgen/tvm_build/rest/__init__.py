@@ -1,0 +1,1 @@
+"""Schedule search for TVM's own kernels."""

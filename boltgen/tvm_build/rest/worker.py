@@ -1,0 +1,95 @@
+"""What runs in a process of its own: candidates for TVM's kernels, checked and timed by TVM.
+
+Started by `rest_bench` as a worker of TVM's, which calls functions by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltgen.device.choose import activate
+from boltgen.tvm_build.rest.schedule import ENTRY
+
+_Arrays = list[npt.NDArray[Any]]
+# A sum of products in another order than the built-in schedule's is rounded otherwise; what is
+# wrong is so by far more. A choice.
+_TOLERANCE = 2.0**-6
+
+
+def begin(device: str, arch: str) -> None:
+    """Make `device` this process's.
+
+    Raises:
+        DeviceError: it has another one already, or there is no GPU.
+    """
+    activate(device, arch=arch)
+
+
+def times_us(
+    library: str,
+    reference: str,
+    tensors: Sequence[tuple[tuple[int, ...], str]],
+    device: tuple[str, int],
+    repeats: tuple[int, int],
+) -> list[float]:
+    """The times of a kernel with `tensors` for its arguments, in a library, on a device.
+
+    What it computes is what the library `reference` does. There are so many samples, each of
+    launches for so many milliseconds; one launch where that is 0.
+
+    Raises:
+        ArithmeticError: it computes something else.
+    """
+    import tvm  # noqa: PLC0415 (after `begin` has said which CUDA it has)
+
+    module, place = tvm.runtime.load_module(library), tvm.runtime.device(*device)
+    made = tuple((tuple(shape), dtype) for shape, dtype in tensors)
+    arguments = [tvm.runtime.tensor(each, place) for each in _operands(made)]
+    module[ENTRY](*arguments)
+    place.sync()
+    _require_equal([each.numpy() for each in arguments], _wanted(reference, made, device))
+    samples, least_ms = repeats
+    timer = module.time_evaluator(ENTRY, place, number=1, repeat=samples, min_repeat_ms=least_ms)
+    return [1e6 * seconds for seconds in timer(*arguments).results]
+
+
+@lru_cache(maxsize=1)
+def _wanted(
+    reference: str, tensors: tuple[tuple[tuple[int, ...], str], ...], device: tuple[str, int]
+) -> _Arrays:
+    import tvm  # noqa: PLC0415
+
+    module, place = tvm.runtime.load_module(reference), tvm.runtime.device(*device)
+    arguments = [tvm.runtime.tensor(each, place) for each in _operands(tensors)]
+    module[ENTRY](*arguments)
+    place.sync()
+    return [each.numpy() for each in arguments]
+
+
+def _operands(tensors: Sequence[tuple[tuple[int, ...], str]]) -> _Arrays:
+    """Arrays of these shapes and types: reals between 1 and 2, which have logarithms and roots, and
+    integers that are 0, which is always a valid index.
+    """
+    rng = np.random.default_rng(0)
+    made = []
+    for shape, dtype in tensors:
+        kind = np.dtype(dtype)
+        is_real = kind.kind not in "iub"
+        made.append(rng.uniform(1.0, 2.0, shape).astype(kind) if is_real else np.zeros(shape, kind))
+    return made
+
+
+def _require_equal(found: _Arrays, wanted: _Arrays) -> None:
+    for index, (got, right) in enumerate(zip(found, wanted, strict=True)):
+        a, b = got.astype(np.float64), right.astype(np.float64)
+        least = _TOLERANCE * float(np.nan_to_num(np.abs(b)).max(initial=0.0))
+        if not np.allclose(a, b, rtol=_TOLERANCE, atol=least, equal_nan=True):
+            raise ArithmeticError(
+                f"argument {index} is off the built-in schedule's by up to "
+                f"{np.abs(a - b).max(initial=0.0):.3g}"
+            )

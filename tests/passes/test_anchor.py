@@ -1,0 +1,193 @@
+"""From products in a graph to problems, and the reasons where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, Graph
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.region import Rejected
+from boltgen.passes.regions.anchor import Anchor, match_anchor
+
+Shape = tuple[int | str, ...]
+CONV = {
+    "strides": (2, 1),
+    "padding": (1, 1, 1, 0),
+    "dilation": (1, 2),
+    "groups": 1,
+    "data_layout": "NHWC",
+    "kernel_layout": "OHWI",
+    "out_layout": "NHWC",
+}
+
+
+def _input(shape: Shape | None, dtype: str = "float16") -> Expr:
+    return Expr(op=INPUT, shape=shape, dtype=dtype)
+
+
+def _matmul(a: Shape, b: Shape, out: Shape, axes: tuple[int, ...] | None = ()) -> Anchor | Rejected:
+    exprs = [_input(a), _input(b)]
+    if axes != ():
+        swapped = (*b[:-2], b[-1], b[-2])
+        permute = Expr(op="permute_dims", args=(1,), shape=swapped, dtype="float16")
+        exprs.append(
+            Expr(op=permute.op, args=(1,), shape=swapped, dtype="float16", attrs={"axes": axes})
+        )
+    last = len(exprs) - 1
+    exprs.append(Expr(op="matmul", args=(0, last), shape=out, dtype="float16"))
+    return match_anchor(Graph(tuple(exprs), frozenset()), last + 1)
+
+
+def _conv2d(**changes: object) -> Anchor | Rejected:
+    exprs = (
+        _input((2, 9, 8, 16)),
+        _input((32, 3, 3, 16)),
+        Expr(
+            op="nn.conv2d",
+            args=(0, 1),
+            shape=(2, 5, 5, 32),
+            dtype="float16",
+            attrs={**CONV, **changes},
+        ),
+    )
+    return match_anchor(Graph(exprs, frozenset()), 2)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out", "expected"),
+    [
+        ((4, 8), (8, 6), (4, 6), Gemm(m=4, n=6, k=8)),
+        ((2, 3, 4, 8), (8, 6), (2, 3, 4, 6), Gemm(m=24, n=6, k=8)),
+        ((5, 4, 8), (1, 8, 6), (5, 4, 6), Gemm(m=20, n=6, k=8)),
+        ((1, 4, 8), (1, 8, 6), (1, 4, 6), Gemm(m=4, n=6, k=8)),
+        ((5, 4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8)),
+        ((2, 3, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6), Gemm(batch=6, m=4, n=6, k=8)),
+        ((4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8, a_batched=False)),
+        ((1, 4, 8), (5, 8, 6), (5, 4, 6), Gemm(batch=5, m=4, n=6, k=8, a_batched=False)),
+    ],
+)
+def test_matmul(a: Shape, b: Shape, out: Shape, expected: Gemm) -> None:
+    anchor = _matmul(a, b, out)
+    assert isinstance(anchor, Anchor)
+    assert (anchor.problem, anchor.a, anchor.b, anchor.absorbed) == (expected, 0, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "axes", "expected"),
+    [
+        ((4, 8), (6, 8), None, Gemm(m=4, n=6, k=8, b_layout=Layout.COLUMN)),
+        ((4, 8), (6, 8), (1, 0), Gemm(m=4, n=6, k=8, b_layout=Layout.COLUMN)),
+        (
+            (5, 4, 8),
+            (5, 6, 8),
+            (0, 2, 1),
+            Gemm(batch=5, m=4, n=6, k=8, b_layout=Layout.COLUMN),
+        ),
+    ],
+)
+def test_a_transposed_b_is_read_as_columns(
+    a: Shape, b: Shape, axes: tuple[int, ...] | None, expected: Gemm
+) -> None:
+    anchor = _matmul(a, b, (*a[:-1], 6), axes)
+    assert isinstance(anchor, Anchor)
+    assert (anchor.problem, anchor.a, anchor.b, anchor.absorbed) == (expected, 0, 1, (2,))
+
+
+def test_another_permutation_of_b_is_not_absorbed() -> None:
+    anchor = _matmul((5, 4, 8), (8, 5, 6), (5, 4, 6), (1, 0, 2))
+    assert not isinstance(anchor, Anchor) or anchor.absorbed == ()
+
+
+def test_conv2d() -> None:
+    anchor = _conv2d()
+    assert isinstance(anchor, Anchor)
+    assert anchor.problem == Conv2d(
+        n=2,
+        h=9,
+        w=8,
+        c=16,
+        k=32,
+        r=3,
+        s=3,
+        stride=(2, 1),
+        padding=(1, 1, 1, 0),
+        dilation=(1, 2),
+    )
+
+
+def test_the_result_type_is_the_problem_output_type() -> None:
+    exprs = (
+        _input((4, 8)),
+        _input((8, 6)),
+        Expr(op="matmul", args=(0, 1), shape=(4, 6), dtype="float32"),
+    )
+    anchor = match_anchor(Graph(exprs, frozenset()), 2)
+    assert isinstance(anchor, Anchor)
+    assert anchor.problem.out_dtype is DType.F32
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (_matmul(("n", 8), (8, 6), ("n", 6)), "dimension 0 of an operand, (n, 8), is the symbolic"),
+        (_matmul((8,), (8, 6), (6,)), "an operand is a vector"),
+        (_matmul((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6)), "broadcast in part"),
+        (_matmul((70000, 4, 8), (70000, 8, 6), (70000, 4, 6)), "exceeds 65535"),
+        (_conv2d(groups=16), "it has groups=16"),
+        (_conv2d(data_layout="NCHW"), "its layouts are NCHW, OHWI and NHWC"),
+        (_conv2d(kernel_layout="HWIO"), "its layouts are NHWC, HWIO and NHWC"),
+    ],
+)
+def test_a_rejection_says_why(found: Anchor | Rejected, reason: str) -> None:
+    assert isinstance(found, Rejected)
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float8_e4m3fn", "int8"])
+def test_another_dtype_is_rejected(dtype: str) -> None:
+    exprs = (
+        _input((4, 8), dtype),
+        _input((8, 6), dtype),
+        Expr(op="matmul", args=(0, 1), shape=(4, 6), dtype=dtype),
+    )
+    found = match_anchor(Graph(exprs, frozenset()), 2)
+    assert found == Rejected(
+        operator="matmul",
+        reason=f"an operand is {dtype}; tensor-core kernels take float16 or bfloat16",
+    )
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [
+        (("bfloat16", "bfloat16", "bfloat16"), None),
+        (("bfloat16", "bfloat16", "float32"), None),
+        (("bfloat16", "float16", "bfloat16"), "its operands are bfloat16 and float16"),
+        (("bfloat16", "bfloat16", "float16"), "its result is float16, not bfloat16 or float32"),
+    ],
+)
+def test_a_product_is_of_one_type(types: tuple[str, str, str], found: str | None) -> None:
+    a, b, d = types
+    exprs = (
+        _input((4, 8), a),
+        _input((8, 6), b),
+        Expr(op="matmul", args=(0, 1), shape=(4, 6), dtype=d),
+    )
+    matched = match_anchor(Graph(exprs, frozenset()), 2)
+    if found is not None:
+        assert matched == Rejected(operator="matmul", reason=found)
+        return
+    assert isinstance(matched, Anchor)
+    assert (matched.problem.in_dtype.value, matched.problem.out_dtype.value) == (a, d)
+
+
+def test_an_unknown_rank_is_rejected() -> None:
+    exprs = (
+        _input(None),
+        _input((8, 6)),
+        Expr(op="matmul", args=(0, 1), shape=None, dtype="float16"),
+    )
+    found = match_anchor(Graph(exprs, frozenset()), 2)
+    assert isinstance(found, Rejected)
+    assert "no known rank" in found.reason

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, Graph
+from boltgen.ir.dtypes import DType
+from boltgen.ir.move import Form, ImageLayout
+from boltgen.ir.region import Stored
+from boltgen.passes.regions.boundary import entry, exit_
+
+NCHW, NHWC = (2, 3, 5, 7), (2, 5, 7, 3)
+IMAGES = Stored(form=Form(layout=ImageLayout.NCHW, dtype=DType.F32), shape=NCHW)
+
+
+def value(op: str, *args: int, shape: tuple[int, ...] = NHWC, dtype: str = "float16") -> Expr:
+    axes = {"axes": (0, 2, 3, 1) if shape == NHWC else (0, 3, 1, 2)}
+    return Expr(op=op, args=args, shape=shape, dtype=dtype, attrs=axes)
+
+
+def graph(*exprs: Expr, escaping: int | None = None) -> Graph:
+    return Graph(exprs, frozenset({len(exprs) - 1 if escaping is None else escaping}))
+
+
+X = value(INPUT, shape=NCHW, dtype="float32")
+CAST = value("astype", 0, shape=NCHW)
+
+
+def test_cast_and_permutation_of_an_input_are_one_move() -> None:
+    found = entry(graph(X, CAST, value("permute_dims", 1), value("conv", 2)), 2, is_image=True)
+    assert found is not None
+    assert (found.members, found.tensor, found.stored) == ((1, 2), 0, IMAGES)
+
+
+def test_of_something_that_tvm_computes_they_stay_with_tvm() -> None:
+    exprs = (X, value("exp", 0, shape=NCHW, dtype="float32"), value("astype", 1, shape=NCHW))
+    assert entry(graph(*exprs, value("permute_dims", 2)), 3, is_image=True) is None
+
+
+def test_a_cast_that_others_read_too_stays() -> None:
+    exprs = (X, CAST, value("permute_dims", 1), value("exp", 1, shape=NCHW))
+    assert entry(graph(*exprs, value("conv", 2)), 2, is_image=True) is None
+
+
+def test_a_matrix_is_cast_but_not_permuted() -> None:
+    exprs = (X, CAST, value("permute_dims", 1), value("conv", 2))
+    assert entry(graph(*exprs), 2, is_image=False) is None
+    cast = entry(graph(X, CAST, value("matmul", 1)), 1, is_image=False)
+    assert cast is not None
+    assert cast.stored == Stored(form=Form(layout=ImageLayout.NHWC, dtype=DType.F32), shape=NCHW)
+
+
+def test_what_is_in_the_kernels_form_has_no_border() -> None:
+    assert entry(graph(value(INPUT), value("conv", 0)), 0, is_image=True) is None
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 5, 7), (2, 3, 1, 1)])
+def test_a_reshape_that_moves_extents_of_one_is_a_permutation(shape: tuple[int, ...]) -> None:
+    n, c, h, w = shape
+    source = value(INPUT, shape=shape, dtype="float32")
+    exprs = (source, value("astype", 0, shape=shape), value("reshape", 1, shape=(n, h, w, c)))
+    found = entry(graph(*exprs, value("conv", 2)), 2, is_image=True)
+    assert found is not None
+    assert found.stored == Stored(form=IMAGES.form, shape=shape)
+
+
+def test_two_permutations_are_not_one_layout() -> None:
+    exprs = (X, CAST, value("permute_dims", 1), value("permute_dims", 2, shape=NHWC))
+    assert entry(graph(*exprs, value("conv", 3)), 3, is_image=True) is None
+
+
+RESULT = (
+    value("conv"),
+    value("permute_dims", 0, shape=NCHW),
+    value("astype", 1, shape=NCHW, dtype="float32"),
+)
+
+
+def test_a_result_is_written_as_the_models_user_wants_it() -> None:
+    found = exit_(graph(*RESULT), 0, is_image=True)
+    assert found is not None
+    assert (found.members, found.tensor, found.stored) == ((1, 2), 2, IMAGES)
+
+
+def test_what_tvm_goes_on_with_is_left_to_tvm() -> None:
+    later = value("exp", 2, shape=NCHW, dtype="float32")
+    assert exit_(graph(*RESULT, later), 0, is_image=True) is None
+
+
+def test_a_result_that_is_used_in_the_kernels_form_too_stays() -> None:
+    assert exit_(graph(*RESULT, value("exp", 0), escaping=2), 0, is_image=True) is None
+    assert exit_(graph(*RESULT, escaping=0), 0, is_image=True) is None

@@ -1,0 +1,252 @@
+"""Regions over hand-made neutral graphs: what grows, and what must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.region import Shared, Sharing
+from boltgen.passes.regions.anchor import Anchor, match_anchor
+from boltgen.passes.regions.broadcast_kind import shared_span, span
+from boltgen.passes.regions.epilogue_walk import Tail, grow
+
+M, N, K = 16, 24, 8
+
+
+class Maker:
+    """Appends expressions to a graph, by default FP16 of the shape (M, N)."""
+
+    def __init__(self) -> None:
+        self.exprs: list[Expr] = []
+        x, w = self.input((M, K)), self.input((K, N))
+        self.product = self.op("matmul", x, w)
+
+    def input(self, shape: tuple[int | str, ...] = (M, N), dtype: str = "float16") -> int:
+        return self._append(Expr(op=INPUT, shape=shape, dtype=dtype))
+
+    def scalar(self, value: float) -> int:
+        return self._append(Expr(op=CONSTANT, shape=(), dtype="float16", scalar=value))
+
+    def op(
+        self,
+        name: str,
+        *args: int,
+        shape: tuple[int, ...] = (M, N),
+        dtype: str = "float16",
+        **attrs: object,
+    ) -> int:
+        return self._append(Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs))
+
+    def _append(self, expr: Expr) -> int:
+        self.exprs.append(expr)
+        return len(self.exprs) - 1
+
+    def grow(self, *outputs: int, claimed: tuple[int, ...] = ()) -> Tail:
+        graph = Graph(tuple(self.exprs), frozenset(outputs))
+        anchor = match_anchor(graph, self.product)
+        assert isinstance(anchor, Anchor)
+        return grow(graph, anchor, claimed)
+
+
+def test_nothing_follows() -> None:
+    g = Maker()
+    tail = g.grow(g.product)
+    assert tail.members == (g.product,)
+    assert tail.epilogue.is_identity
+
+
+@pytest.mark.parametrize("bias_first", [True, False])
+def test_bias_residual_and_activation(bias_first: bool) -> None:
+    g = Maker()
+    bias, residual = g.input((N,)), g.input()
+    order = (bias, g.product) if bias_first else (g.product, bias)
+    added = g.op("add", *order)
+    active = g.op("nn.relu", added)
+    out = g.op("add", residual, active)
+    tail = g.grow(out)
+    assert tail.output == out
+    assert [operand.expr for operand in tail.operands] == [bias, residual]
+    inner = "add(row0, acc)" if bias_first else "add(acc, row0)"
+    assert tail.epilogue.describe() == f"add(tensor0, relu({inner}))"
+
+
+def test_an_operand_used_twice_is_loaded_once() -> None:
+    g = Maker()
+    residual = g.input()
+    out = g.op("multiply", g.op("add", g.product, residual), residual)
+    tail = g.grow(out)
+    assert tail.epilogue.describe() == "multiply(add(acc, tensor0), tensor0)"
+    assert len(tail.operands) == 1
+
+
+def test_the_activation_of_the_product_is_its_residual_too() -> None:
+    g = Maker()
+    square = Maker()
+    square.exprs = []
+    x, w = square.input((N, N)), square.input((N, N))
+    square.product = square.op("matmul", x, w, shape=(N, N))
+    out = square.op("add", square.product, x, shape=(N, N))
+    tail = square.grow(out)
+    assert [operand.expr for operand in tail.operands] == [x]
+    assert tail.output == out
+    assert g.grow(g.product).output == g.product
+
+
+def test_a_value_used_outside_ends_the_region() -> None:
+    g = Maker()
+    added = g.op("add", g.product, g.input((N,)))
+    relu = g.op("nn.relu", added)
+    other = g.op("nn.softmax", added)
+    tail = g.grow(relu, other)
+    assert tail.output == added
+
+
+def test_a_value_that_is_a_result_of_the_model_ends_the_region() -> None:
+    g = Maker()
+    added = g.op("add", g.product, g.input((N,)))
+    relu = g.op("nn.relu", added)
+    assert g.grow(added, relu).output == added
+
+
+def test_an_operand_that_depends_on_the_region_blocks() -> None:
+    g = Maker()
+    relu = g.op("nn.relu", g.product)
+    outside = g.op("nn.softmax", relu)
+    out = g.op("add", relu, outside)
+    tail = g.grow(out)
+    assert tail.output == relu
+    assert out not in tail.members
+
+
+def test_branches_that_meet_again_are_one_region() -> None:
+    g = Maker()
+    x = g.op("add", g.product, g.input((N,)))
+    out = g.op("multiply", x, g.op("sigmoid", x))
+    tail = g.grow(out)
+    assert tail.output == out
+    assert tail.epilogue.describe() == "silu(add(acc, row0))"
+
+
+def test_a_region_stops_before_its_third_full_tensor() -> None:
+    g = Maker()
+    first = g.op("add", g.product, g.input())
+    second = g.op("add", first, g.input())
+    third = g.op("add", second, g.input())
+    assert g.grow(third).output == second
+
+
+def test_a_claimed_operator_is_left_alone() -> None:
+    g = Maker()
+    added = g.op("add", g.product, g.input())
+    assert g.grow(added, claimed=(added,)).output == g.product
+
+
+def test_a_broadcast_result_is_not_fused() -> None:
+    g = Maker()
+    out = g.op("add", g.product, g.input((5, M, N)), shape=(5, M, N))
+    assert g.grow(out).output == g.product
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_an_operand_of_another_dtype_is_not_fused(dtype: str) -> None:
+    g = Maker()
+    out = g.op("multiply", g.product, g.input((N,), dtype))
+    assert g.grow(out).output == g.product
+
+
+def test_a_symbolic_operand_is_not_fused() -> None:
+    g = Maker()
+    out = g.op("add", g.product, g.input(("n", N)))
+    assert g.grow(out).output == g.product
+
+
+def test_a_cast_up_is_fused_where_it_leaves_the_model_or_enters_a_softmax() -> None:
+    g = Maker()
+    cast = g.op("astype", g.product, dtype="float32", from_dtype="float16")
+    assert g.grow(cast).output == cast
+    softmax = g.op("nn.softmax", cast, dtype="float32")
+    assert g.grow(softmax).output == cast
+    g.op("mean", cast, dtype="float32")
+    assert g.grow(softmax).output == g.product
+
+
+def test_a_reshape_that_keeps_rows_is_passed_and_last_where_it_is_returned() -> None:
+    g = Maker()
+    view = g.op("reshape", g.product, shape=(2, M // 2, N))
+    assert g.grow(view).output == view
+    tanh = g.op("tanh_of_another_library", view, shape=(2, M // 2, N))
+    assert g.grow(tanh).output == g.product
+    g = Maker()
+    view = g.op("reshape", g.product, shape=(2, M // 2, N))
+    relu = g.op("nn.relu", view, shape=(2, M // 2, N))
+    assert g.grow(relu).output == relu
+    split = g.op("reshape", relu, shape=(M, 2, N // 2))
+    last = g.op("nn.relu", split, shape=(M, 2, N // 2))
+    assert g.grow(last).output == relu
+
+
+def test_powers_and_prelu_become_arithmetic() -> None:
+    g = Maker()
+    cube = g.op("power", g.product, g.scalar(3.0))
+    assert g.grow(cube).epilogue.describe() == "multiply(multiply(acc, acc), acc)"
+    g = Maker()
+    out = g.op("nn.prelu", g.product, g.input((N,)), axis=1)
+    assert g.grow(out).epilogue.describe() == "add(relu(acc), multiply(row0, clip(acc, -inf, 0)))"
+    g = Maker()
+    out = g.op("power", g.product, g.scalar(1.7))
+    assert g.grow(out).output == g.product
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "batched", "expected"),
+    [
+        ((N,), (M, N), False, (LoadKind.ROW, False)),
+        ((1, N), (M, N), False, (LoadKind.ROW, False)),
+        ((1, 1, 1, N), (2, 3, 4, N), False, (LoadKind.ROW, False)),
+        ((M, N), (M, N), False, (LoadKind.TENSOR, False)),
+        ((1, N), (1, N), False, (LoadKind.ROW, False)),
+        ((M, 1), (M, N), False, (LoadKind.COLUMN, False)),
+        ((2, 3, 4, 1), (2, 3, 4, N), False, (LoadKind.COLUMN, False)),
+        ((3, 4, N), (2, 3, 4, N), False, None),
+        ((2, 1, 1, N), (2, 3, 4, N), False, None),
+        ((1,), (M, N), False, None),
+        ((2, 3, M, N), (2, 3, M, N), True, (LoadKind.TENSOR, True)),
+        ((1, 1, M, N), (2, 3, M, N), True, (LoadKind.TENSOR, False)),
+        ((M, N), (2, 3, M, N), True, (LoadKind.TENSOR, False)),
+        ((N,), (2, 3, M, N), True, (LoadKind.ROW, False)),
+        ((1, 1, M, 1), (2, 3, M, N), True, (LoadKind.COLUMN, False)),
+        ((2, 1, 1, N), (2, 3, M, N), True, None),
+        ((2, 1, M, N), (2, 3, M, N), True, None),
+        ((2, 3, M, 1), (2, 3, M, N), True, None),
+        ((9, M, N), (M, N), False, None),
+    ],
+)
+def test_span(
+    shape: tuple[int, ...],
+    out: tuple[int, ...],
+    batched: bool,
+    expected: tuple[LoadKind, bool] | None,
+) -> None:
+    assert span(shape, out, batched=batched) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((N,), (LoadKind.ROW, False, None)),
+        ((2, 3, M, N), (LoadKind.TENSOR, True, None)),
+        ((2, 3, 1, N), (LoadKind.ROW, True, None)),
+        ((2, 1, 1, N), (LoadKind.ROW, False, Shared(by=Sharing.HEADS, heads=3))),
+        ((2, 1, M, N), (LoadKind.TENSOR, False, Shared(by=Sharing.HEADS, heads=3))),
+        ((2, 1, M, 1), (LoadKind.COLUMN, False, Shared(by=Sharing.HEADS, heads=3))),
+        ((1, 3, M, N), (LoadKind.TENSOR, False, Shared(by=Sharing.SEQUENCES, heads=3))),
+        ((3, 1, N), (LoadKind.ROW, False, Shared(by=Sharing.SEQUENCES, heads=3))),
+        ((2, 1, 1, 1), None),
+        ((2, 2, M, N), None),
+    ],
+)
+def test_shared_span(
+    shape: tuple[int, ...], expected: tuple[LoadKind, bool, Shared | None] | None
+) -> None:
+    assert shared_span(shape, (2, 3, M, N)) == expected

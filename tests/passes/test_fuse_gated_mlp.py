@@ -1,0 +1,221 @@
+"""Which products become one kernel with what combines them, by which times, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from boltgen.graph.graph import INPUT, PART, Expr, Graph, GraphBuilder
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.graph_costs import KernelTimes
+from boltgen.ir.reference import AnyArray
+from boltgen.ir.workload import Workload
+from boltgen.passes.joins.fuse_gated_mlp import join_pairs
+from boltgen.passes.legalise.half_columns import HALF, without_halves
+from boltgen.passes.regions.products import find_products
+
+F16, F32 = "float16", "float32"
+M, K, F = 6, 8, 12
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A pair takes `pair` us, another product one, and a move half of one."""
+
+    pair: float = 1.25
+    move_origin: str = "made up"
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        times = (self.pair if one.single.epilogue.is_paired else 1.0 for one in workloads)
+        return KernelTimes(times_us=tuple(times), origin="made up")
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        # 2 F columns are read and F are written, of two bytes each.
+        assert (bytes_moved, launches) == (M * 3 * F * 2, 1)
+        return 0.5
+
+
+class Builder(GraphBuilder):
+    def x(self) -> int:
+        return self.add(Expr(op=INPUT, shape=(M, K), dtype=F16))
+
+    def rows(self, *shape: int) -> int:
+        return self.constant(RNG.uniform(-1, 1, shape).astype(np.float16))
+
+    def product(self, x: int, columns: int = F, *, is_column: bool = False) -> int:
+        if is_column:
+            weight = self.permute_dims(self.rows(columns, K), (1, 0))
+        else:
+            weight = self.rows(K, columns)
+        return self.matmul(x, weight, F16, out_dtype="")
+
+    def biased(self, x: int, columns: int = F) -> int:
+        return self.elementwise("add", self.product(x, columns), self.rows(columns))
+
+    def sliced(self, x: int, begin: int) -> int:
+        shape = (*self.shape(x)[:-1], F)
+        attrs = {"axis": len(shape) - 1, "begin": begin, "end": begin + F}
+        return self.operator("strided_slice", (x,), shape, self.dtype(x), **attrs)
+
+
+def nothing(workload: Workload) -> str | None:
+    del workload
+    return None
+
+
+def _two_weights(b: Builder) -> int:
+    x = b.x()
+    gate = b.elementwise("nn.silu", b.biased(x))
+    return b.elementwise("multiply", gate, b.biased(x))
+
+
+def _column_major(b: Builder) -> int:
+    x = b.x()
+    up = b.product(x, is_column=True)
+    return b.elementwise("multiply", up, b.elementwise("nn.silu", b.product(x, is_column=True)))
+
+
+def _views(b: Builder) -> int:
+    """Rows that are counted in two dimensions, as torch.export has them."""
+    x = b.x()
+    views = (b.reshape(b.product(x), (2, M // 2, F)) for _ in range(2))
+    gate, up = views
+    return b.elementwise("multiply", b.elementwise("nn.silu", gate), up)
+
+
+def _slices(b: Builder) -> int:
+    both = b.biased(b.x(), 2 * F)
+    gate, up = b.sliced(both, 0), b.sliced(both, F)
+    return b.elementwise("multiply", b.elementwise("nn.silu", gate), up)
+
+
+def _parts(b: Builder) -> int:
+    """As relax.op.split has it, the gate last, in FP32."""
+    both = b.astype(b.product(b.x(), 2 * F), F32)
+    split = b.add(Expr(op="split", args=(both,), shape=None, dtype=""))
+    up, gate = (b.operator(PART, (split,), (M, F), F32, index=index) for index in range(2))
+    return b.astype(b.elementwise("multiply", b.elementwise("nn.silu", gate), up), F16)
+
+
+FOUND = [_two_weights, _column_major, _views, _slices, _parts]
+
+
+def _value(graph: Graph, x: AnyArray) -> AnyArray:
+    """What a graph of a few operators makes of its only input, in FP64."""
+    functions: dict[str, Callable[..., AnyArray]] = {
+        "add": np.add,
+        "multiply": np.multiply,
+        "matmul": np.matmul,
+        "astype": lambda x: x,
+        "nn.silu": lambda x: x / (1 + np.exp(-x)),
+        "permute_dims": lambda x: x.T,
+    }
+    values: list[AnyArray] = []
+    for expr in graph.exprs:
+        args = [values[arg] for arg in expr.args]
+        if expr.op == INPUT:
+            values.append(x)
+        elif expr.array is not None:
+            values.append(expr.array.astype(np.float64))
+        elif expr.op == "reshape":
+            values.append(args[0].reshape(expr.static_shape))
+        elif expr.op == "split":
+            values.append(np.stack(np.split(args[0], 2, axis=-1)))
+        elif expr.op == PART:
+            values.append(args[0][expr.attrs["index"]])
+        elif expr.op == "strided_slice":
+            index = [slice(None)] * args[0].ndim
+            index[expr.attrs["axis"]] = slice(expr.attrs["begin"], expr.attrs["end"])
+            values.append(args[0][tuple(index)])
+        else:
+            values.append(functions[expr.op](*args))
+    assert isinstance(graph.results, int)
+    return values[graph.results]
+
+
+@pytest.mark.parametrize("build", FOUND)
+def test_both_products_are_one_with_what_combines_them(build: Callable[[Builder], int]) -> None:
+    b = Builder()
+    graph = b.graph(build(b))
+    found = join_pairs(graph, Costs(), nothing)
+    (product,) = find_products(found.graph)
+    layer = product.layer(found.graph)
+    assert layer.epilogue.is_paired
+    assert layer.problem.short == f"2 x gemm {M}x{F}x{K}"
+    assert product.tail.output == len(found.graph) - 1  # nothing is left for others to compute
+    assert all(load.kind is LoadKind.ROW for load in layer.loads)
+    before = 1.5 if len(find_products(graph)) == 1 else 2.0
+    (note,) = found.notes
+    assert f"2 x gemm {M}x{F}x{K}: 1.2 us instead of {before:.1f}, made up" in note
+    # What no kernel computes is operators that IRs have; both are the same function.
+    made = without_halves(found.graph)
+    assert HALF not in [expr.op for expr in made.exprs]
+    x = RNG.uniform(-1, 1, (M, K))
+    np.testing.assert_allclose(_value(made, x), _value(graph, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("build", FOUND)
+def test_times_decide(build: Callable[[Builder], int]) -> None:
+    b = Builder()
+    graph = b.graph(build(b))
+    slower = 1.5 if len(find_products(graph)) == 1 else 2.0
+    assert join_pairs(graph, Costs(pair=slower), nothing).graph is graph
+    assert join_pairs(graph, Costs(), lambda _: "no kernel").graph is graph
+
+
+def test_a_layer_after_the_other_has_a_pair_each() -> None:
+    b = Builder()
+    x = b.x()
+    for _ in range(2):
+        gated = b.elementwise("multiply", b.elementwise("nn.silu", b.product(x)), b.product(x))
+        x = b.matmul(gated, b.rows(F, K), F16, out_dtype="")
+    found = join_pairs(b.graph(x), Costs(), nothing)
+    assert len(found.notes) == 2
+    paired = [each.tail.epilogue.is_paired for each in find_products(found.graph)]
+    assert paired == [True, False, True, False]
+
+
+def _read_again(b: Builder) -> tuple[int, ...]:
+    x = b.x()
+    up = b.product(x)
+    return b.elementwise("multiply", b.elementwise("nn.silu", b.product(x)), up), up
+
+
+def _of_other_rows(b: Builder) -> tuple[int, ...]:
+    gate = b.elementwise("nn.silu", b.product(b.x()))
+    return (b.elementwise("multiply", gate, b.product(b.x())),)
+
+
+def _of_unknown_weights(b: Builder) -> tuple[int, ...]:
+    x = b.x()
+    weight = b.add(Expr(op=INPUT, shape=(K, F), dtype=F16))
+    up = b.matmul(x, weight, F16, out_dtype="")
+    return (b.elementwise("multiply", b.elementwise("nn.silu", b.product(x)), up),)
+
+
+def _thirds(b: Builder) -> tuple[int, ...]:
+    whole = b.product(b.x(), 3 * F)
+    return (b.elementwise("multiply", b.sliced(whole, 0), b.sliced(whole, F)),)
+
+
+def _one_half(b: Builder) -> tuple[int, ...]:
+    return (b.elementwise("nn.silu", b.sliced(b.product(b.x(), 2 * F), F)),)
+
+
+def _apart_in_the_end(b: Builder) -> tuple[int, ...]:
+    both = b.product(b.x(), 2 * F)
+    return tuple(b.elementwise("nn.silu", b.sliced(both, begin)) for begin in (0, F))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_read_again, _of_other_rows, _of_unknown_weights, _thirds, _one_half, _apart_in_the_end],
+)
+def test_other_products_stay_as_they_are(build: Callable[[Builder], tuple[int, ...]]) -> None:
+    b = Builder()
+    graph = b.graph(build(b))
+    assert join_pairs(graph, Costs(pair=0.0), nothing).graph is graph

@@ -1,0 +1,258 @@
+"""Which norms the products around them compute, by which times, and which keep their kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import Reduction
+from boltgen.ir.graph_costs import KernelTimes
+from boltgen.ir.norm import Norm
+from boltgen.ir.reference import AnyArray
+from boltgen.ir.workload import Workload
+from boltgen.passes.legalise.norm_of_sums import NORMED, without_normed
+from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
+from boltgen.passes.regions.products import find_products
+
+F16, F32 = "float16", "float32"
+M, WIDE, NARROW = 6, 16, 8
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A norm takes `norm` us, anything else one, and each reduction half of one more, or `part`
+    where it is of some columns.
+    """
+
+    norm: float = 2.0
+    part: float = 0.25
+    move_origin: str = "made up"
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        def time_us(one: Workload) -> float:
+            if isinstance(one.single.problem, Norm):
+                return self.norm
+            reductions = one.single.epilogue.reductions
+            return 1.0 + sum(self.part if each.columns else 0.5 for each in reductions)
+
+        return KernelTimes(times_us=tuple(map(time_us, workloads)), origin="made up")
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        raise AssertionError((bytes_moved, launches))
+
+
+class Builder(GraphBuilder):
+    scale: float = 1.0
+    wide: int = WIDE
+
+    def rows(self, *shape: int) -> int:
+        return self.constant(RNG.uniform(0.5, 1.5, shape).astype(np.float16))
+
+    def product(self, x: int, columns: int) -> int:
+        weight = self.rows(self.shape(x)[-1], columns)
+        made = self.operator("matmul", (x, weight), (M, columns), F16, out_dtype="")
+        return self.elementwise("add", made, self.rows(columns))
+
+    def x(self) -> int:
+        """A product's result, (M, wide)."""
+        return self.product(self.add(Expr(op=INPUT, shape=(M, NARROW), dtype=F16)), self.wide)
+
+    def norm(self, x: int) -> int:
+        args = (x, self.constant(np.full(self.wide, self.scale, np.float16)), self.rows(self.wide))
+        attrs = {"axes": (-1,), "epsilon": 1e-5, "center": True, "scale": True}
+        return self.operator("nn.layer_norm", args, self.shape(x), F16, **attrs)
+
+
+def nothing(workload: Workload) -> str | None:
+    del workload
+    return None
+
+
+def operators(graph: Graph) -> list[str]:
+    return [expr.op for expr in graph.exprs]
+
+
+def test_a_norm_is_within_the_products_around_it() -> None:
+    b = Builder()
+    normed = b.norm(b.x())
+    y = b.elementwise("nn.relu", b.product(normed, NARROW))
+    z = b.elementwise("add", b.product(y, WIDE), normed)
+    made = norms_in_products(b.graph(z), Costs(), nothing)
+    found = operators(made.graph)
+    assert found.count(NORMED) == 2
+    assert "nn.layer_norm" not in found
+    # The biases are in the shifts; the one before the norm is not.
+    assert found.count("add") == 1
+    assert "4.0 us instead of 5.0, made up" in made.notes[0]
+    assert str(WIDE) in made.notes[0]
+
+
+def test_a_norm_that_is_faster_alone_keeps_its_kernel() -> None:
+    b = Builder()
+    graph = b.graph(b.product(b.norm(b.x()), NARROW))
+    assert norms_in_products(graph, Costs(norm=1.0), nothing).graph is graph
+
+
+def _returned(b: Builder) -> Any:
+    normed = b.norm(b.x())
+    return (b.product(normed, NARROW), normed)
+
+
+def _of_an_input(b: Builder) -> Any:
+    return b.product(b.norm(b.add(Expr(op=INPUT, shape=(M, WIDE), dtype=F16))), NARROW)
+
+
+def _read_by_others(b: Builder) -> Any:
+    normed = b.norm(b.x())
+    largest = b.operator("max", (normed,), (M,), F16, axis=(1,), keepdims=False)
+    return (b.product(normed, NARROW), largest)
+
+
+def _not_multiplied(b: Builder) -> Any:
+    return b.elementwise("add", b.product(b.product(b.x(), NARROW), WIDE), b.norm(b.x()))
+
+
+def _beyond_fp16(b: Builder) -> Any:
+    b.scale = 60000.0
+    return b.product(b.norm(b.x()), NARROW)
+
+
+def _below_fp16(b: Builder) -> Any:
+    b.scale = 1e-6
+    return b.product(b.norm(b.x()), NARROW)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_returned, _of_an_input, _read_by_others, _not_multiplied, _beyond_fp16, _below_fp16],
+)
+def test_other_norms_keep_their_kernels(build: Any) -> None:
+    b = Builder()
+    graph = b.graph(build(b))
+    assert norms_in_products(graph, Costs(norm=99.0), nothing).graph is graph
+
+
+def test_a_norm_keeps_its_kernel_where_a_product_with_sums_has_none() -> None:
+    def rejects(workload: Workload) -> str | None:
+        return "no sums" if workload.single.epilogue.reductions else None
+
+    b = Builder()
+    graph = b.graph(b.product(b.norm(b.x()), NARROW))
+    assert norms_in_products(graph, Costs(), rejects).graph is graph
+
+
+def test_a_norm_keeps_its_kernel_where_products_are_summed_in_fp16() -> None:
+    b = Builder()
+    graph = b.graph(b.product(b.norm(b.x()), NARROW))
+    assert norms_in_products(graph, Costs(), nothing, DType.F16).graph is graph
+
+
+def _long(b: Builder) -> Graph:
+    """A norm of rows of two parts, multiplied once and added once."""
+    b.wide = 128
+    normed = b.norm(b.x())
+    return b.graph(b.elementwise("add", b.product(b.product(normed, NARROW), b.wide), normed))
+
+
+# Five us before: three products of 1 us and a norm of 2 us. Without the norm the first product also
+# writes two moments, each of which takes `part` us, or half of one where it is of whole rows.
+@pytest.mark.parametrize(("part", "columns", "once"), [(0.25, 64, 3.5), (9.0, 0, 4.0)])
+def test_moments_are_of_some_columns_each_where_that_is_faster(
+    part: float, columns: int, once: float
+) -> None:
+    asked: list[Workload] = []
+
+    def rejects(workload: Workload) -> str | None:
+        asked.append(workload)
+        return None
+
+    b = Builder()
+    graph = _long(b)
+    found = norms_in_products(graph, Costs(part=part), rejects)
+    assert operators(found.graph).count(NORMED) == 2
+    (note,) = found.notes
+    assert f"of 128 is within the products around it: {once:.1f} us instead of 5.0" in note
+    carved = find_products(found.graph)
+    epilogues = [product.tail.epilogue for product in carved]
+    parts = [load.parts for each in epilogues for load in each.loads if load.dtype is DType.F32]
+    assert max(parts) == (128 // columns if columns else 1)
+    last = [one for one in asked if one.single.epilogue.reductions][-1]
+    assert {store.columns for store in last.single.epilogue.reductions} == {columns}
+    made = without_normed(found.graph)
+    assert NORMED not in operators(made)
+    inputs = RNG.standard_normal((M, NARROW))
+    wanted = _value(graph, inputs)
+    np.testing.assert_allclose(
+        _value(made, inputs), wanted, rtol=0, atol=2.0**-11 * np.abs(wanted).max()
+    )
+
+
+def _value(graph: Graph, inputs: AnyArray) -> AnyArray:
+    """What a graph of a few operators makes of its only input, in FP64."""
+
+    def total(expr: Expr, x: AnyArray) -> AnyArray:
+        return x.sum(axis=expr.attrs["axis"], keepdims=bool(expr.attrs["keepdims"]))
+
+    functions = {
+        "add": np.add,
+        "subtract": np.subtract,
+        "multiply": np.multiply,
+        "maximum": np.maximum,
+        "matmul": np.matmul,
+        "rsqrt": lambda x: 1.0 / np.sqrt(x),
+        "astype": lambda x: x,
+        "nn.layer_norm": lambda x, scale, shift: (
+            (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale
+            + shift
+        ),
+    }
+    values: list[AnyArray] = []
+    for expr in graph.exprs:
+        if expr.op == INPUT:
+            values.append(inputs)
+        elif expr.array is not None:
+            values.append(expr.array.astype(np.float64))
+        elif expr.op == "sum":
+            values.append(total(expr, values[expr.args[0]]))
+        elif expr.op == "reshape":
+            values.append(values[expr.args[0]].reshape(expr.static_shape))
+        else:
+            values.append(functions[expr.op](*(values[arg] for arg in expr.args)))
+    (result,) = (graph.results,)
+    assert isinstance(result, int)
+    return values[result]
+
+
+def test_what_no_kernel_computes_is_operators_that_irs_have() -> None:
+    b = Builder()
+    normed = b.norm(b.x())
+    graph = b.graph(b.elementwise("add", b.product(b.product(normed, NARROW), WIDE), normed))
+    made = without_normed(norms_in_products(graph, Costs(), nothing).graph)
+    assert NORMED not in operators(made)
+    assert operators(made).count("sum") == 2
+    inputs = RNG.standard_normal((M, NARROW))
+    # Scaled weights are rounded to FP16 and constants to FP32; sums of WIDE products average that.
+    wanted = _value(graph, inputs)
+    np.testing.assert_allclose(
+        _value(made, inputs), wanted, rtol=0, atol=2.0**-11 * np.abs(wanted).max()
+    )
+
+
+def test_the_sums_are_both_moments() -> None:
+    b = Builder()
+    asked: list[Workload] = []
+
+    def rejects(workload: Workload) -> str | None:
+        asked.append(workload)
+        return None
+
+    norms_in_products(b.graph(b.product(b.norm(b.x()), NARROW)), Costs(), rejects)
+    found = {store.reduction for one in asked for store in one.single.epilogue.reductions}
+    assert found == {Reduction.SUM, Reduction.SUM_OF_SQUARES}

@@ -1,0 +1,115 @@
+"""Weights that are zero where a row has no key: behind their product, or where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.passes.masks.guarded_rows import empty_rows_behind_products
+
+
+def _attention(
+    lowest: float = -np.inf,
+    *,
+    filled: float = 0.0,
+    guard: str = "isnan",
+    twice: bool = False,
+    is_chosen: bool = False,
+    is_negated: bool = False,
+    other: float = 0.0,
+) -> Graph:
+    """where(isnan(w), 0, w) V, where w is the softmax of masked scores.
+
+    The mask is added to scores, or chooses between them and `lowest`, where its truths are false,
+    or true. To the scores `other` is added.
+    """
+    builder = GraphBuilder()
+
+    def given(shape: tuple[int, ...], dtype: str = "float32") -> int:
+        return builder.add(Expr(op=INPUT, shape=shape, dtype=dtype))
+
+    scores, values = given((2, 4, 5, 7)), given((2, 4, 7, 3))
+    seen = given((2, 1, 1, 7), "bool")
+    zero, low = (builder.constant(np.array(each, np.float32)) for each in (0.0, lowest))
+    scores = builder.elementwise("add", scores, builder.constant(np.array(other, np.float32)))
+    shown = scores if is_chosen else zero
+    either = (low, shown) if is_negated else (shown, low)
+    shape = (2, 4, 5, 7) if is_chosen else (2, 1, 1, 7)
+    masked = builder.operator("where", (seen, *either), shape, "float32")
+    if not is_chosen:
+        masked = builder.elementwise("add", scores, masked)
+    weights = builder.operator("nn.softmax", [masked], (2, 4, 5, 7), "float32", axis=-1)
+    is_nan = builder.operator(guard, [weights], (2, 4, 5, 7), "bool")
+    number = builder.constant(np.array(filled, np.float32))
+    chosen = builder.operator("where", (is_nan, number, weights), (2, 4, 5, 7), "float32")
+    product = builder.matmul(chosen, values, "float32")
+    return builder.graph((product, chosen) if twice else product)
+
+
+def _evaluated(graph: Graph, inputs: list[np.ndarray[Any, Any]]) -> Any:
+    """What NumPy makes of the operators that these tests have."""
+    given, values = iter(inputs), []
+    for expr in graph.exprs:
+        args = [values[arg] for arg in expr.args]
+        match expr.op:
+            case "input":
+                made = next(given)
+            case "constant":
+                made = expr.array
+            case "astype":
+                made = args[0].astype(expr.dtype)
+            case "broadcast_to":
+                made = np.broadcast_to(args[0], expr.static_shape)
+            case "max":
+                made = args[0].max(expr.attrs["axis"], keepdims=True)
+            case "nn.softmax":
+                powers = np.exp(args[0] - args[0].max(-1, keepdims=True))
+                made = powers / powers.sum(-1, keepdims=True)
+            case op:
+                made = getattr(np, op)(*args)
+        values.append(made)
+    assert isinstance(graph.results, int)
+    return values[graph.results]
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+@pytest.mark.parametrize("is_negated", [False, True])
+def test_rows_without_keys_are_zero_as_before(is_chosen: bool, is_negated: bool) -> None:
+    graph = _attention(is_chosen=is_chosen, is_negated=is_negated)
+    made = empty_rows_behind_products(graph)
+    assert "isnan" not in {expr.op for expr in made.exprs}
+    rng = np.random.default_rng(0)
+    seen = rng.random((2, 1, 1, 7)) > 0.5
+    seen[1] = is_negated
+    inputs = [rng.standard_normal(shape) for shape in ((2, 4, 5, 7), (2, 4, 7, 3))] + [seen]
+    with np.errstate(invalid="ignore"):
+        wanted = _evaluated(graph, inputs)
+    assert not wanted[1].any() and np.abs(wanted[0]).min() > 0
+    np.testing.assert_allclose(_evaluated(made, inputs), wanted, rtol=1e-6)
+
+
+def test_zeros_become_a_factor_of_rows_behind_the_product() -> None:
+    made = empty_rows_behind_products(_attention())
+    assert [expr.op for expr in made.exprs[-4:]] == ["astype", "max", "broadcast_to", "multiply"]
+    product, factor = (made[arg] for arg in made.exprs[-1].args)
+    assert (product.op, factor.shape) == ("matmul", (2, 1, 5, 1))
+    assert made[product.args[0]].op == "nn.softmax"
+    assert "isnan" not in {expr.op for expr in made.exprs}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        _attention(-1e9),  # such a row is no NaN
+        _attention(filled=1.0),
+        _attention(guard="isinf"),
+        _attention(twice=True),
+        _attention(other=-np.inf),  # such a row may be empty though it sees keys
+    ],
+    ids=["finite", "ones", "another guard", "read twice", "hidden twice"],
+)
+def test_what_only_looks_like_it_stays(graph: Graph) -> None:
+    assert empty_rows_behind_products(graph) is graph

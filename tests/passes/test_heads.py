@@ -1,0 +1,321 @@
+"""Which operators around attention become strides of its kernel, and which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+import pytest
+
+from boltgen.graph.graph import CONSTANT, INPUT, REGION, Graph, GraphBuilder
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.region import HeadView
+from boltgen.passes.outline import CarvedRegion, Symbols, carve
+from tests.passes.test_attention import Builder
+
+BATCH, HEADS, ROWS, DEPTH = 2, 3, 40, 16
+WIDTH = HEADS * DEPTH
+FORWARD, KEYS_LAST = (0, 2, 1, 3), (0, 2, 3, 1)
+# Operands by what is done to the packed rows, or to a tensor of their own.
+Cut = Callable[[Builder, int, int], int]
+
+
+def _columns(b: Builder, x: int, begin: int, count: int) -> int:
+    shape, end = b.shape(x), begin + count
+    last = len(shape) - 1
+    cut = (*shape[:-1], count)
+    return b.operator("strided_slice", (x,), cut, "float16", axis=last, begin=begin, end=end)
+
+
+def _of_rows(b: Builder, x: int, part: int, batch: int = BATCH, rows: int = ROWS) -> int:
+    """Part 0 to 2 of rows of (queries, keys, values), as (batch, rows, heads, depth)."""
+    return b.reshape(_columns(b, x, part * WIDTH, WIDTH), (batch, rows, HEADS, DEPTH))
+
+
+def _attention(b: Builder, q: int, k: int, v: int) -> int:
+    return b.matmul(b.softmax(b.matmul(q, k, "float16")), v, "float16")
+
+
+def _carved(build: Callable[[Builder], int]) -> tuple[Graph, CarvedRegion]:
+    b = Builder()
+    graph, (carved,) = carve(b.graph(build(b)), Symbols(()))
+    return graph, carved
+
+
+def _operators(graph: Graph) -> list[str]:
+    return [expr.op for expr in graph.exprs if expr.op not in {INPUT, CONSTANT, REGION}]
+
+
+def _views(carved: CarvedRegion) -> list[HeadView | None]:
+    region = carved.region
+    return [region.a_view, *(roles.b_view for roles in region.layers), region.d_view]
+
+
+def _view(offset: int = 0, inner: tuple[int, ...] = (3 * WIDTH,), stride: int = DEPTH) -> HeadView:
+    return HeadView(heads=HEADS, inner=inner, offset=offset, stride=stride)
+
+
+_DENSE = _view(inner=(HEADS, DEPTH))
+
+
+@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("is_flat", [False, True], ids=["sequences", "flat"])
+def test_heads_of_joined_rows_are_read_and_written_in_place(is_twice: bool, is_flat: bool) -> None:
+    outer = (BATCH * ROWS,) if is_flat else (BATCH, ROWS)
+
+    def build(b: Builder) -> int:
+        x = b.input(*outer, 3 * WIDTH)
+        q, v = (b.permute_dims(_of_rows(b, x, part), FORWARD) for part in (0, 2))
+        k = b.permute_dims(_of_rows(b, x, 1), FORWARD if is_twice else KEYS_LAST)
+        k = b.permute_dims(k, (0, 1, 3, 2)) if is_twice else k
+        d = b.permute_dims(_attention(b, q, k, v), FORWARD)
+        return b.reshape(d, (BATCH, ROWS, WIDTH))
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == ["reshape"]
+    assert _views(carved) == [_view(), _view(WIDTH), _view(2 * WIDTH), _DENSE]
+    assert (carved.region.parameter_count, carved.region.heads) == (1, HEADS)
+    scores, _ = carved.region.workload.layers
+    assert scores.problem.gemm.b_layout is Layout.COLUMN
+    # Relay is told what the region computes in those operators.
+    assert [expr.shape for expr in carved.body.exprs if expr.op == INPUT] == [(*outer, 3 * WIDTH)]
+    assert _operators(carved.body).count("strided_slice") == 3
+
+
+def test_heads_may_join_the_batch() -> None:
+    def build(b: Builder) -> int:
+        def heads(x: int) -> int:
+            return b.reshape(b.permute_dims(x, FORWARD), (BATCH * HEADS, ROWS, DEPTH))
+
+        q, k, v = (heads(b.input(BATCH, ROWS, HEADS, DEPTH)) for _ in range(3))
+        d = _attention(b, q, b.permute_dims(k, (0, 2, 1)), v)
+        return b.permute_dims(b.reshape(d, (BATCH, HEADS, ROWS, DEPTH)), FORWARD)
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == []
+    assert _views(carved) == [_DENSE] * 4
+
+
+def test_rows_may_have_those_of_all_sequences_side_by_side() -> None:
+    # torch.nn.MultiheadAttention, unless batch_first says otherwise: (S, B, 3 H D).
+    def build(b: Builder) -> int:
+        x = b.reshape(b.input(ROWS, BATCH, 3 * WIDTH), (ROWS * BATCH, 3 * WIDTH))
+        parts = (
+            b.reshape(_columns(b, x, part * WIDTH, WIDTH), (ROWS, BATCH, HEADS, DEPTH))
+            for part in range(3)
+        )
+        q, k, v = (b.permute_dims(part, (1, 2, 0, 3)) for part in parts)
+        d = _attention(b, q, b.permute_dims(k, (0, 1, 3, 2)), v)
+        return b.permute_dims(d, (2, 0, 1, 3))
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == []
+    inside = [replace(_view(part * WIDTH), rows_first=True) for part in range(3)]
+    # Alone the result could be that of one sequence of all heads.
+    assert _views(carved) == [*inside, replace(_view(inner=(HEADS, DEPTH)), rows_first=True)]
+
+
+def test_query_key_and_value_may_lie_together_in_each_head() -> None:
+    def build(b: Builder) -> int:
+        x = b.reshape(b.input(BATCH, ROWS, 3 * WIDTH), (BATCH, ROWS, HEADS, 3 * DEPTH))
+        parts = (_columns(b, x, part * DEPTH, DEPTH) for part in range(3))
+        q, k, v = (
+            b.permute_dims(part, order)
+            for part, order in zip(parts, (FORWARD, KEYS_LAST, FORWARD), strict=True)
+        )
+        return _attention(b, q, k, v)
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == []
+    expected = [_view(part * DEPTH, stride=3 * DEPTH) for part in range(3)]
+    assert _views(carved) == [*expected, None]
+
+
+def test_sizes_may_be_symbolic() -> None:
+    batch, rows = symbolic(Symbol("b", 1, 4)), symbolic(Symbol("s", 8, 64))
+
+    def build(b: Builder) -> int:
+        x = b.input(batch, rows, 3 * WIDTH)
+        orders = (FORWARD, KEYS_LAST, FORWARD)
+        q, k, v = (
+            b.permute_dims(_of_rows(b, x, part, batch, rows), order)
+            for part, order in enumerate(orders)
+        )
+        return b.permute_dims(_attention(b, q, k, v), FORWARD)
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == []
+    assert _views(carved) == [_view(), _view(WIDTH), _view(2 * WIDTH), _DENSE]
+
+
+def test_symbolic_rows_are_read_off_a_tensor_that_has_them_apart() -> None:
+    """Of rows and sequences that are one extent the call would know neither."""
+    batch, rows = symbolic(Symbol("b", 1, 4)), symbolic(Symbol("s", 8, 64))
+
+    def build(b: Builder) -> int:
+        flat = b.input(batch * rows, WIDTH)
+        q = b.permute_dims(b.reshape(flat, (batch, rows, HEADS, DEPTH)), FORWARD)
+        k, v = (b.input(batch, HEADS, *each) for each in ((DEPTH, rows), (rows, DEPTH)))
+        return _attention(b, q, k, v)
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == ["reshape"]
+    assert _views(carved) == [_DENSE, None, None, None]
+
+
+def _heads_first(b: Builder) -> tuple[int, int, int]:
+    shape = (BATCH, HEADS, ROWS, DEPTH)
+    return b.input(*shape), b.permute_dims(b.input(*shape), (0, 1, 3, 2)), b.input(*shape)
+
+
+def _with_query(make: Callable[[Builder], int]) -> Callable[[Builder], int]:
+    def build(b: Builder) -> int:
+        _, k, v = _heads_first(b)
+        return _attention(b, make(b), k, v)
+
+    return build
+
+
+def _sequences_inside(b: Builder) -> int:
+    return b.permute_dims(b.input(ROWS, BATCH, HEADS, DEPTH), (1, 2, 0, 3))
+
+
+def _columns_apart(b: Builder) -> int:
+    return b.permute_dims(b.input(BATCH, ROWS, DEPTH, HEADS), (0, 3, 1, 2))
+
+
+def _odd_offset(b: Builder) -> int:
+    x = _columns(b, b.input(BATCH, ROWS, WIDTH + 8), 4, WIDTH)
+    return b.permute_dims(b.reshape(x, (BATCH, ROWS, HEADS, DEPTH)), FORWARD)
+
+
+def _odd_rows(b: Builder) -> int:
+    x = _columns(b, b.input(BATCH, ROWS, WIDTH + 4), 0, WIDTH)
+    return b.permute_dims(b.reshape(x, (BATCH, ROWS, HEADS, DEPTH)), FORWARD)
+
+
+def _author_slice(b: Builder) -> int:
+    wide = b.input(BATCH, 2 * ROWS, HEADS, DEPTH)
+    every_other = b.operator("strided_slice", (wide,), (BATCH, ROWS, HEADS, DEPTH), "float16")
+    return b.permute_dims(every_other, FORWARD)
+
+
+def _rows_joined(b: Builder) -> int:
+    """Rows of another length than the heads'."""
+    moved = b.permute_dims(b.input(BATCH, DEPTH, HEADS, ROWS), FORWARD)
+    return b.reshape(moved, (BATCH, HEADS, ROWS, DEPTH))
+
+
+def test_sequences_may_lie_side_by_side_too() -> None:
+    graph, carved = _carved(_with_query(_sequences_inside))
+    assert _operators(graph) == []
+    inner = (BATCH, HEADS, DEPTH)
+    assert carved.region.a_view == HeadView(
+        heads=BATCH * HEADS, inner=inner, offset=0, stride=DEPTH
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_columns_apart, _rows_joined],
+)
+def test_what_is_no_view_stays(make: Callable[[Builder], int]) -> None:
+    graph, carved = _carved(_with_query(make))
+    assert "permute_dims" in _operators(graph)
+    assert carved.region.views == ()
+
+
+@pytest.mark.parametrize("make", [_odd_offset, _odd_rows, _author_slice])
+def test_a_slice_stays_where_vectors_do_not_fit_or_it_is_not_known(
+    make: Callable[[Builder], int],
+) -> None:
+    graph, carved = _carved(_with_query(make))
+    assert _operators(graph) == ["strided_slice"]
+    assert carved.region.a_view is not None
+    assert carved.region.a_view.offset == 0
+    assert carved.region.a_view.row == WIDTH
+
+
+def test_the_tensor_before_another_attention_s_transposition_is_not_read() -> None:
+    def build(b: Builder) -> int:
+        context = b.permute_dims(_attention(b, *_heads_first(b)), FORWARD)
+        return _attention(b, b.permute_dims(context, FORWARD), *_heads_first(b)[1:])
+
+    b = Builder()
+    graph, (first, second) = carve(b.graph(build(b)), Symbols(()))
+    assert _operators(graph) == []
+    assert (first.region.d_view, second.region.a_view) == (_DENSE, _DENSE)
+
+
+def test_what_another_region_s_call_transforms_is_not_read() -> None:
+    """Image features are an output of the model, and a query besides."""
+    features, pixels = 16, 5 * 8
+
+    def build(b: Builder) -> tuple[int, int]:
+        image, weight = b.input(1, 5, 8, 8), b.input(features, 1, 1, 8)
+        attrs = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+        sizes = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
+        shape = (1, 5, 8, features)
+        made = b.operator("nn.conv2d", (image, weight), shape, "float16", **attrs, **sizes)
+        y = b.permute_dims(made, (0, 3, 1, 2))
+        query = b.permute_dims(b.reshape(y, (1, features, pixels)), (0, 2, 1))
+        key = b.permute_dims(b.input(1, pixels, features), (0, 2, 1))
+        return y, _attention(b, query, key, b.input(1, pixels, features))
+
+    b = Builder()
+    graph, carved = carve(b.graph(build(b)), Symbols(()))
+    (attention,) = (each.region for each in carved if each.region.workload.is_fused)
+    assert attention.a_view is None
+    assert _operators(graph) == ["reshape", "permute_dims"]
+
+
+def test_a_result_that_is_read_before_it_is_transposed_is_dense() -> None:
+    def build(b: GraphBuilder) -> tuple[int, int]:
+        assert isinstance(b, Builder)
+        d = _attention(b, *_heads_first(b))
+        return d, b.permute_dims(d, FORWARD)
+
+    b = Builder()
+    graph, (carved,) = carve(b.graph(build(b)), Symbols(()))
+    assert carved.region.views == ()
+    assert _operators(graph) == ["permute_dims"]
+
+
+def test_a_region_has_one_number_of_heads() -> None:
+    """The query is (batch 2, heads 3); the key is 6 heads of one sequence."""
+
+    def build(b: Builder) -> int:
+        q = b.reshape(
+            b.permute_dims(b.input(BATCH, ROWS, HEADS, DEPTH), FORWARD),
+            (BATCH * HEADS, ROWS, DEPTH),
+        )
+        k = b.permute_dims(b.input(ROWS, BATCH * HEADS, DEPTH), (1, 2, 0))
+        return _attention(b, q, k, b.input(BATCH * HEADS, ROWS, DEPTH))
+
+    graph, carved = _carved(build)
+    assert len(carved.region.views) == 1
+    assert carved.region.heads in {HEADS, BATCH * HEADS}
+    assert "permute_dims" in _operators(graph)
+    assert prod(carved.region.views[0].inner) == BATCH * WIDTH
+
+
+def test_heads_that_share_key_and_value_are_rows_of_one_product() -> None:
+    def build(b: Builder) -> int:
+        q = b.permute_dims(b.input(BATCH, ROWS, HEADS, DEPTH), FORWARD)
+        return _attention(b, q, b.input(1, 1, DEPTH, ROWS), b.input(1, 1, ROWS, DEPTH))
+
+    graph, carved = _carved(build)
+    assert carved.region.views == ()
+    assert _operators(graph) == ["permute_dims"]
+
+
+def test_heads_that_a_residual_reads_too_are_a_tensor() -> None:
+    def build(b: Builder) -> int:
+        q = b.permute_dims(b.input(BATCH, ROWS, HEADS, DEPTH), FORWARD)
+        return b.elementwise("add", _attention(b, q, *_heads_first(b)[1:]), q)
+
+    graph, carved = _carved(build)
+    assert carved.region.views == ()
+    assert _operators(graph) == ["permute_dims"]

@@ -1,0 +1,102 @@
+"""Which small numbers FP16 and BF16 lose, and what operators make of them."""
+
+from __future__ import annotations
+
+import itertools
+from math import isfinite
+
+import numpy as np
+import pytest
+
+from boltgen.ir.dtypes import DType
+from boltgen.passes.precision.reach import (
+    WITHIN,
+    Reach,
+    clipped_reach,
+    floor_of,
+    power_reach,
+    reach_of,
+)
+
+
+def constant(value: float) -> Reach:
+    return Reach.of_constant(np.float32(value).reshape(()))
+
+
+GUARDED = reach_of("maximum", (WITHIN, constant(1e-12)))
+
+
+@pytest.mark.parametrize(
+    ("number", "precision", "is_lost"),
+    [
+        (1e-12, DType.F16, True),
+        (1e-5, DType.F16, True),  # subnormal: three digits are left at most
+        (1e-4, DType.F16, False),
+        (0.0, DType.F16, False),
+        (0.1, DType.F16, False),
+        (1 - 1e-7, DType.F16, True),
+        (1 - 1e-4, DType.F16, True),
+        (0.999, DType.F16, False),
+        (0.999, DType.BF16, True),
+        (-1 + 1e-6, DType.F16, True),
+        (5 - 1e-5, DType.F16, True),
+        (1e-12, DType.BF16, False),
+        (65504.0, DType.F16, False),
+        (-1e30, DType.F16, False),
+        (float("inf"), DType.F16, False),
+    ],
+)
+def test_numbers_that_are_lost(number: float, precision: DType, is_lost: bool) -> None:
+    assert (floor_of(number, precision) < DType.F16.smallest_normal) == is_lost
+
+
+def test_a_guard_lasts_until_it_is_used() -> None:
+    assert GUARDED.has_guard
+    assert not GUARDED.is_outside  # a product may multiply it
+    assert reach_of("negative", (GUARDED,)).has_guard
+    assert reach_of("sqrt", (GUARDED,)).has_guard
+    assert not reach_of("log", (GUARDED,)).is_beyond
+    assert not reach_of("divide", (WITHIN, GUARDED)).is_beyond
+    assert clipped_reach(0.0, 1 - 1e-7, WITHIN, DType.F16).has_guard
+    assert not clipped_reach(0.0, 6.0, WITHIN, DType.F16).is_beyond
+
+
+def test_the_reciprocal_of_a_guard_is_large_until_it_multiplies() -> None:
+    for made in (reach_of("divide", (constant(1.0), GUARDED)), power_reach(-1.0, GUARDED)):
+        assert made.over
+        assert not reach_of("multiply", (WITHIN, made)).is_beyond
+        assert reach_of("multiply", (constant(3.0), made)).over
+    assert not reach_of("rsqrt", (reach_of("add", (WITHIN, constant(1e-5))),)).is_beyond
+
+
+def test_factors_make_small_and_large_again() -> None:
+    small = reach_of("multiply", (WITHIN, constant(1e-6)))
+    assert small.is_small
+    assert reach_of("tanh", (small,)).is_small
+    assert not reach_of("add", (WITHIN, small)).is_beyond
+    assert not reach_of("divide", (small, small)).is_beyond
+    assert not reach_of("multiply", (constant(1e6), small)).is_beyond
+    assert not reach_of("divide", (small, constant(1e-6))).is_beyond
+
+
+def test_estimates_stay_finite_and_above_zero() -> None:
+    """Sizes of 1e-45 and guards of 1e-38 multiply to what no FP64 number is."""
+    found = [
+        WITHIN,
+        GUARDED,
+        constant(1e-45),
+        constant(3e38),
+        constant(1e-38),
+        power_reach(-9.0, GUARDED),
+    ]
+    for _ in range(3):
+        for (name, a), b in itertools.product(
+            itertools.product(("add", "multiply", "divide", "rsqrt", "square"), found[:24]),
+            found[:6],
+        ):
+            made = reach_of(name, (a, b) if name in {"add", "multiply", "divide"} else (a,))
+            assert made.size > 0.0
+            assert 0.0 < made.floor <= 1.0
+            assert isfinite(made.size)
+            if made not in found:
+                found.append(made)

@@ -1,0 +1,73 @@
+"""Moves of whole rows: which row each one of the result is, and which moves split rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, GraphBuilder
+from boltgen.passes.movement.row_permutation import in_order, moved_rows, moved_tensors
+
+SHAPE = (2, 4, 6)
+ROWS = in_order(SHAPE)
+
+
+def _moved(
+    op: str, after: tuple[int, ...], *others: np.ndarray, **attrs: object
+) -> np.ndarray | None:
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=SHAPE, dtype="float32"))
+    operands = (x, *map(builder.constant, others)) if op == "take" else (x,)
+    at = builder.operator(op, operands, after, "float32", **attrs)
+    graph = builder.graph(at)
+    last = graph[len(graph) - 1]
+    assert moved_tensors(graph, last)
+    return moved_rows(graph, last, [ROWS])
+
+
+def test_rows_are_numbered_as_they_lie() -> None:
+    np.testing.assert_array_equal(ROWS, [[0, 1, 2, 3], [4, 5, 6, 7]])
+
+
+@pytest.mark.parametrize(
+    ("op", "after", "attrs", "rows"),
+    [
+        ("reshape", (4, 2, 6), {}, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        ("permute_dims", (4, 2, 6), {"axes": (1, 0, 2)}, [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("strided_slice", (2, 2, 6), {"axis": 1, "begin": 1, "end": 3}, [[1, 2], [5, 6]]),
+        ("strided_slice", (2, 2, 6), {"every": (1, 1, 2)}, [[1, 3], [5, 7]]),
+        ("broadcast_to", SHAPE, {}, ROWS),
+    ],
+)
+def test_a_move_says_which_row_each_one_is(
+    op: str, after: tuple[int, ...], attrs: dict[str, object], rows: object
+) -> None:
+    np.testing.assert_array_equal(_moved(op, after, **attrs), rows)
+
+
+def test_rows_that_constants_take() -> None:
+    taken = _moved("take", (2, 3, 6), np.array([3, 0, 1]), axis=1, mode="fast")
+    np.testing.assert_array_equal(taken, [[3, 0, 1], [7, 4, 5]])
+
+
+@pytest.mark.parametrize(
+    ("op", "after", "attrs"),
+    [
+        ("reshape", (2, 4, 2, 3), {}),
+        ("reshape", (2, 24), {}),
+        ("permute_dims", (2, 6, 4), {"axes": (0, 2, 1)}),
+        ("permute_dims", (6, 4, 2), {"axes": None}),
+        ("strided_slice", (2, 4, 3), {"axis": 2, "begin": 0, "end": 3}),
+        ("strided_slice", (2, 4, 3), {"every": (2, 0, 2)}),
+        ("strided_slice", (1, 2, 6), {}),
+    ],
+)
+def test_moves_that_split_rows_or_are_not_known(
+    op: str, after: tuple[int, ...], attrs: dict[str, object]
+) -> None:
+    assert _moved(op, after, **attrs) is None
+
+
+@pytest.mark.parametrize("place", [-1, 4])
+def test_integers_that_are_no_rows(place: int) -> None:
+    assert _moved("take", (2, 1, 6), np.array([place]), axis=1, mode="fast") is None

@@ -1,0 +1,124 @@
+"""Rows of slices in graphs: where they lie, and what a kernel does to them itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
+from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.region import RowView
+from boltgen.passes.regions.anchor import Anchor, match_anchor
+from boltgen.passes.regions.broadcast_kind import slice_span
+from boltgen.passes.regions.epilogue_walk import Tail, grow
+from boltgen.passes.regions.sliced_rows import SliceRows, slice_rows
+
+B, S, N = 3, 5, 8
+OPEN = symbolic(Symbol("batch", 1, 9))
+SLICE, POSITION = LoadKind.SLICE_ROW, LoadKind.POSITION_ROW
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "found"),
+    [
+        ((B, 1, N), (B, S, N), (SLICE, S)),
+        ((B, 1, 1, N), (B, 4, S, N), (SLICE, 4 * S)),
+        ((B, 4, 1, N), (B, 4, S, N), (SLICE, S)),
+        ((OPEN, 1, N), (OPEN, S, N), (SLICE, S)),
+        ((1, S, N), (B, S, N), (POSITION, S)),
+        ((S, N), (OPEN, S, N), (POSITION, S)),
+        ((B, OPEN, N), (4, B, OPEN, N), (POSITION, B * OPEN)),
+        ((1, 1, S, N), (B, 4, S, N), (POSITION, S)),
+        ((B, 4, 1, N), (2, B, 4, S, N), None),
+        ((S, 1), (B, S, N), None),
+        ((B, 1, 1), (B, S, N), None),
+        ((B, S, 1), (B, S, N), None),
+        ((B, N), (B, N), None),
+        ((N,), (B, S, N), None),
+        ((1, B, 1, N), (B, S, N), None),
+    ],
+)
+def test_an_operand_with_a_row_for_each_slice_or_position(
+    shape: tuple[int, ...], out: tuple[int, ...], found: tuple[LoadKind, int] | None
+) -> None:
+    assert slice_span(shape, out) == found
+
+
+class Net:
+    """A product of (B, S, N), and rows for its images."""
+
+    def __init__(self) -> None:
+        self.builder = GraphBuilder()
+        x, w = self.input((B * S, 16)), self.input((16, N))
+        flat = self.builder.operator("matmul", (x, w), (B * S, N), "float16")
+        self.product = flat
+        self.made = self.builder.reshape(flat, (B, S, N))
+
+    def input(self, shape: tuple[int, ...]) -> int:
+        return self.builder.add(Expr(op=INPUT, shape=shape, dtype="float16"))
+
+    def one(self) -> int:
+        return self.builder.add(Expr(op=CONSTANT, shape=(), dtype="float16", scalar=1.0))
+
+    def part(self, x: int, axis: int, begin: int, end: int) -> int:
+        shape = list(self.builder.shape(x))
+        shape[axis] = end - begin
+        attrs = {"axis": axis, "begin": begin, "end": end}
+        return self.builder.operator("strided_slice", (x,), tuple(shape), "float16", **attrs)
+
+    def multiplied(self, rows: int, by: int | None = None) -> int:
+        at = self.made if by is None else by
+        return self.builder.operator("multiply", (at, rows), (B, S, N), "float16")
+
+    def grow(self, *results: int) -> tuple[Graph, Tail]:
+        graph = self.builder.graph(results if len(results) > 1 else results[0])
+        anchor = match_anchor(graph, self.product)
+        assert isinstance(anchor, Anchor)
+        return graph, grow(graph, anchor)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_part_of_longer_rows_is_read_from_there(axis: int) -> None:
+    """Columns of a matrix, and one of several rows of each image."""
+    net = Net()
+    base = net.input((B, 6, N) if axis == 1 else (B, 1, 6 * N))
+    part = net.part(base, axis, *((2, 3) if axis == 1 else (2 * N, 3 * N)))
+    raised = net.builder.operator("add", (net.one(), part), (B, 1, N), "float16")
+    _, tail = net.grow(net.multiplied(raised))
+    assert [load.kind for load in tail.epilogue.loads] == [LoadKind.SLICE_ROW]
+    assert tail.epilogue.describe() == "multiply(acc, add(1, slice_row0))"
+    (operand,) = tail.operands
+    assert (operand.expr, operand.view) == (base, RowView(offset=2 * N, columns=6 * N))
+    assert tail.inlined == (part, raised)
+    assert tail.slice_rows == S
+
+
+def test_what_others_read_too_is_loaded_as_it_is() -> None:
+    net = Net()
+    part = net.part(net.input((B, 1, 6 * N)), 2, 0, N)
+    graph, tail = net.grow(net.multiplied(part), net.builder.elementwise("exp", part))
+    assert slice_rows(graph, part) == SliceRows(part)
+    assert [(each.expr, each.view) for each in tail.operands] == [(part, None)]
+    assert tail.inlined == ()
+
+
+def test_parts_that_are_less_aligned_than_long_are_not_read_in_place() -> None:
+    net = Net()
+    part = net.part(net.input((B, 1, 6 * N)), 2, 4, N + 4)
+    graph, _ = net.grow(net.multiplied(part))
+    assert slice_rows(graph, part) == SliceRows(part)
+
+
+def test_all_slices_of_a_tail_are_alike() -> None:
+    """Rows of images, then of halves of them: the second one ends the region."""
+    net = Net()
+    first = net.multiplied(net.input((B, 1, N)))
+    halves = net.builder.reshape(first, (B, 1, S, N))
+    other = net.input((B, 1, 1, N))
+    same = net.builder.operator("add", (halves, other), (B, 1, S, N), "float16")
+    _, tail = net.grow(same)
+    assert tail.output == same
+    smaller = net.builder.reshape(same, (B * S, 1, N))
+    last = net.builder.operator("add", (smaller, net.input((B, 1, 1, N))), (B, S, 1, N), "float16")
+    _, tail = net.grow(last)
+    assert tail.output == same

@@ -1,0 +1,54 @@
+"""A softmax that operators spell, and what only looks like one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, GraphBuilder
+from boltgen.passes.precision.softmax import SpelledSoftmax, spelled_softmax
+
+SHAPE = (2, 3, 5)
+
+
+def _spelled(
+    axis: int = -1, summed: int = -1, *, keepdims: bool = True, most: bool = True
+) -> tuple[SpelledSoftmax | None, int]:
+    """What is found of exp(x - max(x)) / sum(exp(x - max(x))), and where x is."""
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=SHAPE, dtype="float32"))
+
+    def reduced(name: str, of: int, axis: int) -> int:
+        place = axis % 3
+        shape = (*SHAPE[:place], *((1,) if keepdims else ()), *SHAPE[place + 1 :])
+        attrs: dict[str, Any] = {"axis": (axis,), "keepdims": keepdims}
+        return builder.operator(name, [of], shape, "float32", **attrs)
+
+    at = builder.elementwise("subtract", x, reduced("max", x, axis)) if most else x
+    power = builder.elementwise("exp", at)
+    made = builder.operator("divide", [power, reduced("sum", power, summed)], SHAPE, "float32")
+    graph = builder.graph(made)
+    return spelled_softmax(graph, len(graph) - 1), x
+
+
+@pytest.mark.parametrize(("axis", "summed", "found"), [(-1, 2, 2), (1, 1, 1)])
+def test_it_is_found_along_any_axis(axis: int, summed: int, found: int) -> None:
+    spelled, x = _spelled(axis, summed)
+    assert spelled == SpelledSoftmax(x, found)
+
+
+def test_it_may_lack_its_maximum() -> None:
+    spelled, x = _spelled(most=False)
+    assert spelled == SpelledSoftmax(x, 2)
+
+
+def test_the_maximum_of_another_axis_is_an_operand() -> None:
+    # It cancels all the same where it is one number for each sum; here it is not.
+    spelled, x = _spelled(axis=1)
+    assert spelled is not None
+    assert spelled.x != x
+
+
+def test_a_sum_that_drops_its_axis_is_none() -> None:
+    assert _spelled(axis=0, summed=0, keepdims=False)[0] is None
