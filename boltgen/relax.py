@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from boltgen.build.progress import Logged
 from boltgen.device.asked_arch import asked_arch
 from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relay.versions import require_relax
@@ -21,7 +22,7 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.settings import settings_from
 
 require_relax()
-provide_cuda_runtime(settings_from())
+provide_cuda_runtime(settings_from(), Logged())
 
 from boltgen.tvm_build import relax_model  # noqa: E402
 from boltgen.tvm_build.lowering.schedules import pipeline  # noqa: E402

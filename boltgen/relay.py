@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from boltgen.build.progress import Logged
 from boltgen.device.asked_arch import asked_arch
 from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relay.versions import require_relay
@@ -17,7 +18,7 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.settings import settings_from
 
 require_relay()
-provide_cuda_runtime(settings_from())
+provide_cuda_runtime(settings_from(), Logged())
 
 from boltgen.frontend.relay import codegen  # noqa: E402
 from boltgen.frontend.relay.bind import Parameters  # noqa: E402

@@ -23,6 +23,8 @@ TVM_WHEEL = "bitblas==0.1.0.post1"
 _TVM_PYTHON = "bitblas/3rdparty/tvm/python/tvm/"
 _TVM_LIBRARIES = "bitblas/3rdparty/tvm/build/"
 
+# A file in the environments that boltgen made: it installs into no other.
+_MARKER = ".made-by-boltgen"
 # TVM 0.17 loads with numpy 1 only, the last of which is for Python 3.12.
 _NEWEST_PYTHON = (3, 12)
 REQUIREMENTS = (
@@ -57,14 +59,17 @@ def make_relay_environment(
             the message has what it said.
     """
     interpreter = python or Path(sys.executable)
-    if folder.exists() and not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir()):
-        raise ToolchainError(f"{folder} exists and is no virtual environment: give another folder")
+    if folder.is_dir() and not (folder / _MARKER).is_file() and any(folder.iterdir()):
+        raise ToolchainError(
+            f"{folder} exists, and `boltgen setup-relay` did not make it. Give a new folder"
+        )
     _check_python(interpreter)
     told = reporter or Silent()
     told.start("making an environment with Relay", 4)
     try:
         _run([str(interpreter), "-m", "venv", str(folder)], "make a virtual environment")
         inside = folder / "bin" / "python"
+        (folder / _MARKER).touch()
         told.step("virtual environment")
         _pip(inside, ["install", *REQUIREMENTS], "install what TVM 0.17 needs")
         told.step("requirements")

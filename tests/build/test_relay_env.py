@@ -45,10 +45,18 @@ def test_a_wheel_without_tvm(tmp_path: Path) -> None:
     assert not list((tmp_path / "site-packages").iterdir())
 
 
-def test_a_folder_with_something_else(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").touch()
-    with pytest.raises(ToolchainError, match="exists and is no virtual environment"):
+@pytest.mark.parametrize("name", ["thesis.txt", "pyvenv.cfg"])
+def test_a_folder_that_boltgen_did_not_make_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("own")
+    with pytest.raises(ToolchainError, match="`boltgen setup-relay` did not make it"):
         make_relay_environment(tmp_path)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["own"]
+
+
+def test_an_environment_of_boltgens_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / ".made-by-boltgen").touch()
+    with pytest.raises(ToolchainError, match="cannot ask for its version"):
+        make_relay_environment(tmp_path, python=tmp_path / "python")
 
 
 def test_a_python_that_is_too_new(tmp_path: Path) -> None:
