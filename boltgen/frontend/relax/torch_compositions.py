@@ -22,7 +22,7 @@ def compositions() -> Mapping[Any, Callable[..., Any]]:
         aten._embedding_bag.default: _bag,
         aten.convolution.default: _transposed,
         aten.exp2.default: lambda x: 2.0**x,
-        aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
+        aten.hypot.default: _hypotenuse,
         aten.index_put.default: _put,
         aten.masked_scatter.default: _scatter_where,
         aten.remainder.Scalar_Tensor: _remainder_of_number,
@@ -36,6 +36,15 @@ def compositions() -> Mapping[Any, Callable[..., Any]]:
         aten.unfold.default: _windows,
     }
     return {**get_decompositions([aten.tril_indices, aten.triu_indices]), **own}
+
+
+def _hypotenuse(x: Any, y: Any) -> Any:
+    """sqrt(x x + y y) by the greater of the two, so that no square over- or underflows."""
+    import torch  # noqa: PLC0415
+
+    greatest = torch.maximum(x.abs(), y.abs())
+    scale = torch.where((greatest > 0) & (greatest < torch.inf), greatest, 1.0)
+    return scale * ((x / scale) ** 2 + (y / scale) ** 2).sqrt()
 
 
 def _distances(x: Any, y: Any, p: float, mode: int | None) -> Any:

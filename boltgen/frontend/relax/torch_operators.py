@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -322,10 +322,56 @@ def _viewed(node: Any, importer: Any) -> relax.Expr:
     return importer._as_strided(node)
 
 
+def _polynomial(x: Any, coefficients: Sequence[float], dtype: str) -> relax.Expr:
+    """The polynomial of `x` whose coefficients begin with the highest power's."""
+    first, *others = (relax.const(each, dtype) for each in coefficients)
+    value: relax.Expr = first
+    for each in others:
+        value = relax.op.add(relax.op.multiply(value, x), each)
+    return value
+
+
+def _log1p(node: Any, importer: Any) -> relax.Expr:
+    """log(1 + x); from -0.5 to 1 by the series of 2 artanh(s) with s = x / (2 + x).
+
+    1 + x drops the digits of a small x, and the logarithm of a GPU has an absolute error around 1.
+    Of an exponential it is log(1 + exp(x)), the softplus that passes know.
+    """
+    (x,) = importer.retrieve_args(node)
+    dtype = _wide(x)
+    one, two = relax.const(1.0, dtype), relax.const(2.0, dtype)
+    wide = relax.op.astype(x, dtype)
+    result = relax.op.log(relax.op.add(wide, one))
+    if getattr(node.args[0].target, "__name__", "") != "exp.default":
+        s = relax.op.divide(wide, relax.op.add(wide, two))
+        # |s| is at most 1/3: the first term left out is below 2^-31 of the first.
+        series = _polynomial(relax.op.multiply(s, s), [2 / k for k in range(17, 0, -2)], dtype)
+        has_digits = relax.op.logical_or(
+            relax.op.greater(wide, one), relax.op.less(wide, relax.const(-0.5, dtype))
+        )
+        result = relax.op.where(has_digits, result, relax.op.multiply(s, series))
+    return importer.block_builder.emit(relax.op.astype(result, str(x.ty.dtype)))
+
+
+def _expm1(node: Any, importer: Any) -> relax.Expr:
+    """exp(x) - 1; from -0.5 to 0.5 by its series, since the difference cancels there."""
+    (x,) = importer.retrieve_args(node)
+    dtype = _wide(x)
+    wide = relax.op.astype(x, dtype)
+    difference = relax.op.subtract(relax.op.exp(wide), relax.const(1.0, dtype))
+    # The first term left out, x^11 / 11!, is below 2^-34 of x.
+    series = _polynomial(wide, [1 / math.factorial(k) for k in range(10, 0, -1)], dtype)
+    is_large = relax.op.greater(relax.op.abs(wide), relax.const(0.5, dtype))
+    result = relax.op.where(is_large, difference, relax.op.multiply(wide, series))
+    return importer.block_builder.emit(relax.op.astype(result, str(x.ty.dtype)))
+
+
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_CLAMPS, _bounded),
     "convolution.default": _convolved,
     "div.Tensor_mode": _divided,
+    "expm1.default": _expm1,
+    "log1p.default": _log1p,
     "elu.default": _exponential,
     "native_group_norm.default": _grouped,
     "scalar_tensor.default": _number,

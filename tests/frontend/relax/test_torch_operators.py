@@ -155,6 +155,33 @@ def test_an_operator_is_pytorchs(name: str) -> None:
     _compare(model.run(X.numpy(), COUNTS.numpy()), module(X, COUNTS))
 
 
+TINY = torch.tensor(
+    [0.0, 1e-30, -1e-12, 3e-8, -2e-5, 0.3, -0.45, -0.7, -1.0, 0.9, 5.0, 90.0, torch.inf]
+)
+SMALL: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "log1p": lambda x, i: torch.log1p(x),
+    "expm1": lambda x, i: torch.expm1(x),
+    "hypot": lambda x, i: torch.hypot(x, x * 0.75),
+    "hypot of large numbers": lambda x, i: torch.hypot(x * 1e30, x * 2e30),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_results_are_right_to_a_relative_bound(name: str) -> None:
+    module = Computed(SMALL[name])
+    model = Model(import_model(torch.export.export(module, (TINY, COUNTS))).module)
+    (actual,) = model.run(TINY.numpy(), COUNTS.numpy())
+    np.testing.assert_allclose(actual, module(TINY, COUNTS).numpy(), rtol=1e-6, atol=0)
+
+
+def test_a_softplus_by_log1p_keeps_its_spelling() -> None:
+    module = Computed(lambda x, i: torch.log1p(torch.exp(x)))
+    model = Model(import_model(torch.export.export(module, (X, COUNTS))).module)
+    _compare(model.run(X.numpy(), COUNTS.numpy()), module(X, COUNTS))
+    imported = import_program(torch.export.export(module, (X, COUNTS))).module
+    assert "R.where" not in imported.script()
+
+
 OPEN: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "a variance": lambda x, i: x.var(0),
     "a deviation of all": lambda x, i: x.std(),
