@@ -24,6 +24,7 @@ from boltgen.frontend.relay.versions import cuda_compile_callback
 from boltgen.settings import settings_from
 from boltgen.tvm_build.cuda_compiler import CALLBACK, CudaCompiler, compile_cuda
 from boltgen.tvm_build.lowering import relay_special_values
+from boltgen.tvm_build.lowering.relay_nan_order import with_ordered_nan
 
 
 def cuda_target(arch: Arch) -> Target:
@@ -74,7 +75,7 @@ def build_library(
         autotvm.apply_history_best([]),
         tvm.transform.PassContext(opt_level=3, config=relay_special_values.config()),
     ):
-        return relay.build(module, target=cuda_target(arch)), compiler.sources
+        return relay.build(with_ordered_nan(module), target=cuda_target(arch)), compiler.sources
 
 
 def export_library(built: Any, output: str | Path, tools: Toolchain | None = None) -> Path:

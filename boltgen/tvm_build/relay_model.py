@@ -28,6 +28,7 @@ from boltgen.passes.precision.observe_ranges import Range, ranges
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 from boltgen.tvm_build import model, relay_link
 from boltgen.tvm_build.lowering import relay_special_values
+from boltgen.tvm_build.lowering.relay_nan_order import with_ordered_nan
 
 
 class Model(model.Model):
@@ -129,7 +130,7 @@ def _run_on_host(
 ) -> list[list[model.Array]]:
     """The outputs of each run of `module`, compiled for the host."""
     with tvm.transform.PassContext(opt_level=3, config=relay_special_values.config()):
-        library = relay.build(module, target="llvm")
+        library = relay.build(with_ordered_nan(module), target="llvm")
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     runs = []
     for arrays in samples:

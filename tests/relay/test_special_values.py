@@ -28,6 +28,8 @@ OPERATORS: dict[str, Value] = {
     "Clip(x, low, high)": lambda x, z: np.clip(x, -1, 2),
     "Clip(x, low)": lambda x, z: np.maximum(x, -1),
     "Not(same)": lambda x, z: np.isnan(x),
+    "ArgMax<axis=1, keepdims=0>(x)": lambda x, z: x.argmax(1),
+    "ArgMin<axis=0>(x)": lambda x, z: x.argmin(0)[None],
     "GlobalMaxPool(picture)": lambda x, z: x.max()[None, None, None, None],
 }
 
@@ -35,7 +37,10 @@ OPERATORS: dict[str, Value] = {
 def _model() -> onnx.ModelProto:
     names = [f"y{place}" for place in range(len(OPERATORS))]
     body = " ".join(f"{name} = {text}" for name, text in zip(names, OPERATORS, strict=True))
-    ends = ", ".join(f"float[] {name}" for name in names)
+    ends = ", ".join(
+        f"{'int64' if text.startswith('Arg') else 'float'}[] {name}"
+        for name, text in zip(names, OPERATORS, strict=True)
+    )
     graph = onnx.parser.parse_graph(
         f"special (float[5, 4] x, float[5, 4] z) => ({ends}) "
         f"{{picture = Reshape(x, image) same = Equal(x, x) {body}}}"
@@ -62,3 +67,17 @@ def test_nan_and_infinities_are_passed_on(device: str, tmp_path: Path) -> None:
         found = list(artifact.run({"x": X, "z": Z}, device="vgpu").values())
     for (text, value), have in zip(OPERATORS.items(), found, strict=True):
         np.testing.assert_allclose(have, value(X, Z), rtol=1e-3, err_msg=text)
+
+
+def test_nan_is_the_greatest_number_of_a_sort(tmp_path: Path) -> None:
+    # Right is PyTorch's order: NaN is beyond infinity.
+    path = tmp_path / "most.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    most (float[5, 4] x) => (float[5, 4] values, int64[5, 4] places) {
+      four = Constant<value_ints=[4]>()
+      values, places = TopK(x, four)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    values, places = Model(path, {}).reference([X])
+    np.testing.assert_array_equal(values, np.sort(X, 1)[:, ::-1])
+    np.testing.assert_array_equal(np.take_along_axis(X, places, 1), values)
