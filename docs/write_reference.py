@@ -22,6 +22,8 @@ from boltgen.arch import ARCHES, Arch
 from boltgen.cli import app, ending
 from boltgen.options import ARCH, DEFAULT_ARCH, CompileOptions, KernelOptions, TuneOptions
 from boltgen.options.option import default_of, option_of
+from boltgen.passes.pipeline import PIPELINE
+from boltgen.passes.run import ALWAYS, Pass, Stage
 from boltgen.running import session
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -46,6 +48,7 @@ def pages() -> dict[str, str]:
         "exit-codes.md": _exit_codes(),
         "environment.md": _environment(),
         "architectures.md": _architectures(),
+        "passes.md": _passes(),
     }
     return {name: f"{_NOTE}{text.strip()}\n" for name, text in made.items()}
 
@@ -90,6 +93,27 @@ def _option_line(each: Field[Any]) -> str:
 def _sentence(text: str) -> str:
     said = " ".join(text.split())
     return said if said.endswith(".") else f"{said}."
+
+
+def _passes() -> str:
+    parts = [
+        "# Passes",
+        "`boltgen/passes/pipeline.py` has this list. A pass takes a graph and returns a graph. Each "
+        "function of a model goes through all passes in this order.",
+    ]
+    for stage in Stage:
+        parts += [f"## {stage.name.capitalize()}", stage.value]
+        parts += map(_pass, (each for each in PIPELINE if each.stage is stage))
+    return "\n\n".join(parts)
+
+
+def _pass(each: Pass) -> str:
+    lines = [each.effect, f"Its place: {each.reason}", f"Module: `boltgen/passes/{each.home}.py`."]
+    if each.when is not ALWAYS:
+        lines.append(f"Runs {each.when.text}.")
+    if each.in_bodies:
+        lines.append("The bodies of regions go through it too.")
+    return f"### {each.name}\n\n" + " ".join(lines)
 
 
 def _commands() -> str:

@@ -37,7 +37,7 @@ from boltgen.arch import Arch
 from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.key import digest
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 from boltgen.running.artifact import LIBRARY
 from boltgen.stored import stored_costs
 from boltgen.tvm_build.model_key import own_code

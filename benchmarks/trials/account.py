@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.trials.process import MARK
 from boltgen.artifact.coverage import coverage
 from boltgen.ir.region import Placement
-from boltgen.passes.pipeline import Partitioned
+from boltgen.passes.run import Partitioned
 from boltgen.pipeline import Plan, plan_regions
 
 

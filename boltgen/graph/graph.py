@@ -159,6 +159,14 @@ class Graph:
         return frozenset(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A rewritten graph, and sentences that tell users about the rewrite."""
+
+    graph: Graph
+    notes: tuple[str, ...]
+
+
 def leaves(structure: Structure) -> Iterator[int]:
     """The indices in a structure, in order."""
     if isinstance(structure, int):

@@ -1,23 +1,22 @@
-"""Arrow: a module's functions as graphs to graphs with regions, and all there is to say of them."""
+"""The passes of the middle end, in order: graphs to graphs with regions.
+
+Arrow: a module's functions as graphs to the same functions with a call for each region. A pass
+runs once at its place, calls no other pass, and has a reason for its place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-from boltgen.graph.graph import AUTHORED, INPUT, Graph
+from boltgen.graph.graph import AUTHORED, INPUT, Graph, Noted
 from boltgen.ir.dtypes import DType
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.region import Placement, Region
-from boltgen.ir.workload import Cutter, separate
 from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
 from boltgen.passes.arithmetic.fold_constant_sums import with_sums_of_constants
 from boltgen.passes.arithmetic.hoist_scale import factors_behind_products
 from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_head_operators import with_joint_heads
-from boltgen.passes.joins.fuse_qkv import JoinedSiblings, join_siblings
+from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.half_columns import without_halves
 from boltgen.passes.legalise.norm_of_sums import without_normed
 from boltgen.passes.masks.guarded_rows import empty_rows_behind_products
@@ -34,135 +33,27 @@ from boltgen.passes.movement.unflatten_matmul import products_of_open_rows
 from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
 from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
-from boltgen.passes.outline import CarvedRegion, Symbols, carve, computes_all
+from boltgen.passes.outline import carve
 from boltgen.passes.padding.apply import padded
 from boltgen.passes.padding.plan import plan_padding
-from boltgen.passes.precision.walk import Normalised, normalise
-from boltgen.passes.regions.placement import placements
-from boltgen.passes.regions.products import Rejects
+from boltgen.passes.precision.walk import normalise
+from boltgen.passes.run import (
+    FUSING,
+    NORMALISING,
+    PADDING,
+    Pass,
+    Run,
+    Stage,
+    plain,
+)
 from boltgen.passes.weights.packed import with_floats, with_packed_weights
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Which passes a module goes through.
-
-    `normalise` makes it `precision`, NHWC and free of batch norms; `allow_nonfinite` takes weights
-    that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, and `joining` by what times products of one tensor are joined, and sums of
-    their results, if at all, `rejects` why no kernel computes a workload; products are summed in
-    `accumulate`. The expressions `observed` of the function `main`, as it is imported, were seen to
-    have a least and a greatest element; those of its inputs that are `narrowed`, by their places,
-    are of `precision`, and FP32 to their author.
-    """
-
-    normalise: bool = True
-    precision: DType = DType.F16
-    allow_nonfinite: bool = False
-    cut: Cutter = separate
-    padding: GraphCosts | None = None
-    joining: GraphCosts | None = None
-    rejects: Rejects = computes_all
-    accumulate: DType = DType.F32
-    observed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    narrowed: frozenset[int] = frozenset()
-
-
-DEFAULT_PASSES = Passes()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partitioned:
-    """A module's functions with their regions carved out, by name.
-
-    `padding` says of each product whose tensors could have more channels what was chosen, `notes`
-    what else a reader should know. `write` makes the IR's module of it, where each region in its
-    argument has a workspace of so many bytes.
-    """
-
-    graphs: Mapping[str, Graph]
-    carved: Mapping[str, CarvedRegion]
-    placements: tuple[Placement, ...]
-    padding: tuple[str, ...]
-    notes: tuple[str, ...]
-    write: Callable[[Partitioned, Mapping[str, int]], Any]
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The regions, in the order in which they were carved out."""
-        return tuple(carved.region for carved in self.carved.values())
-
-    def module(self, workspaces: Mapping[str, int] | None = None) -> Any:
-        """The IR's module, which calls each region by its symbol.
-
-        `workspaces` has the bytes that TVM plans for a region's call, by the region's symbol.
-        """
-        return self.write(self, workspaces or {})
-
-
-def partition_graphs(
-    graphs: Mapping[str, Graph],
-    taken: Iterable[str],
-    passes: Passes,
-    write: Callable[[Partitioned, Mapping[str, int]], Any],
-    *,
-    grouped_nhwc: bool,
-    packs_weights: bool = False,
-) -> Partitioned:
-    """The functions `graphs`, by name, through all passes.
-
-    No region has a name that is `taken`. `grouped_nhwc` tells whether the IR computes grouped
-    convolutions in NHWC, `packs_weights` whether regions may take packed weights.
-
-    Raises:
-        ModelImportError: a weight is NaN or infinite, and that is not allowed.
-    """
-    symbols = Symbols(taken)
-    made: dict[str, Graph] = {}
-    carved: dict[str, CarvedRegion] = {}
-    placed: list[Placement] = []
-    padding: list[str] = []
-    notes: dict[str, None] = {}
-    for name, graph in graphs.items():
-        packs = packs_weights and passes.precision is DType.F16
-        known = _marked(graph, passes) if name == "main" else graph
-        packed = with_packed_weights(known, passes.rejects, passes.accumulate, packs=packs)
-        normal = _normalised(packed, passes, grouped_nhwc=grouped_nhwc)
-        # Casts and bounds of corners are corners again.
-        corners = with_corners(masks_as_bounds(masks_of_all_windows(normal.graph)))
-        joined = _joined(products_of_open_rows(corners), passes)
-        notes.update(dict.fromkeys((*normal.notes, *joined.notes)))
-        costs, summed = passes.padding, passes.accumulate
-        plan = plan_padding(joined.graph, costs, summed) if costs else ()
-        padding += [choice.describe(joined.graph) for choice in plan]
-        paired = _paired(padded(joined.graph, plan), passes)
-        notes.update(dict.fromkeys(paired.notes))
-        whole, found = carve(
-            paired.graph,
-            symbols,
-            passes.cut,
-            passes.rejects,
-            summed,
-            reductions=passes.joining,
-        )
-        made[name] = with_single_reshapes(_of_operators(with_floats(whole)))
-        for each in found:
-            carved[each.region.symbol] = replace(each, body=_of_operators(each.body))
-        placed += placements(made[name], {each.region.symbol: each.region for each in found})
-    return Partitioned(
-        graphs=made,
-        carved=carved,
-        placements=tuple(placed),
-        padding=tuple(padding),
-        notes=tuple(notes),
-        write=write,
-    )
-
-
-def _marked(graph: Graph, passes: Passes) -> Graph:
-    """`graph` with what was observed of its values, and with its `narrowed` inputs marked as FP32
-    to their author.
-    """
+def _mark_inputs(graph: Graph, run: Run) -> Graph:
+    """Attach to the values of `main` what was observed of them and which inputs are narrowed."""
+    passes = run.passes
+    if run.function != "main" or not (passes.observed or passes.narrowed):
+        return graph
     inputs = [index for index, expr in enumerate(graph.exprs) if expr.op == INPUT]
     exprs = list(graph.exprs)
     for index in (inputs[place] for place in passes.narrowed):
@@ -173,45 +64,345 @@ def _marked(graph: Graph, passes: Passes) -> Graph:
     return replace(graph, exprs=tuple(exprs))
 
 
-def _joined(graph: Graph, passes: Passes) -> JoinedSiblings:
-    if passes.joining is None:
-        return JoinedSiblings(graph, ())
-    joined = join_siblings(graph, passes.joining, passes.accumulate)
-    within = norms_in_products(
-        with_joint_heads(joined.graph), passes.joining, passes.rejects, passes.accumulate
+def _pack_weights(graph: Graph, run: Run) -> Graph:
+    packs = run.packs_weights and run.passes.precision is DType.F16
+    return with_packed_weights(graph, run.passes.rejects, run.passes.accumulate, packs=packs)
+
+
+def _set_precision(graph: Graph, run: Run) -> Noted:
+    return normalise(
+        graph,
+        precision=run.passes.precision,
+        allow_nonfinite=run.passes.allow_nonfinite,
+        grouped_nhwc=run.grouped_nhwc,
     )
-    return JoinedSiblings(within.graph, (*joined.notes, *within.notes))
 
 
-def _paired(graph: Graph, passes: Passes) -> JoinedSiblings:
-    if passes.joining is None:
-        return JoinedSiblings(graph, ())
+def _fuse_qkv(graph: Graph, run: Run) -> Noted:
+    assert run.passes.joining is not None
+    return join_siblings(graph, run.passes.joining, run.passes.accumulate)
+
+
+def _fuse_norms(graph: Graph, run: Run) -> Noted:
+    passes = run.passes
+    assert passes.joining is not None
+    return norms_in_products(graph, passes.joining, passes.rejects, passes.accumulate)
+
+
+def _pad_channels(graph: Graph, run: Run) -> Graph:
+    assert run.passes.padding is not None
+    plan = plan_padding(graph, run.passes.padding, run.passes.accumulate)
+    run.padding += [choice.describe(graph) for choice in plan]
+    return padded(graph, plan)
+
+
+def _fuse_gated_mlp(graph: Graph, run: Run) -> Noted:
+    passes = run.passes
+    assert passes.joining is not None
     return join_pairs(graph, passes.joining, passes.rejects, passes.accumulate)
 
 
-def _of_operators(graph: Graph) -> Graph:
-    """`graph` with operators that IRs have in the place of those that only kernels compute."""
-    return corners_where_read(without_image_norms(without_normed(without_halves(graph))))
-
-
-def _respelled(graph: Graph) -> Graph:
-    """What authors and importers write in many ways, in the one that the other passes know."""
-    graph = with_corners(with_sums_of_constants(indexed_by_all_places(graph)))
-    graph = with_rows_in_place(with_fewer_moves(graph))
-    graph = with_masks_apart(empty_rows_behind_products(graph))
-    return norms_of_joint_rows(factors_behind_products(graph))
-
-
-def _normalised(graph: Graph, passes: Passes, *, grouped_nhwc: bool) -> Normalised:
-    if not passes.normalise:
-        return Normalised(graph, ())
-    normal = normalise(
-        _respelled(graph),
-        precision=passes.precision,
-        allow_nonfinite=passes.allow_nonfinite,
-        grouped_nhwc=grouped_nhwc,
+def _outline_regions(graph: Graph, run: Run) -> Graph:
+    passes = run.passes
+    made, found = carve(
+        graph,
+        run.symbols,
+        passes.cut,
+        passes.rejects,
+        passes.accumulate,
+        reductions=passes.joining,
     )
-    graph = with_late_broadcasts(with_known_truths(normal.graph))
-    graph = without_repeated(gathered_last(graph))
-    placed = image_norms_in_place(graph, passes.rejects)
-    return Normalised(placed.graph, (*normal.notes, *placed.notes))
+    run.carved.update({each.region.symbol: each for each in found})
+    return made
+
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass(
+        Stage.IMPORT,
+        "mark_inputs",
+        "pipeline",
+        _mark_inputs,
+        "Attach observed ranges and the author's dtypes of narrowed inputs to the values.",
+        "Observations name values by their place in the imported graph.",
+    ),
+    Pass(
+        Stage.IMPORT,
+        "pack_weights",
+        "weights/packed",
+        _pack_weights,
+        "Replace the dequantised constant weight of a matmul by packed weights.",
+        "Folding in `set_precision` would turn the integers of the weight into floats.",
+    ),
+    Pass(
+        Stage.RESPELL,
+        "replace_full_gathers",
+        "movement/index_by_arange",
+        plain(indexed_by_all_places),
+        "Replace a gather by the full index range (`arange`) with a reshape.",
+        "transformers reads a padding mask by such a gather, and `split_masks` looks for the mask.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "fold_constant_sums",
+        "arithmetic/fold_constant_sums",
+        plain(with_sums_of_constants),
+        "Turn (x + c) + d into x + (c + d).",
+        "The sum c + d may depend on dynamic dimensions: `precompute_tables` computes it.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "precompute_tables",
+        "movement/dynamic_shape_constants",
+        plain(with_corners),
+        "Compute what depends only on dynamic dimensions at the maximum size, and slice it.",
+        "Later passes recognise a mask or a table by its values.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "collapse_views",
+        "movement/collapse_views",
+        plain(with_fewer_moves),
+        "Replace a chain of reshapes, transposes and slices by the shortest equal chain.",
+        "Every pass below matches through at most a few views.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "sink_row_permutations",
+        "movement/sink_row_permutations",
+        plain(with_rows_in_place),
+        "Sink row permutations below operators that treat each row alone, until two cancel.",
+        "It matches collapsed views, and casts of `set_precision` would stand between them.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "sink_row_guards",
+        "masks/guarded_rows",
+        plain(empty_rows_behind_products),
+        "Zero attention rows without keys after the matmul, not before.",
+        "A guard stands between softmax and matmul, where later passes look for attention.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "split_masks",
+        "masks/split_mask",
+        plain(with_masks_apart),
+        "Separate the causal mask or bias of attention scores from the padding mask.",
+        "`set_precision` folds the causal part only if it does not depend on an input.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "hoist_scales",
+        "arithmetic/hoist_scale",
+        plain(factors_behind_products),
+        "Move scale factors from the operands of a matmul to its result.",
+        "`set_precision` can put casts between the scale and its matmul.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.RESPELL,
+        "flatten_norm_axes",
+        "norms/flatten_axes",
+        plain(norms_of_joint_rows),
+        "Rewrite a norm over several axes as a norm of rows or as a group norm of images.",
+        "`set_precision` has a rule for both forms, not for the operators that spell them.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "set_precision",
+        "precision/walk",
+        _set_precision,
+        "Set precision and layout; fold constants and batch norms; recognise softmax.",
+        "All spellings are canonical, and all passes below see the dtypes and layouts of kernels.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "fold_comparisons",
+        "arithmetic/fold_comparisons",
+        plain(with_known_truths),
+        "Fold comparisons with -inf that are true for every element.",
+        "Constants are folded, so the values of a mask are known.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "sink_broadcasts",
+        "movement/sink_broadcasts",
+        plain(with_late_broadcasts),
+        "Sink `broadcast_to` below elementwise operators, so that masks stay small.",
+        "`set_precision` puts casts below broadcasts; a cast of the small tensor is cheaper.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "sink_gathers",
+        "movement/sink_gathers",
+        plain(gathered_last),
+        "Sink gathers of rows below casts, to the operand of a matmul or a norm.",
+        "`set_precision` puts casts between a gather and the matmul that reads its rows.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "eliminate_common_subexpressions",
+        "arithmetic/cse",
+        plain(without_repeated),
+        "Compute equal views, casts, masks and differences once.",
+        "`set_precision` writes a cast for each reader, and sunk broadcasts can be equal.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "place_image_norms",
+        "norms/image_norms",
+        lambda graph, run: image_norms_in_place(graph, run.passes.rejects),
+        "Keep a group norm in NHWC if a kernel computes it; else write a norm of rows.",
+        "The layout of each image is known only after `set_precision`.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.MASKS,
+        "repeat_window_masks",
+        "masks/window_mask",
+        plain(masks_of_all_windows),
+        "Repeat the mask of an image's windows for all images of the batch.",
+        "`replace_where` rewrites the sum of mask and scores that this pass matches.",
+    ),
+    Pass(
+        Stage.MASKS,
+        "replace_where",
+        "masks/where_as_minimum",
+        plain(masks_as_bounds),
+        "Replace `where(mask, scores, lowest)` by a minimum of scores and numbers.",
+        "All masks are separate, and each stands beside its scores.",
+    ),
+    Pass(
+        Stage.MASKS,
+        "precompute_mask_tables",
+        "movement/dynamic_shape_constants",
+        plain(with_corners),
+        "Compute casts and bounds of dynamic-shape constants at the maximum size.",
+        "`set_precision` and `replace_where` have written operators behind the constants.",
+    ),
+    Pass(
+        Stage.MASKS,
+        "unflatten_matmuls",
+        "movement/unflatten_matmul",
+        plain(products_of_open_rows),
+        "Multiply (B, S, K) directly where B or S is dynamic, not as (B S, K).",
+        "The passes below read heads out of the columns of such a matmul.",
+    ),
+    Pass(
+        Stage.JOIN,
+        "fuse_qkv",
+        "joins/fuse_qkv",
+        _fuse_qkv,
+        "Fuse matmuls of one tensor with constant weights to one matmul.",
+        "Padding and gated MLPs are decided for the fused matmul.",
+        when=FUSING,
+    ),
+    Pass(
+        Stage.JOIN,
+        "fuse_head_operators",
+        "joins/fuse_head_operators",
+        plain(with_joint_heads),
+        "Compute the rotary embedding of query and key at once.",
+        "Query and key must be columns of one matmul, which `fuse_qkv` makes.",
+        when=FUSING,
+    ),
+    Pass(
+        Stage.JOIN,
+        "fuse_norms",
+        "norms/fuse_into_matmuls",
+        _fuse_norms,
+        "Compute the sums of a norm in the matmul before it; apply the norm in the one after.",
+        "The gain is known after `fuse_qkv`: a fused matmul reads a norm once.",
+        when=FUSING,
+    ),
+    Pass(
+        Stage.JOIN,
+        "pad_channels",
+        "padding/apply",
+        _pad_channels,
+        "Pad channels to multiples of 8 where kernels are faster with them.",
+        "Joined weights have other numbers of channels than their parts.",
+        when=PADDING,
+    ),
+    Pass(
+        Stage.JOIN,
+        "fuse_gated_mlp",
+        "joins/fuse_gated_mlp",
+        _fuse_gated_mlp,
+        "Fuse the two matmuls of a gated MLP to one kernel.",
+        "Interleaved columns need their final number, and can take the sums of `fuse_norms`.",
+        when=FUSING,
+    ),
+    Pass(
+        Stage.OUTLINE,
+        "outline_regions",
+        "outline",
+        _outline_regions,
+        "Grow a region from each anchor and replace it by a call.",
+        "Every pass above changes which operators fit into a kernel.",
+    ),
+    Pass(
+        Stage.LEGALISE,
+        "unpack_weights",
+        "weights/packed",
+        plain(with_floats),
+        "Replace packed weights that no region reads by constants of floats.",
+        "The regions are known, and TVM cannot read packed weights.",
+    ),
+    Pass(
+        Stage.LEGALISE,
+        "legalise_halves",
+        "legalise/half_columns",
+        plain(without_halves),
+        "Write out the columns of a gated MLP that no kernel computes.",
+        "The regions are known; TVM does not have this operator.",
+        in_bodies=True,
+    ),
+    Pass(
+        Stage.LEGALISE,
+        "legalise_norms_of_sums",
+        "legalise/norm_of_sums",
+        plain(without_normed),
+        "Write out norms by given sums that no kernel computes.",
+        "The regions are known; TVM does not have this operator.",
+        in_bodies=True,
+    ),
+    Pass(
+        Stage.LEGALISE,
+        "legalise_image_norms",
+        "norms/image_norms",
+        plain(without_image_norms),
+        "Write out group norms of images that no kernel computes.",
+        "The regions are known; TVM does not have this operator.",
+        in_bodies=True,
+    ),
+    Pass(
+        Stage.LEGALISE,
+        "copy_tables",
+        "movement/dynamic_shape_constants",
+        plain(corners_where_read),
+        "Slice a table of the maximum size once for each elementwise reader.",
+        "Several readers share a slice until now; TVM fuses a slice with a single reader.",
+        in_bodies=True,
+    ),
+    Pass(
+        Stage.LEGALISE,
+        "merge_reshapes",
+        "arithmetic/cse",
+        plain(with_single_reshapes),
+        "Merge adjacent reshapes, and drop a reshape to the same shape.",
+        "TVM would make a kernel of two reshapes, and the passes above write some.",
+    ),
+)

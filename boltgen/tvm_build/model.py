@@ -29,8 +29,8 @@ from boltgen.ir.region import Convention, Region
 from boltgen.ir.workload import separate
 from boltgen.model_passes import Survey, passes_for
 from boltgen.options import ModelOptions
-from boltgen.passes.pipeline import Partitioned, Passes
 from boltgen.passes.precision.observe_ranges import Range
+from boltgen.passes.run import Partitioned, Passes
 from boltgen.pipeline import BuiltRegions, PipelineOptions, tasks_of
 from boltgen.tuning.choice.graph_costs import CostSurvey
 from boltgen.tuning.choice.select import Task

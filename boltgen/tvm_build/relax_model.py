@@ -17,8 +17,8 @@ from boltgen.frontend.imported import require_module
 from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
 from boltgen.options.choices import RestTuning
-from boltgen.passes.pipeline import Partitioned
 from boltgen.passes.precision.observe_ranges import Range, ranges
+from boltgen.passes.run import Partitioned
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
 from boltgen.stored import stored_rest
 from boltgen.tvm_build import model

@@ -10,7 +10,7 @@ from typing import Any
 from boltgen.device.choose import activate
 from boltgen.ir.key import canonical
 from boltgen.ir.workload import Cut, Layer
-from boltgen.passes.pipeline import Partitioned, Passes
+from boltgen.passes.run import Partitioned, Passes
 from tests.conformance.cases import CASES
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import tvm
 from tvm import relax
 
-from boltgen.passes.pipeline import Partitioned
+from boltgen.passes.run import Partitioned
 
 Parameter = tuple[tuple[int, ...], str]
 

@@ -17,7 +17,7 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from boltgen.ir.region import Region
-from boltgen.passes.pipeline import Partitioned
+from boltgen.passes.run import Partitioned
 from tests.frontend.region_oracle import compute
 
 _PREFIX = "boltgen.oracle."

@@ -7,7 +7,7 @@ import pytest
 
 import boltgen.relay
 from boltgen.errors import ModelImportError
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip

@@ -9,7 +9,7 @@ import pytest  # isort: skip
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.errors import ModelImportError  # isort: skip
-from boltgen.passes.pipeline import Passes  # isort: skip
+from boltgen.passes.run import Passes  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.ir.dtypes import DType  # isort: skip
 from tests.frontend.relay_oracle_kernels import Model  # isort: skip

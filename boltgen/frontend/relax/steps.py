@@ -15,8 +15,9 @@ from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
 from boltgen.frontend.relax.translate import translate
 from boltgen.graph.graph import Graph
-from boltgen.passes.pipeline import DEFAULT_PASSES, Partitioned, Passes, partition_graphs
+from boltgen.passes.partition import partition_graphs
 from boltgen.passes.precision.observe_ranges import Watched, watch
+from boltgen.passes.run import DEFAULT_PASSES, Partitioned, Passes
 
 # The attribute of a module that has the libraries which TVM links with it.
 _LIBRARIES = "external_mods"

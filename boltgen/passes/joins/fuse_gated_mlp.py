@@ -17,14 +17,23 @@ from math import prod
 
 import numpy as np
 
-from boltgen.graph.graph import CONSTANT, PART, Graph, GraphBuilder, mapped, renamed, without
+from boltgen.graph.graph import (
+    CONSTANT,
+    PART,
+    Graph,
+    GraphBuilder,
+    Noted,
+    mapped,
+    renamed,
+    without,
+)
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.pair import interleaved, run_of
 from boltgen.ir.problem import packed_weights
 from boltgen.ir.workload import Workload
-from boltgen.passes.joins.fuse_qkv import JoinedSiblings, known_array, same_value
+from boltgen.passes.joins.fuse_qkv import known_array, same_value
 from boltgen.passes.legalise.half_columns import add_half
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.products import Product, Rejects, find_products
@@ -59,12 +68,12 @@ class _Pair:
 
 def join_pairs(
     graph: Graph, costs: GraphCosts, rejects: Rejects, summed: DType = DType.F32
-) -> JoinedSiblings:
+) -> Noted:
     """`graph` with the pairs that are faster as one product, by `costs`. Sums are in `summed`."""
     products = [each for each in find_products(graph, summed) if _is_plain(graph, each)]
     pairs = [*_apart(graph, products), *_split(graph, products)]
     if not pairs:
-        return JoinedSiblings(graph, ())
+        return Noted(graph, ())
     trial, places = _written(graph, pairs)
     made = {product.anchor.index: product for product in find_products(trial, summed)}
     chosen: list[_Pair] = []
@@ -77,10 +86,10 @@ def join_pairs(
             chosen.append(pair)
             notes.append(note)
     if not chosen:
-        return JoinedSiblings(graph, ())
+        return Noted(graph, ())
     # Weights are large: they are not written twice where nothing changes.
     made_of = trial if len(chosen) == len(pairs) else _written(graph, chosen)[0]
-    return JoinedSiblings(made_of, tuple(notes))
+    return Noted(made_of, tuple(notes))
 
 
 def _is_plain(graph: Graph, product: Product) -> bool:

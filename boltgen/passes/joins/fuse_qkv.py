@@ -12,12 +12,12 @@ decide.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
-from boltgen.graph.graph import CONSTANT, Array, Graph, GraphBuilder, rewritten
+from boltgen.graph.graph import CONSTANT, Array, Graph, GraphBuilder, Noted, rewritten
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
 from boltgen.ir.graph_costs import GraphCosts
@@ -31,15 +31,7 @@ _MOVES = frozenset({_SLICE, "permute_dims"})
 _ROTARY = frozenset({"multiply", "negative", "concat", "stack", _CAST, _VIEW})
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedSiblings:
-    """A graph after its siblings were joined; `notes` has a sentence for each product made."""
-
-    graph: Graph
-    notes: tuple[str, ...]
-
-
-def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> JoinedSiblings:
+def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> Noted:
     """`graph` with products of one tensor joined where `costs` say that it is faster.
 
     Products are summed in `summed`.
@@ -56,7 +48,7 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
         if len(products) > 1 and (note := _saving(graph, products, costs)) is not None:
             chosen[products[0].anchor.index] = products
             notes.append(note)
-    return JoinedSiblings(_written(graph, chosen), tuple(notes))
+    return Noted(_written(graph, chosen), tuple(notes))
 
 
 def same_value(graph: Graph, index: int) -> Hashable:

@@ -15,11 +15,10 @@ them up: memory to which several threadblocks add would have to be cleared befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed, without
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, Noted, mapped, renamed, without
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.norm import NormFunction
@@ -41,17 +40,9 @@ _WIDE = DType.F32.value
 _PART, _MOST_PARTS = 64, 16
 
 
-@dataclass(frozen=True, slots=True)
-class NormsInProducts:
-    """A graph without those norms; `notes` has a sentence for each of them."""
-
-    graph: Graph
-    notes: tuple[str, ...]
-
-
 def norms_in_products(
     graph: Graph, costs: GraphCosts, rejects: Rejects, summed: DType = DType.F32
-) -> NormsInProducts:
+) -> Noted:
     """`graph` with the norms taken apart of which `costs` say that it is faster so.
 
     Products are summed in `summed`. Rows that are not normed have no bound within which FP16 could
@@ -65,7 +56,7 @@ def norms_in_products(
         products = find_products(made.graph)
         norms = list(norms_between(made.graph, products))
     rest = _taken_apart(made.graph, products, norms, costs, rejects, in_parts=False)
-    return NormsInProducts(rest.graph, (*made.notes, *rest.notes))
+    return Noted(rest.graph, (*made.notes, *rest.notes))
 
 
 def _taken_apart(
@@ -76,18 +67,18 @@ def _taken_apart(
     rejects: Rejects,
     *,
     in_parts: bool,
-) -> NormsInProducts:
+) -> Noted:
     if not found:
-        return NormsInProducts(graph, ())
+        return Noted(graph, ())
     trial = _Rewriting(graph, found, in_parts=in_parts)
     chosen, notes = [], []
     for norm, note in _faster(trial, products, costs, rejects):
         chosen.append(norm)
         notes.append(note)
     if not chosen:
-        return NormsInProducts(graph, ())
+        return Noted(graph, ())
     made = trial if len(chosen) == len(found) else _Rewriting(graph, chosen, in_parts=in_parts)
-    return NormsInProducts(made.graph, tuple(notes))
+    return Noted(made.graph, tuple(notes))
 
 
 def _parts(columns: int) -> int:

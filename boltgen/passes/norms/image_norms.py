@@ -9,14 +9,13 @@ norm of rows; what is left of it after regions are carved out is spelled out for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import cast
 
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, Noted, mapped, renamed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.norm import NormFunction
 from boltgen.ir.problem import GroupNorm
@@ -26,14 +25,6 @@ from boltgen.passes.regions.products import Rejects
 IMAGE_NORM = "group_norm"
 CHANNELS_FIRST, CHANNELS_LAST = 1, 3
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A graph whose group norms are in NHWC, or of rows; `notes` say of which ones are moved."""
-
-    graph: Graph
-    notes: tuple[str, ...]
 
 
 def add_image_norm(
@@ -64,7 +55,7 @@ def image_norm_problem(graph: Graph, expr: Expr) -> GroupNorm:
     )
 
 
-def image_norms_in_place(graph: Graph, rejects: Rejects) -> Placed:
+def image_norms_in_place(graph: Graph, rejects: Rejects) -> Noted:
     """`graph` with group norms that a kernel computes in place, and all others as norms of rows."""
     notes: dict[str, None] = {}
 
@@ -84,7 +75,7 @@ def image_norms_in_place(graph: Graph, rejects: Rejects) -> Placed:
         made = _of_rows(builder, builder.permute_dims(x, _TO_NCHW), expr)
         return builder.permute_dims(made, _TO_NHWC)
 
-    return Placed(_rewritten(graph, write), tuple(notes))
+    return Noted(_rewritten(graph, write), tuple(notes))
 
 
 def without_image_norms(graph: Graph) -> Graph:

@@ -8,7 +8,7 @@ its neighbours are not the worse for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from boltgen.graph.graph import (
     AUTHORED,
@@ -19,6 +19,7 @@ from boltgen.graph.graph import (
     Expr,
     Graph,
     GraphBuilder,
+    Noted,
     Structure,
 )
 from boltgen.ir.dtypes import DType
@@ -49,21 +50,13 @@ from boltgen.passes.regions.anchor import ANCHORS
 RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULES}
 
 
-@dataclass(frozen=True, slots=True)
-class Normalised:
-    """A graph in FP16 or BF16 and NHWC; `notes` tell people what became different."""
-
-    graph: Graph
-    notes: tuple[str, ...]
-
-
 def normalise(
     graph: Graph,
     *,
     precision: DType = DType.F16,
     allow_nonfinite: bool = False,
     grouped_nhwc: bool = True,
-) -> Normalised:
+) -> Noted:
     """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
     `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. What was observed to
@@ -105,7 +98,7 @@ class _Walk:
         self._infinities = infinities(graph)
         self._items: list[Item] = []
 
-    def run(self) -> Normalised:
+    def run(self) -> Noted:
         """The whole graph anew."""
         for index, expr in enumerate(self._graph.exprs):
             item = self._item(index, expr)
@@ -113,7 +106,7 @@ class _Walk:
                 item.is_infinite = True
             self._items.append(item)
         graph = self._builder.graph(self._structure(self._graph.results))
-        return Normalised(graph, tuple(self._context.notes))
+        return Noted(graph, tuple(self._context.notes))
 
     def _structure(self, structure: Structure) -> Structure:
         if isinstance(structure, int):

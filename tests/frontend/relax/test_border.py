@@ -11,7 +11,7 @@ from boltgen.frontend.relax import annotate, with_narrow_border
 from boltgen.frontend.relax.translate import tensor_type
 from boltgen.graph.graph import INPUT
 from boltgen.ir.dtypes import DType
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 
 
 def module(*, is_named: bool) -> tvm.IRModule:

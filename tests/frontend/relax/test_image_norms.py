@@ -14,7 +14,7 @@ from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import GroupNorm, Norm
 from boltgen.ir.workload import Workload
-from boltgen.passes.pipeline import Partitioned, Passes
+from boltgen.passes.run import Partitioned, Passes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 

@@ -16,7 +16,7 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.region_oracle import assert_stored

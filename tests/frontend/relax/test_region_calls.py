@@ -14,7 +14,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from boltgen.frontend.relax import annotate, attach
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 from tests.frontend.modules import build
 
 op = relax.op

@@ -18,7 +18,7 @@ from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Symbol
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

@@ -12,7 +12,7 @@ from tvm.relax import op
 
 from boltgen.frontend.relax import annotate
 from boltgen.ir.workload import Cut
-from boltgen.passes.pipeline import Partitioned, Passes
+from boltgen.passes.run import Partitioned, Passes
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

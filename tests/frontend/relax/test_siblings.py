@@ -15,7 +15,7 @@ from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.workload import Workload
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net

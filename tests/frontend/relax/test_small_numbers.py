@@ -15,7 +15,7 @@ from benchmarks.small_numbers import outcome
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import DType
 from boltgen.model_passes import passes_for
-from boltgen.passes.pipeline import Passes
+from boltgen.passes.run import Passes
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.relax_model import Model as Imported
 from tests.frontend.modules import build, operators

@@ -1,0 +1,155 @@
+"""A pass of the pipeline, what a run of the passes is given, and what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from boltgen.graph.graph import Graph, Noted
+from boltgen.ir.dtypes import DType
+from boltgen.ir.graph_costs import GraphCosts
+from boltgen.ir.region import Placement, Region
+from boltgen.ir.workload import Cutter, separate
+from boltgen.passes.outline import CarvedRegion, Symbols, computes_all
+from boltgen.passes.regions.products import Rejects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Which passes a module goes through.
+
+    `normalise` makes it `precision`, NHWC and free of batch norms; `allow_nonfinite` takes weights
+    that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
+    tensors are padded, and `joining` by what times products of one tensor are joined, and sums of
+    their results, if at all, `rejects` why no kernel computes a workload; products are summed in
+    `accumulate`. The expressions `observed` of the function `main`, as it is imported, were seen to
+    have a least and a greatest element; those of its inputs that are `narrowed`, by their places,
+    are of `precision`, and FP32 to their author.
+    """
+
+    normalise: bool = True
+    precision: DType = DType.F16
+    allow_nonfinite: bool = False
+    cut: Cutter = separate
+    padding: GraphCosts | None = None
+    joining: GraphCosts | None = None
+    rejects: Rejects = computes_all
+    accumulate: DType = DType.F32
+    observed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    narrowed: frozenset[int] = frozenset()
+
+
+DEFAULT_PASSES = Passes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioned:
+    """A module's functions with their regions carved out, by name.
+
+    `padding` says of each product whose tensors could have more channels what was chosen, `notes`
+    what else a reader should know. `write` makes the IR's module of it, where each region in its
+    argument has a workspace of so many bytes.
+    """
+
+    graphs: Mapping[str, Graph]
+    carved: Mapping[str, CarvedRegion]
+    placements: tuple[Placement, ...]
+    padding: tuple[str, ...]
+    notes: tuple[str, ...]
+    write: Callable[[Partitioned, Mapping[str, int]], Any]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions, in the order in which they were carved out."""
+        return tuple(carved.region for carved in self.carved.values())
+
+    def module(self, workspaces: Mapping[str, int] | None = None) -> Any:
+        """The IR's module, which calls each region by its symbol.
+
+        `workspaces` has the bytes that TVM plans for a region's call, by the region's symbol.
+        """
+        return self.write(self, workspaces or {})
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run of all passes over the functions of a module, and what the passes leave.
+
+    `function` is the name of the function whose graph the passes rewrite now. `grouped_nhwc` tells
+    whether the IR computes grouped convolutions in NHWC, `packs_weights` whether regions may take
+    packed weights.
+    """
+
+    passes: Passes
+    symbols: Symbols
+    grouped_nhwc: bool
+    packs_weights: bool
+    function: str = "main"
+    carved: dict[str, CarvedRegion] = field(default_factory=dict)
+    padding: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+def _always(passes: Passes) -> bool:
+    del passes
+    return True
+
+
+class Stage(Enum):
+    """A part of the pipeline; the value is its purpose."""
+
+    IMPORT = "Add to the imported graph what only the author's own operators show."
+    RESPELL = "Rewrite the spellings of authors and importers to the one that later passes know."
+    PRECISION = "Make the graph FP16 or BF16 and NHWC, and shorten what this leaves."
+    MASKS = "Bring the masks of attention to a form that kernels load."
+    JOIN = "Fuse anchors that share an input or follow each other, where times say so."
+    OUTLINE = "Make a call of each region."
+    LEGALISE = "Replace operators that no IR of TVM has."
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A condition under which a pass runs, and its name for people."""
+
+    text: str
+    holds: Callable[[Passes], bool]
+
+
+ALWAYS = When("always", _always)
+NORMALISING = When("unless the caller keeps dtypes and layouts", lambda passes: passes.normalise)
+FUSING = When("with `--fuse`", lambda passes: passes.joining is not None)
+PADDING = When("with `--pad`", lambda passes: passes.padding is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A rewrite of a graph that has a place in the pipeline.
+
+    `home` is the module of the rewrite in `boltgen/passes`. `effect` says what the pass does,
+    `reason` why it runs at its place. `in_bodies` tells whether the bodies of regions go through
+    the pass too.
+    """
+
+    stage: Stage
+    name: str
+    home: str
+    apply: Callable[[Graph, Run], Graph | Noted]
+    effect: str
+    reason: str
+    when: When = ALWAYS
+    in_bodies: bool = False
+
+    def run(self, graph: Graph, run: Run) -> Graph:
+        """Return the graph that the pass makes of `graph`, and keep its notes in `run`."""
+        made = self.apply(graph, run)
+        if isinstance(made, Graph):
+            return made
+        run.notes.update(dict.fromkeys(made.notes))
+        return made.graph
+
+
+def plain(rewrite: Callable[[Graph], Graph]) -> Callable[[Graph, Run], Graph]:
+    """Return a rewrite that needs nothing but the graph as a pass takes it."""
+    return lambda graph, _: rewrite(graph)
