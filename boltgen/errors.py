@@ -21,6 +21,10 @@ class ModelImportError(BoltgenError):
     """A model that cannot be read or imported."""
 
 
+class InterpretError(BoltgenError):
+    """A graph that the NumPy interpreter cannot compute: an unknown operator, or a wrong type."""
+
+
 class NoLegalConfigError(BoltgenError):
     """No kernel configuration is legal for a problem."""
 

@@ -34,6 +34,12 @@ CORNER = "corner"
 # Rows in groups times the matrices of these: (a, b, ends) as of `ir.grouped`; b is (groups, K, N).
 # No IR has it.
 GROUPED = "grouped_matmul"
+# The columns of one product of a pair, as of `passes.legalise.half_columns`. No IR has it.
+HALF = "boltgen.half"
+# A norm of rows by the sums of their elements, as of `passes.legalise.norm_of_sums`. No IR has it.
+NORMED = "boltgen.normed"
+# A group norm of images, as of `passes.norms.image_norms`. No IR has it.
+IMAGE_NORM = "group_norm"
 # The attribute of a product that stays with TVM for a reason that a pass has found.
 REASON = "reason"
 # The attribute of an input that the caller gives in another type than its author says: that type.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from boltgen.graph.graph import INPUT, PART, Expr, Graph, GraphBuilder
+from boltgen.graph.graph import HALF, INPUT, PART, Expr, Graph, GraphBuilder
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.reference import AnyArray
 from boltgen.ir.workload import Workload
 from boltgen.passes.joins.fuse_gated_mlp import join_pairs
-from boltgen.passes.legalise.half_columns import HALF, without_halves
+from boltgen.passes.legalise.half_columns import without_halves
 from boltgen.passes.regions.products import find_products
 
 F16, F32 = "float16", "float32"

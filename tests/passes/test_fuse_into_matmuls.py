@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.graph.graph import INPUT, NORMED, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Reduction
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.norm import Norm
 from boltgen.ir.reference import AnyArray
 from boltgen.ir.workload import Workload
-from boltgen.passes.legalise.norm_of_sums import NORMED, without_normed
+from boltgen.passes.legalise.norm_of_sums import without_normed
 from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.regions.products import find_products
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import HALF, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.pair import run_of
-
-HALF = "boltgen.half"
 
 
 def add_half(builder: GraphBuilder, pair: int, index: int) -> int:

@@ -17,12 +17,11 @@ from typing import cast
 
 import numpy as np
 
-from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import NORMED, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.functions import UnaryOp
 
-NORMED = "boltgen.normed"
 # In the order of the operator's arguments.
 ROLES = ("x", "sums", "squares", "weights", "scale", "shift", "plus")
 _MOMENTS = frozenset({"sums", "squares"})

@@ -28,9 +28,10 @@ from boltgen.graph.graph import (
     mapped,
     renamed,
 )
+from boltgen.graph.semantics import Operation
 from boltgen.ir.extent import Dim
 from boltgen.passes.movement.sink_broadcasts import POINTWISE
-from boltgen.passes.precision.fold import Applied, applied
+from boltgen.passes.precision.fold import applied
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
 # What is larger than this on the way to a constant stays a computation: libraries carry their
@@ -215,7 +216,7 @@ def _applied(expr: Expr, arrays: Sequence[Array], shape: Sequence[int]) -> Array
     """The result of `shape` on `arrays`, in as many places as `expr` has at most."""
     if prod(shape) * np.dtype(expr.dtype).itemsize > _MOST_BYTES:
         return None
-    operator = Applied(name=expr.op, attrs=expr.attrs, shape=tuple(shape), dtype=expr.dtype)
+    operator = Operation(name=expr.op, attrs=expr.attrs, shape=tuple(shape), dtype=expr.dtype)
     return applied(operator, arrays)
 
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.recursion import Steps, answer
+from boltgen.graph.semantics import Operation
 from boltgen.ir.extent import Dim
-from boltgen.passes.precision.fold import Applied, applied
+from boltgen.passes.precision.fold import applied
 
 # Numbers of rows, in the shape that a tensor has before its last axis.
 Rows: TypeAlias = NDArray[np.int32]
@@ -99,5 +100,5 @@ def _integers(graph: Graph, index: int) -> Steps[int, Array | None]:
         if array is None:
             return None
         known.append(array)
-    operator = Applied(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
+    operator = Operation(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
     return applied(operator, known)

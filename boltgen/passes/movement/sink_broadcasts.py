@@ -16,8 +16,9 @@ from typing import cast
 import numpy as np
 
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.semantics import Operation
 from boltgen.ir.extent import broadcast
-from boltgen.passes.precision.fold import Applied, applied
+from boltgen.passes.precision.fold import applied
 
 _BROADCAST = "broadcast_to"
 # What computes each element from those in the same place.
@@ -95,7 +96,7 @@ class _Walk:
         known = [array for array in arrays if array is not None]
         if prod(shape) != 1 or len(known) < len(args):
             return None
-        operator = Applied(name=expr.op, attrs=expr.attrs, shape=shape, dtype=expr.dtype)
+        operator = Operation(name=expr.op, attrs=expr.attrs, shape=shape, dtype=expr.dtype)
         made = applied(operator, known)
         return None if made is None else self._builder.constant(made)
 

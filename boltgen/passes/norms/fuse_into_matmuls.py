@@ -18,12 +18,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, Noted, mapped, renamed, without
+from boltgen.graph.graph import (
+    NORMED,
+    Array,
+    Expr,
+    Graph,
+    GraphBuilder,
+    Noted,
+    mapped,
+    renamed,
+    without,
+)
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.norm import NormFunction
 from boltgen.ir.workload import Workload
-from boltgen.passes.legalise.norm_of_sums import NORMED, add_normed
+from boltgen.passes.legalise.norm_of_sums import add_normed
 from boltgen.passes.norms.between_matmuls import (
     NormBetween,
     b_of,

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, cast
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import Expr, Graph
+from boltgen.graph.graph import IMAGE_NORM, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -22,7 +22,6 @@ from boltgen.ir.norm import Norm, NormFunction
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.passes.norms.image_norms import (
     CHANNELS_LAST,
-    IMAGE_NORM,
     image_norm_problem,
 )
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm

@@ -7,13 +7,12 @@ from dataclasses import replace
 from math import prod
 from typing import cast
 
-from boltgen.graph.graph import CORNER
+from boltgen.graph.graph import CORNER, IMAGE_NORM
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, greatest
 from boltgen.passes.norms.image_norms import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
-    IMAGE_NORM,
     add_image_norm,
 )
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import Expr, Graph
+from boltgen.graph.graph import NORMED, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     Binary,
@@ -30,7 +30,6 @@ from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.problem import Problem
 from boltgen.ir.results import reduced_axes
 from boltgen.ir.workload import Workload
-from boltgen.passes.legalise.norm_of_sums import NORMED
 from boltgen.passes.regions.products import Product, Rejects
 
 _SUMS = frozenset({"sum", "mean", "image_mean"})

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from boltgen.graph.graph import Expr
+from boltgen.graph.graph import HALF, NORMED, Expr
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.passes.legalise.half_columns import HALF
-from boltgen.passes.legalise.norm_of_sums import NORMED, Writing, normed_of, roles_of
+from boltgen.passes.legalise.norm_of_sums import Writing, normed_of, roles_of
 
 
 class NotFusibleError(Exception):

@@ -18,14 +18,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import CONSTANT, Expr, Graph
+from boltgen.graph.graph import CONSTANT, HALF, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import in_groups
 from boltgen.ir.region import RowView, Shared
 from boltgen.passes.attention.mask_operands import BROADCAST, made_of
-from boltgen.passes.legalise.half_columns import HALF
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.activations import recognise
 from boltgen.passes.regions.anchor import ANCHORS, Anchor

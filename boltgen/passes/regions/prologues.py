@@ -14,12 +14,10 @@ from dataclasses import replace
 from math import prod
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import CONSTANT, INPUT, Graph
+from boltgen.graph.graph import CONSTANT, HALF, INPUT, NORMED, Graph
 from boltgen.ir.extent import typical
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.workload import Workload
-from boltgen.passes.legalise.half_columns import HALF
-from boltgen.passes.legalise.norm_of_sums import NORMED
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.passes.regions.epilogue_walk import made_before
 from boltgen.passes.regions.products import Product, Rejects, Summed

@@ -1,0 +1,112 @@
+"""Operators of images that read windows of pixels, in NumPy: convolutions and pools.
+
+Layouts are words of letters: N images, C channels, H and W pixels; O filters of I channels each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from boltgen.graph.graph import Array
+
+_PIXELS = "DHW"
+
+
+def convolution(attrs: Mapping[str, object], x: Array, weight: Array) -> Array:
+    """Convolve images with filters, in groups of channels, in the layouts that `attrs` name."""
+    pixels = [letter for letter in _PIXELS if letter in str(attrs["data_layout"])]
+    images = _laid(x, str(attrs["data_layout"]), ("N", "C", *pixels))
+    filters = _laid(weight, str(attrs["kernel_layout"]), ("O", "I", *pixels))
+    steps, dilation = (_integers(attrs, key) for key in ("strides", "dilation"))
+    padding, groups = _integers(attrs, "padding"), cast("int", attrs["groups"])
+    size = [
+        (extent - 1) * apart + 1 for extent, apart in zip(filters.shape[2:], dilation, strict=True)
+    ]
+    windows = _windows(_bordered(images, padding, 0.0), size, steps, dilation)
+    n, c, *rest = windows.shape
+    apart = windows.reshape(n, groups, c // groups, *rest)
+    of_groups = filters.reshape(groups, len(filters) // groups, *filters.shape[1:])
+    k = len(pixels)
+    places, taps = "xyz"[:k], "uvw"[:k]
+    made = np.einsum(f"ngc{places}{taps},gfc{taps}->ngf{places}", apart, of_groups, optimize=True)
+    made = made.reshape(n, len(filters), *rest[:k])
+    return _laid(made, "".join(("N", "C", *pixels)), str(attrs["out_layout"]))
+
+
+def most_pool(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
+    """The largest element of each window of each channel."""
+    return _pooled(attrs, shape, x, -np.inf, lambda windows: windows.max((-2, -1)))
+
+
+def mean_pool(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
+    """The mean of each window of each channel, of its pixels or of the padding too."""
+    sums = _pooled(attrs, shape, x, 0.0, lambda windows: windows.sum((-2, -1)))
+    if attrs["count_include_pad"]:
+        return sums / np.prod(_integers(attrs, "pool_size"))
+    counts = _pooled(attrs, shape, np.ones_like(x), 0.0, lambda windows: windows.sum((-2, -1)))
+    return np.asarray(sums / counts)
+
+
+def adaptive_mean(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
+    """The means of windows that part an image into as many as `shape` has pixels."""
+    layout = str(attrs["layout"])
+    images = _laid(x, layout, "NCHW")
+    for axis, letter in ((2, "H"), (3, "W")):
+        extent, wanted = images.shape[axis], shape[layout.index(letter)]
+        spans = [(at * extent // wanted, -(-(at + 1) * extent // wanted)) for at in range(wanted)]
+        means = [images.take(range(*span), axis).mean(axis, keepdims=True) for span in spans]
+        images = np.concatenate(means, axis)
+    return _laid(images, "NCHW", layout)
+
+
+def _pooled(
+    attrs: Mapping[str, object], shape: Sequence[int], x: Array, fill: float, reduce: Any
+) -> Array:
+    layout = str(attrs["layout"])
+    images = _laid(x, layout, "NCHW")
+    steps, dilation = _integers(attrs, "strides"), _integers(attrs, "dilation")
+    sizes = _integers(attrs, "pool_size")
+    sizes = sizes if len(sizes) == 2 else sizes * 2
+    size = [(extent - 1) * apart + 1 for extent, apart in zip(sizes, dilation, strict=True)]
+    top, left, *behind = _integers(attrs, "padding")
+    # With `ceil_mode` the last windows may go beyond the padding.
+    pixels = [shape[layout.index(letter)] for letter in "HW"]
+    needed = [
+        (count - 1) * step + whole - before - extent
+        for count, step, whole, before, extent in zip(
+            pixels, steps, size, (top, left), images.shape[2:], strict=True
+        )
+    ]
+    ends = [max(each, least) for each, least in zip(needed, behind, strict=True)]
+    windows = _windows(_bordered(images, (top, left, *ends), fill), size, steps, dilation)
+    made = reduce(windows)[:, :, : pixels[0], : pixels[1]]
+    return _laid(made, "NCHW", layout)
+
+
+def _integers(attrs: Mapping[str, object], key: str) -> tuple[int, ...]:
+    return tuple(cast("Sequence[int]", attrs[key]))
+
+
+def _laid(x: Array, layout: str, goal: Sequence[str]) -> Array:
+    """The dimensions in the order of the letters of `goal`."""
+    return np.asarray(x.transpose([layout.index(letter) for letter in goal]))
+
+
+def _bordered(images: Array, padding: Sequence[int], fill: float) -> Array:
+    """Images with elements `fill` around their pixels: all befores come first in `padding`."""
+    half = len(padding) // 2
+    widths = [(0, 0), (0, 0), *zip(padding[:half], padding[half:], strict=True)]
+    return np.pad(images, widths, constant_values=fill)
+
+
+def _windows(
+    images: Array, size: Sequence[int], steps: Sequence[int], dilation: Sequence[int]
+) -> Array:
+    """The windows of images (N, C, ...), one every `steps` pixels; their pixels come last."""
+    axes = tuple(range(2, images.ndim))
+    found = np.lib.stride_tricks.sliding_window_view(images, tuple(size), axes)
+    every = (slice(None, None, step) for step in (1, 1, *steps, *dilation))
+    return np.asarray(found[tuple(every)])
