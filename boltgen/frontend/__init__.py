@@ -1,1 +1,1 @@
-"""From a graph IR to problems and epilogues."""
+"""Translate a graph IR to problems and epilogues."""

@@ -1,4 +1,4 @@
-"""What writing the neutral graph in an IR is in both of them."""
+"""Write the neutral graph in an IR: the part that both IRs share."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Writer: TypeAlias = Callable[[Expr, Sequence[Any]], Any]
 
 
 def joined(structure: Structure, values: Sequence[Any], tuple_: Callable[[list[Any]], Any]) -> Any:
-    """The values of a structure, tuples joined by the IR's `tuple_`."""
+    """Return the values of a structure, with tuples joined by the IR's `tuple_`."""
     if isinstance(structure, int):
         return values[structure]
     return tuple_([joined(part, values, tuple_) for part in structure])
 
 
 def shared_writers(op: Any) -> Mapping[str, Writer]:
-    """Writers of the operators that the IR's functions `op` take in the same way."""
+    """Return writers for the operators that the IR's functions `op` take in the same way."""
 
     def plainly(*left_out: str) -> Writer:
-        """Passes attributes on by their names."""
+        """Pass attributes on by their names."""
 
         def write(expr: Expr, args: Sequence[Any]) -> Any:
             function = op

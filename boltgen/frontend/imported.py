@@ -1,4 +1,4 @@
-"""What importing a model gives, whichever IR it is imported to."""
+"""The result of importing a model, for either IR."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TensorType: TypeAlias = tuple["tuple[int | str, ...] | None", str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """An input or output: its name in the model, and what it holds.
+    """An input or output: its name in the model, its shape and its dtype.
 
     An extent that is not known before the model runs is a name; the shape is None where not even
     the rank is known.
@@ -32,8 +32,8 @@ class ImportedModel:
     """A model as a module with the entry `main`; inputs and outputs in calling order.
 
     `notes` are sentences on what was rewritten before the import, and why. `dimensions` has the
-    least and the greatest value of those names in shapes of which the model or its user says so.
-    The inputs at the places `narrowed` are FP32 to their author, and of a narrower type here.
+    least and the greatest value of each name in shapes, if the model or its user gives them. The
+    inputs at the places `narrowed` are FP32 to their author, and of a narrower type here.
     """
 
     module: Any
@@ -53,7 +53,7 @@ def describe(
 ) -> ImportedModel:
     """A module, whose `main` takes `types` and returns `result`, a type of the IR.
 
-    `names` are those of inputs and of outputs; outputs without names are numbered.
+    `names` names inputs and outputs; outputs without names are numbered.
     """
     results = [tensor_type(each) for each in getattr(result, "fields", (result,))]
     outputs = names[1] or [f"output_{place}" for place in range(len(results))]

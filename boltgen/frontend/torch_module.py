@@ -1,4 +1,4 @@
-"""A PyTorch module and example inputs to a `torch.export` program, for `boltgen.compile`.
+"""Export a PyTorch module with example inputs to a `torch.export` program, for `boltgen.compile`.
 
 torch.export says in many ways why it takes a module not; the user reads one, with what to do.
 """
@@ -17,7 +17,7 @@ from boltgen.errors import ModelImportError
 
 _log = logging.getLogger(__name__)
 
-# By the exception's class: what is to be done about it.
+# The remedy, by the exception's class.
 _REMEDIES = {
     "GuardOnDataDependentSymNode": (
         "what it computes depends on the values of a tensor (an if, a loop, or a shape): write it "
@@ -132,7 +132,7 @@ def _in_eval_mode(module: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keeps torch from logging the traceback of an error that it also raises."""
+    """Keep torch from logging the traceback of an error that it also raises."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -144,7 +144,7 @@ def quietly() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What torch says: its first line, and the place in the user's code where it tells that."""
+    """Return torch's first line, and the place in the user's code if torch names it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     place = next((line for line in lines if line.startswith("Caused by:")), "")
     first = (lines[0] if lines else type(error).__name__).rstrip(".")

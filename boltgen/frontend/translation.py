@@ -1,4 +1,4 @@
-"""What the translation of a function to the neutral graph is in both IRs."""
+"""Translate a function to the neutral graph: the part that both IRs share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from boltgen.graph.graph import CONSTANT, INPUT, PART, Array, Expr, GraphBuilder
 class Translation:
     """A function under translation.
 
-    `tensor_type` gives shape and dtype of the IR's types, of which those of tuples are
-    `tuple_type`.
+    `tensor_type` gives shape and dtype of the IR's types; the IR's type of tuples is `tuple_type`.
     """
 
     def __init__(self, tensor_type: Callable[[Any], TensorType], tuple_type: type) -> None:
@@ -26,7 +25,7 @@ class Translation:
         return self._kept(param, type_, INPUT, ())
 
     def _constant_of(self, origin: Any, array: Array | None, type_: Any) -> int:
-        """A constant, with its elements where numpy has them as the IR does."""
+        """Add a constant, with its elements if NumPy represents them as the IR does."""
         shape, dtype = self._tensor_type(type_)
         if array is not None and array.dtype.kind in "fiub" and str(array.dtype) == dtype:
             return self._builder.constant(array, origin)
@@ -60,7 +59,7 @@ class Translation:
     def _of_inference(
         self, origin: Any, type_: Any, name: str, args: tuple[int, ...], attrs: Attributes
     ) -> Structure | None:
-        """What has more results in training; None of every other operator."""
+        """Translate an operator that has more results in training; None for other operators."""
         if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
             return (args[0], args[0])
         if name != "nn.batch_norm" or attrs["training"]:

@@ -1,4 +1,4 @@
-"""From an ONNX file as it is found to a model that TVM's converters take. IR-neutral."""
+"""Turn an ONNX file of any form into a model that TVM's converters take. IR-neutral."""
 
 from boltgen.frontend.onnx.importers import Importer, relax_importer, relay_importer
 from boltgen.frontend.onnx.prepare import Prepared, import_failure, prepare

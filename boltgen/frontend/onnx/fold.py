@@ -1,4 +1,4 @@
-"""Computes beforehand what depends on constants and known shapes: exporters' shape arithmetic.
+"""Compute beforehand all that depends on constants and known shapes: exporters' shape arithmetic.
 
 Only operators whose results ONNX's reference computes exactly as any device does, or in FP32, are
 folded, and nothing that grows a model. `onnxslim` was tried: it folds a broadcast zero into 64 MB,
@@ -14,7 +14,7 @@ import numpy as np
 
 from boltgen.frontend.onnx.scope import Array, Scope, attribute, operand
 
-# What may be computed where results are small.
+# Operators that are computed if their results are small.
 SMALL = frozenset(
     {
         "Abs", "Add", "And", "Ceil", "ConstantOfShape", "Cos", "CumSum", "Div", "Equal", "Exp",
@@ -25,21 +25,22 @@ SMALL = frozenset(
         "Trilu", "Where", "Xor",
     }
 )  # fmt: skip
-# What only moves or converts elements: weights may be large.
+# Operators that only move or convert elements: their operands may be large weights.
 MOVES = frozenset(
     {
         "Cast", "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze",
         "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
-# What is computed of constants of any size: the steps of a weight's dequantisation.
+# Operators that are computed for constants of any size: the steps of a weight's dequantisation.
 PER_ELEMENT = frozenset({"Mul", "Sub"})
 # Elements of a value of shape arithmetic, or of a table of positions, at most.
 MOST_SMALL = 1 << 16
 
 
 def fold(node: Any, scope: Scope) -> bool:
-    """Make a node's results constants of the scope where they can be known; whether they were."""
+    """Make a node's results constants of the scope if they can be known; return whether they are.
+    """
     if node.domain not in {"", "ai.onnx"}:
         return False
     if node.op_type == "Constant":
@@ -104,7 +105,7 @@ def _measured(node: Any, scope: Scope) -> bool:
 
 
 def _traced(node: Any, scope: Scope) -> bool:
-    """Make a number a constant that is taken of a shape of which other extents are not known."""
+    """Fold a number that is read from a shape, even if other extents of the shape are unknown."""
     if len(node.output) != 1 or not any(name in scope.partial for name in node.input):
         return False
     known = _followed(node, scope, [scope.elements(name) for name in node.input])
@@ -120,7 +121,7 @@ def _traced(node: Any, scope: Scope) -> bool:
 
 
 def _fits(node: Any, scope: Scope, *, any_size: bool) -> bool:
-    """Whether results are known to be small, or of the size of what they are made of."""
+    """Return whether results are known to be small, or no larger than their operands."""
     sizes: list[int] = [prod(scope.tensor(name).dims) for name in node.input if name]
     if node.op_type == "NonZero":
         return max(sizes) <= MOST_SMALL
@@ -160,7 +161,7 @@ def _evaluated(node: Any, scope: Scope) -> list[Array] | None:
 
 
 def follow(node: Any, scope: Scope) -> None:
-    """Keep what is known of a shape whose extents are names: it is not folded, but not lost."""
+    """Keep the known part of a shape whose extents are names: it is not folded, but not lost."""
     elements = [scope.elements(name) for name in node.input]
     known = _followed(node, scope, elements)
     if known is not None:

@@ -1,4 +1,4 @@
-"""What each TVM's ONNX converter takes: data, one value for each."""
+"""The operators that each TVM's ONNX converter takes, as data: one value for each converter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the nodes of a function or a branch into the graph that calls it, under fresh names."""
+"""Write the nodes of a function or a branch into the graph that calls it, under fresh names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def branch_nodes(graph: Any, node: Any, scope: Scope) -> list[Any]:
 def body_nodes(
     graph: Any, given: Sequence[str], node: Any, scope: Scope
 ) -> tuple[list[Any], list[str]]:
-    """Copies of a body's nodes for values of its inputs, and the names of its results."""
+    """Copy a body's nodes for values of its inputs; return them and the names of its results."""
     names = {each.name: value for each, value in zip(graph.input, given, strict=True)}
     _enter_constants(graph, names, scope)
     hint = node.output[0] or node.op_type
@@ -39,7 +39,9 @@ def _enter_constants(graph: Any, names: dict[str, str], scope: Scope) -> None:
 
 
 def function_nodes(node: Any, scope: Scope) -> tuple[list[Any], int] | None:
-    """The nodes that ONNX defines an operator by, and their operator set; None if it does not."""
+    """Return the nodes by which ONNX defines an operator, and their operator set; None without a
+    definition.
+    """
     onnx = scope.onnx
     try:
         schema = onnx.defs.get_schema(node.op_type, scope.opset, node.domain)

@@ -27,19 +27,19 @@ def reads(node: Any) -> set[str]:
 
 
 def _reads(node: Any, of_graphs: Iterable[set[str]]) -> set[str]:
-    """The names that a node reads, where its graphs read those."""
+    """Return the names that a node reads, given the names that its graphs read."""
     return set(filter(None, node.input)).union(*of_graphs)
 
 
 def _free(graph: Any, of_nodes: Iterable[set[str]]) -> set[str]:
-    """The names that a graph reads and does not make, where its nodes read those."""
+    """Return the names that a graph reads and does not make, given its nodes' names."""
     inner = {value.name for value in graph.output}.union(*of_nodes)
     own = [each.name for each in (*graph.input, *graph.initializer)]
     return inner.difference(own, *(each.output for each in graph.node))
 
 
 def made_names(graph: Any) -> set[str]:
-    """The names of what a graph's nodes make, in their graphs too."""
+    """Return the names of the values that a graph's nodes make, in inner graphs too."""
     found: set[str] = set()
     for node in graph.node:
         found.update(filter(None, node.output))
@@ -49,7 +49,7 @@ def made_names(graph: Any) -> set[str]:
 
 
 def needed(nodes: Iterable[Any], outputs: Iterable[str]) -> tuple[list[Any], set[str]]:
-    """Find the nodes that `outputs` need, in order, and every name that these read."""
+    """Find the nodes that `outputs` need, in order, and every name that these nodes read."""
     names, kept = set(outputs), []
     for node in reversed(list(nodes)):
         if names.intersection(node.output):
@@ -59,7 +59,7 @@ def needed(nodes: Iterable[Any], outputs: Iterable[str]) -> tuple[list[Any], set
 
 
 def sort_nodes(graph: Any) -> bool:
-    """Put every node behind those whose results it reads, in inner graphs too; whether any moved.
+    """Sort every node after the nodes that it reads, in inner graphs too; return whether any moved.
 
     Raises:
         ModelImportError: nodes read each other's results in a circle, or graphs are nested too
@@ -69,7 +69,9 @@ def sort_nodes(graph: Any) -> bool:
 
 
 def _sort(graph: Any, depth: int) -> tuple[bool, set[str]]:
-    """Sort a graph's nodes; whether any moved, and the names that it reads and does not make."""
+    """Sort a graph's nodes; return whether any moved, and the names that it reads and does not
+    make.
+    """
     if depth > MOST_NESTED:
         raise ModelImportError(
             f"graphs are nested more than {MOST_NESTED} deep. Export or download the model again"

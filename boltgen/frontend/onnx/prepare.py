@@ -1,4 +1,4 @@
-"""Makes of an ONNX model as it is found one that a TVM converter takes, and says what it did."""
+"""Rewrite an ONNX model of any form so that a TVM converter takes it, and report the changes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def prepare(
         OverflowError,
         onnx.checker.ValidationError,
     ) as e:
-        # What protobuf and numpy say of a damaged message: text that is no text, numbers out of
-        # range, tensors of types that they do not know.
+        # Errors of protobuf and NumPy for a damaged message: text that does not decode, numbers out
+        # of range, tensors of unknown types.
         raise ModelImportError(
             f"the model is damaged: {first_line(e)}. Export or download it again"
         ) from e
@@ -115,7 +115,7 @@ def _enter(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
 
 
 def _inputs(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> list[Any]:
-    """The model's inputs, of the shapes that were chosen."""
+    """Return the model's inputs with the chosen shapes."""
     make = scope.onnx.helper.make_tensor_value_info
     return [
         make(value.name, value.type.tensor_type.elem_type, list(shapes[value.name]))
@@ -124,7 +124,7 @@ def _inputs(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> 
 
 
 def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> None:
-    """Put the scope's nodes, and inputs of the shapes that were chosen, into the model."""
+    """Put the scope's nodes, and inputs of the chosen shapes, into the model."""
     graph = model.graph
     inputs = _inputs(model, scope, shapes)
     write_graph(graph, scope)
@@ -136,7 +136,7 @@ def _write(model: Any, scope: Scope, shapes: dict[str, tuple[Extent, ...]]) -> N
 
 
 def _require_taken(model: Any, refused: list[Refusal], importer: Importer) -> None:
-    """Refuse the model for the first node of each operator that was refused and is still there."""
+    """Refuse the model for the first refused node that is still there, of each operator."""
     left = made_names(model.graph)
     first: dict[str, Refusal] = {}
     for each in refused:
@@ -145,7 +145,7 @@ def _require_taken(model: Any, refused: list[Refusal], importer: Importer) -> No
     if not first:
         return
     if any(not each.remedy for each in first.values()):
-        # What an operator makes that is not known has no known type either.
+        # The results of an unknown operator have no known type either.
         first = {name: each for name, each in first.items() if each.what != NOT_KNOWN}
     advice = [each.remedy for each in first.values() if each.remedy]
     domains = {each.node.domain for each in first.values() if not each.remedy}
@@ -191,7 +191,7 @@ def import_failure(
 
 
 def _invalidity(onnx: Any, model: Any) -> str:
-    """What the ONNX checker says of the model; only asked where the import failed.
+    """Return the ONNX checker's complaint of the model; only asked after a failed import.
 
     It also refuses what imports well, such as results without a declared shape.
     """

@@ -1,4 +1,4 @@
-"""Reads ONNX files, and refuses every other file."""
+"""Read ONNX files, and refuse every other file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def onnx_package() -> Any:
 
 @contextlib.contextmanager
 def naming(path: Path | None) -> Iterator[None]:
-    """Puts the file's name before what is said of a model that came from one."""
+    """Put the file's name before errors of a model that came from a file."""
     try:
         yield
     except ModelImportError as error:

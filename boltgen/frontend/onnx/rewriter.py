@@ -1,4 +1,4 @@
-"""Walks a graph once: folds, rewrites, and types every node, in this order."""
+"""Walk a graph once: fold, rewrite, and type every node, in this order."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from boltgen.frontend.onnx.validate import STANDARD
 # A rewriting's nodes are rewritten again, but no chain of rules is as long.
 MOST_REWRITINGS = 12
 
-# Of operators that a rule must rewrite, where it needs a type, a rank or a size that is not known.
+# The remedy for operators that a rule must rewrite, if the rule lacks a type, a rank or a size.
 NOT_KNOWN = "a type or a size that it needs is not known"
 _SIZES = "give the model's inputs fixed sizes with --shape"
 
 
 class Record:
-    """Say what was done."""
+    """The changes that were made."""
 
     def __init__(self) -> None:
         self.folded: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def _times(count: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a node cannot be imported; `remedy` is "" where it is the operator that is lacking."""
+    """The reason why a node cannot be imported; `remedy` is "" if the operator is lacking."""
 
     node: Any
     what: str = ""
@@ -106,7 +106,7 @@ class Rewriter:
                 ) from error
 
     def _invalid(self, node: Any, opset: int) -> str:
-        """What the ONNX checker says of a node."""
+        """Return the ONNX checker's complaint of a node."""
         checker = self.scope.onnx.checker
         context = checker.C.CheckerContext()
         context.ir_version = 8
@@ -118,7 +118,7 @@ class Rewriter:
         return ""
 
     def _visit(self, node: Any, opset: int, left: int, maker: Rule | None = None) -> None:
-        """Rewrite a node by all rules but the one that made it."""
+        """Rewrite a node by all rules except the rule that made it."""
         standard = node.domain in STANDARD
         if standard and opset < LIFTED_TO and self._lift(node, opset, left):
             return
@@ -210,7 +210,7 @@ class Rewriter:
         self.scope.append(kept)
 
     def _fix_reshape(self, node: Any) -> None:
-        """Write a shape with one open extent as a constant with -1 in its place."""
+        """Write a shape with one dynamic extent as a constant with -1 in its place."""
         wanted = self.scope.elements(node.input[1])
         if wanted is None or self.scope.tensor(node.input[1]) is not None:
             return
@@ -245,7 +245,7 @@ def _where(node: Any) -> str:
 
 
 def write_graph(graph: Any, scope: Scope) -> None:
-    """Put a scope's nodes into a GraphProto: those that its outputs need, with their constants."""
+    """Put a scope's nodes that its outputs need into a GraphProto, with their constants."""
     outputs = [value.name for value in graph.output]
     for name in outputs:
         if any(name in each.tensors for each in scope.around()):

@@ -1,4 +1,4 @@
-"""What is known of a graph's values while it is rewritten: types and constants."""
+"""The known facts about a graph's values while it is rewritten: types and constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ELEMENTS = 1 << 34
 
 
 class Scope:
-    """The values of one graph, and through `outer` those of the graphs around it."""
+    """The values of one graph, and through `outer` the values of the graphs around it."""
 
     def __init__(self, opset: int, outer: Scope | None = None) -> None:
         self.onnx = onnx_package()
@@ -54,7 +54,7 @@ class Scope:
         return name
 
     def around(self) -> Iterator[Scope]:
-        """This scope and those around it, innermost first."""
+        """Yield this scope and its outer scopes, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
@@ -87,7 +87,7 @@ class Scope:
         return next((each.tensors[name] for each in self.around() if name in each.tensors), None)
 
     def constant(self, name: str) -> Array | None:
-        """The array of a constant, or None where the value is computed or absent ("")."""
+        """Return the array of a constant, or None if the value is computed or absent ("")."""
         for scope in self.around():
             if name in scope._arrays:
                 return scope._arrays[name]
@@ -113,7 +113,7 @@ class Scope:
         return next((each.types[name] for each in self.around() if name in each.types), None)
 
     def extents(self, name: str) -> Extents | None:
-        """The shape of a tensor as far as it is known, or None where its rank is not."""
+        """Return the known part of a tensor's shape, or None if its rank is unknown."""
         known = self.type(name)
         if known is None or not known.HasField("tensor_type"):
             return None
@@ -126,13 +126,13 @@ class Scope:
         )
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a tensor, or None where an extent is not known."""
+        """Return the shape of a tensor, or None if an extent is unknown."""
         extents = self.extents(name)
         known = [extent for extent in extents or () if isinstance(extent, int)]
         return None if extents is None or len(known) < len(extents) else tuple(known)
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
-        """The dtype of a tensor, or None where it is not known."""
+        """Return the dtype of a tensor, or None if it is unknown."""
         known = self.type(name)
         if known is None or not known.tensor_type.elem_type:
             return None
@@ -177,13 +177,13 @@ class Scope:
                 data,
                 opset_imports=[self.onnx.helper.make_opsetid("", version)],
             )
-        except Exception:  # its errors have no common base; what is not inferred is not known
+        except Exception:  # its errors have no common base; other types stay unknown
             return {}
         return found
 
 
 def described(node: Any) -> str:
-    """A node, for messages: by its name, or by what it makes."""
+    """Describe a node in messages: by its name, or by the values that it makes."""
     if node.name:
         return f"node {node.name!r} ({node.op_type})"
     made = ", ".join(repr(name) for name in node.output)

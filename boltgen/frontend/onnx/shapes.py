@@ -1,4 +1,4 @@
-"""The shapes of a model's inputs: what the file declares, and what the user gives."""
+"""The shapes of a model's inputs, from the file's declaration and the user's choice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def graph_inputs(model: Any) -> list[Any]:
 
 
 def bind_extents(declared: Mapping[str, Sequence[Extent] | None], shapes: Shapes) -> dict[str, int]:
-    """The values that `shapes` gives the extents that `declared` has names for; "?" is no name.
+    """Return the values that `shapes` gives to extents that `declared` names; "?" is no name.
 
     Raises:
         ModelImportError: there is no such input, or `shapes` gives one extent two values.
@@ -48,7 +48,8 @@ def bind_extents(declared: Mapping[str, Sequence[Extent] | None], shapes: Shapes
 
 
 def input_shapes(model: Any, shapes: Shapes, *, symbolic: bool) -> dict[str, tuple[Extent, ...]]:
-    """Every input's shape. A dimension that stays open is a name, one for equal names in the file.
+    """Return every input's shape. A dimension that stays dynamic is a name, the same for equal
+    names in the file.
 
     `shapes` decides where the model leaves an extent open; a dimension that it fixes in one input
     is fixed in all that name it. Without `symbolic` no dimension may stay open.
@@ -115,7 +116,7 @@ def _declared(value: Any) -> list[Extent] | None:
 
 
 class _Names:
-    """Gives each open dimension a name that is an identifier in TVM."""
+    """Give each dynamic dimension a name that is an identifier in TVM."""
 
     def __init__(self) -> None:
         self._given: dict[str | tuple[str, int], str] = {}
@@ -135,9 +136,9 @@ class _Names:
 def fix_shape(
     name: str, declared: Sequence[Extent] | None, given: tuple[Extent, ...] | None
 ) -> tuple[Extent, ...]:
-    """An input's shape from what the model declares and what the user gives.
+    """Return an input's shape from the model's declaration and the user's choice.
 
-    What the user leaves open has the model's name for it, or "?" where the model has none.
+    A dimension that the user leaves dynamic has the model's name, or "?" if the model has none.
 
     Raises:
         ModelImportError: a dimension stays open of which nothing is given, or the two contradict
@@ -173,7 +174,7 @@ def fix_shape(
 
 
 def _fits(declared: Extent, given: Extent) -> bool:
-    """Whether a given extent is one that the model's may be."""
+    """Return whether a given extent agrees with the model's declaration."""
     if isinstance(declared, int):
         return declared == given
     return isinstance(given, int) or ".." in given or given in {declared, "?"} or declared == "?"

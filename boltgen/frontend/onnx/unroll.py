@@ -1,4 +1,4 @@
-"""Writes loops whose number of iterations is known as that many copies of their bodies."""
+"""Unroll loops with a known number of iterations into that many copies of their bodies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Unroller:
         self._finish(state, parts, [0] * len(parts))
 
     def _limit(self) -> int | None:
-        """The trip count of a Loop, or None where it has none.
+        """Return the trip count of a Loop, or None if it has none.
 
         Raises:
             UnsupportedError: it is computed, or too large.

@@ -1,4 +1,4 @@
-"""Refuses models whose parts do not fit together, before anything is computed from them."""
+"""Refuse models whose parts do not fit together, before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def validate(model: Any, *, allow_nonfinite: bool) -> None:
 
 
 def _tensors(initializers: Iterable[Any], nodes: Iterable[Any]) -> Iterator[Any]:
-    """Every constant, by a name of its own; a Constant's tensor has that of its result."""
+    """Yield every constant, by a name of its own; a Constant's tensor has its result's name."""
     yield from initializers
     for node in nodes:
         for attribute in node.attribute:
@@ -108,7 +108,7 @@ def check_tensor(tensor: Any) -> None:
 
 
 def _extents_and_data(onnx: Any, tensor: Any) -> tuple[int, int, str]:
-    """How much data a tensor needs and has, and in which unit."""
+    """Return how much data a tensor needs, how much it has, and the unit."""
     count, proto = prod(tensor.dims), onnx.TensorProto
     packed = {proto.INT4, proto.UINT4, getattr(proto, "FLOAT4E2M1", -1)}
     bits = 4 if tensor.data_type in packed else 0
@@ -152,7 +152,7 @@ def _check_names(graph: Any, outer: frozenset[str]) -> None:
 
 
 def _check_node(node: Any, known: set[str], outer: frozenset[str]) -> None:
-    """Check what a node reads, and add what it makes to what is known."""
+    """Check the values that a node reads, and record the values that it makes."""
     attributes = Counter(attribute.name for attribute in node.attribute)
     if attributes.total() > len(attributes):
         (double, _), *_ = attributes.most_common(1)

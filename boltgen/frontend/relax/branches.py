@@ -1,4 +1,4 @@
-"""Gives the arms of branches functions of their own, so that products in them get kernels too."""
+"""Give the arms of branches functions of their own, so that matmuls in them get kernels too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Substitution(PyExprMutator):  # type: ignore[misc]
 
 
 def has_products(expr: ir.Expr) -> bool:
-    """Whether an expression has matrix products or convolutions, branches within it included."""
+    """Return whether an expression has matmuls or convolutions, including branches within it."""
     found: list[bool] = []
 
     def visit(part: ir.Expr) -> None:
@@ -45,7 +45,7 @@ def has_products(expr: ir.Expr) -> bool:
 
 @mutator
 class _Lifting(PyExprMutator):  # type: ignore[misc]
-    """Moves arms with products out of one function; `lifted` has those of all."""
+    """Move arms with matmuls out of one function; `lifted` collects the arms of all functions."""
 
     def __init__(self, module: tvm.IRModule, *, is_pure: bool) -> None:
         super().__init__(module)

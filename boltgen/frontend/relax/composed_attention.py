@@ -1,4 +1,4 @@
-"""TVM's operators of attention as the products and the softmax that they are made of.
+"""Decompose TVM's operators of attention into matmuls and a softmax.
 
 Their kernel is one. Source: relax.op.nn.attention; query, key and value are (batch, sequence,
 heads, head), the bias is added to the scores. A causal row sees so many keys as its window; source:
@@ -22,7 +22,7 @@ OPERATORS = frozenset({"nn.attention", "nn.attention_bias", _VARIABLE})
 
 
 def composed_attention(builder: GraphBuilder, call: ir.Call, args: tuple[int, ...]) -> int | None:
-    """The result of an attention of `args`; None where sizes are not known, and TVM computes it.
+    """Return the result of an attention of `args`; None if sizes are unknown, and TVM computes it.
 
     Raises:
         ModelImportError: TVM does not compute it, and no kernel does.
@@ -71,9 +71,9 @@ def _composed(builder: GraphBuilder, attrs: Any, args: tuple[int, ...]) -> int |
 def _causal(
     kind: str | None, rows: int, keys: int, window: int | None
 ) -> np.ndarray[Any, Any] | None:
-    """What a causal mask adds to scores; None without one, or where its sizes are open.
+    """Return the bias of a causal mask; None without a mask, or if its sizes are dynamic.
 
-    Of a row's keys up to the diagonal a `window` keeps the last ones; None where it keeps none.
+    A `window` keeps the last keys up to the diagonal of each row; None if it keeps no key.
     """
     offsets = {"TopLeft": 0, "BottomRight": abs(rows - keys)}
     if kind not in offsets or isinstance(rows, Dim) or isinstance(keys, Dim):

@@ -1,7 +1,7 @@
 """Compute dimensions from input extents that are formulas of them, such as 2 h or h + 1.
 
-TVM reads a dimension's value off an input whose extent it is. Where inputs have formulas of it
-only, the compiled function takes extents of any value and computes the dimensions from them first.
+TVM reads a dimension's value from an input that has it as an extent. If inputs have only formulas
+of it, the compiled function takes extents of any value and computes the dimensions from them first.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Solving:
         )
 
     def ranges(self) -> dict[str, tuple[int, int | None]]:
-        """The ranges of the new extents, as far as those of their dimensions are known."""
+        """Return the ranges of the new extents, as far as their dimensions' ranges are known."""
         known = ranges_in(self._function)
         found: dict[str, tuple[int, int | None]] = {}
         for _, _, formula, extent in self._formulas:

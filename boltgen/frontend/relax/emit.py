@@ -39,7 +39,7 @@ _CONV2D = frozenset({"strides", "padding", "dilation", "groups", "data_layout", 
 def emit(
     graph: Graph, name: str, function: relax.Function, workspaces: Mapping[str, int]
 ) -> relax.Function:
-    """`function` anew, by what its graph has become; its signature stays.
+    """Rewrite `function` from its changed graph; its signature stays.
 
     A region's call passes a workspace of the bytes in `workspaces`, by its symbol, behind its
     results: one more output, which TVM's memory planner gives what no other tensor needs at that
@@ -152,14 +152,14 @@ def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    """A sum and a division: TVM fuses casts into sums, and none into means."""
+    """Write a sum and a division: TVM fuses casts into sums, but not into means."""
     h, w = (int(extent) for extent in args[0].ty.shape.values[1:3])
     total = relax.op.sum(*args, [1, 2], keepdims=expr.attrs["keepdims"])
     return relax.op.divide(total, relax.const(float(h * w), expr.dtype))
 
 
 def _corner(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    """The slice along the open dimensions, which the constant is large enough for."""
+    """Slice a maximum-size constant along its dynamic dimensions."""
     extents = expr.shape or ()
     axes = [axis for axis, extent in enumerate(extents) if not isinstance(extent, int)]
     ends = [extents[axis] for axis in axes]

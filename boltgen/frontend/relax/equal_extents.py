@@ -68,7 +68,7 @@ def _shape(type_: object) -> list[ir.Expr] | None:
 
 
 def _analyzer(function: relax.Function) -> sym.Analyzer:
-    """What simplifies extents, knowing their ranges; none is 0 at a run."""
+    """Return an analyzer that simplifies extents by their ranges; at run time no extent is 0."""
     ranges, analyzer = ranges_in(function), sym.Analyzer()
     for var in dimensions(function):
         low, high = ranges.get(str(var.name), (1, None))
@@ -79,7 +79,7 @@ def _analyzer(function: relax.Function) -> sym.Analyzer:
 
 
 def _equations(function: relax.Function) -> Iterator[_Equation]:
-    """Extents that an operator takes for equal, and TVM does not know to be so."""
+    """Return the pairs of extents that an operator requires to be equal, if TVM cannot prove it."""
     analyzer = _analyzer(function)
     known = dimensions(function)
     calls: list[ir.Call] = []
@@ -102,7 +102,7 @@ def _equations(function: relax.Function) -> Iterator[_Equation]:
 
 
 def _pairs(name: str, call: ir.Call) -> Iterator[tuple[ir.Expr, ir.Expr]]:
-    """The extents of a call's operands that have to be equal, two at a time."""
+    """Yield the extents of a call's operands that have to be equal, two at a time."""
     if name in _BROADCASTING:
         yield from _broadcast([_shape(arg.ty) for arg in call.args])
     elif name == "relax.matmul":
@@ -141,7 +141,7 @@ def _is_one(extent: ir.Expr) -> bool:
 
 
 def _solution(function: relax.Function, equation: _Equation) -> tuple[tirx.Var, ir.Expr]:
-    """A dimension of an input, and what it is in terms of others."""
+    """Solve for a dimension of an input: return it, and its formula of the others."""
     left, right, operator = equation
     analyzer = _analyzer(function)
     difference = analyzer.simplify(left - right)
@@ -189,9 +189,9 @@ def _substituted(module: tvm.IRModule, var: tirx.Var, value: ir.Expr) -> tvm.IRM
 
 
 def ranges_of_formula(name: str, ends: Ends, text: str, known: Ranges) -> Ranges:
-    """The ranges of dimensions for which their formula `text` stays within `ends`, of `name`.
+    """Return the ranges of dimensions that keep their formula `text`, of `name`, within `ends`.
 
-    Where that is no one dimension's range, it is that of the formula.
+    If no single dimension's range says so, return the formula's range.
 
     Raises:
         ModelImportError: no value of its dimension is in the range.
@@ -284,7 +284,7 @@ class _Simplifying(PyExprMutator):  # type: ignore[misc]
 
 
 def _whole(expr: ir.Expr) -> ir.Expr:
-    """An extent without floating point, where TVM has a number of few binary digits times it."""
+    """Return an extent without floating point, if TVM multiplies it by a short binary number."""
     match expr:
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.Min() | tirx.Max():
             return type(expr)(_whole(expr.a), _whole(expr.b))

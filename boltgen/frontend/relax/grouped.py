@@ -1,4 +1,5 @@
-"""Calls of functions that multiply rows in groups: as one operator of the graph, and as TVM's own.
+"""Translate calls of functions that multiply rows in groups: to one operator of the graph, or to
+TVM's own.
 
 Two functions are known: the one that `torch_operators` calls for PyTorch's, and TVM's own runtime
 function of CUTLASS, which its wheels do not have. Source: mlc_llm/op/cutlass.py, group_gemm; x is
@@ -24,7 +25,7 @@ _INDICES = frozenset(each.value for each in IndexType)
 
 
 def grouped_matmul(builder: GraphBuilder, call: ir.Call, args: Sequence[int]) -> int | None:
-    """The result of a call; None where it is of another function, or shapes are not known."""
+    """Return the result of a call, or None if it calls another function or shapes are unknown."""
     if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_dps_packed":
         return None
     callee = str(getattr(call.args[0], "global_symbol", ""))
@@ -45,8 +46,8 @@ def grouped_matmul(builder: GraphBuilder, call: ir.Call, args: Sequence[int]) ->
 
 
 def by_groups(expr: Expr, args: Sequence[Any]) -> relax.Expr:
-    """What no kernel computes, in operators of TVM's: of the products of each row with all matrices
-    the one of its group, or a row of zeros, which lies before them.
+    """Write a grouped matmul without a kernel in TVM's operators: multiply each row by all
+    matrices, then select its group's result, or a row of zeros that lies before them.
     """
     a, b, ends = args
     op, m = relax.op, a.ty.shape.values[0]

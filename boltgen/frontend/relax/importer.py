@@ -1,4 +1,4 @@
-"""From a model as users have it to a Relax module and the names of its inputs and outputs."""
+"""Import a user's model to a Relax module with the names of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from boltgen.ir.extent_text import formula_of
 def import_model(
     source: object, *, shapes: Shapes | None = None, allow_nonfinite: bool = False
 ) -> ImportedModel:
-    """Import a model; a dimension that it leaves open and `shapes` do not give stays symbolic.
+    """Import a model; a dynamic dimension stays symbolic unless `shapes` gives it.
 
     `source` is the path of an ONNX file or of a saved `torch.export` program (`.pt2`), an ONNX
     ModelProto, an ExportedProgram, or a Relax module. `shapes` gives the inputs' shapes, where the
@@ -125,7 +125,7 @@ def _describe(module: tvm.IRModule, inputs: list[str], outputs: list[str]) -> Im
 
 
 def _described(symbols: Symbols, known: Sequence[tirx.Var], type_: object) -> TensorType:
-    """Shape and dtype of a type, whose shape is known if that of the `known` dimensions is."""
+    """Return shape and dtype of a type, if the sizes of its dimensions are `known`."""
     shape, dtype = symbols.tensor_type(type_)
     if shape is None or not set(relax.analysis.tir_vars_in_type(type_)) <= set(known):
         return None, dtype

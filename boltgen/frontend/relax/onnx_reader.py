@@ -1,4 +1,4 @@
-"""From an ONNX model to a Relax module."""
+"""Import an ONNX model to a Relax module."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def import_onnx(
 
 
 def converter() -> Importer:
-    """What TVM's converter to Relax takes."""
+    """Return the operators that TVM's converter to Relax takes."""
     from tvm.relax.frontend.onnx import onnx_frontend  # noqa: PLC0415
 
     return relax_importer(frozenset({*onnx_frontend._get_convert_map(), "If", "Constant"}))
@@ -48,7 +48,7 @@ def _from_onnx(model: Any, importer: Importer) -> tvm.IRModule:
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of renamed inputs: the metadata keeps their names
+            warnings.simplefilter("ignore")  # about renamed inputs: the metadata keeps their names
             return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # TVM's converters raise whatever they please
         found = re.search(r"Error converting operator (\w+)", printed.getvalue())

@@ -1,4 +1,4 @@
-"""Writes what TVM's ONNX converter makes of a Clip as plain `maximum` and `minimum`.
+"""Rewrite the loops that TVM's ONNX converter writes for a Clip as plain `maximum` and `minimum`.
 
 The converter (TVM 0.27) calls loops of its own for each bound, which no pass looks into, so that
 every ReLU6 would cut a model apart.
@@ -57,7 +57,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return operator(left, self._bound(right))
 
     def _bound(self, bound: ir.Expr) -> ir.Expr:
-        """A bound without the converter's check for NaN, where it is a constant and not NaN."""
+        """Return a bound without the converter's check for NaN, if it is a constant and not NaN."""
         value = self.lookup_binding(bound) if isinstance(bound, relax.Var) else bound
         if isinstance(value, ir.Call) and value.op == ir.Op.get("relax.where"):
             constant = value.args[2]

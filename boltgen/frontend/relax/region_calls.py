@@ -37,7 +37,7 @@ class _Calls(PyExprMutator):  # type: ignore[misc]
         self._made: dict[str, ir.GlobalVar] = {}
 
     def visit_call_(self, call: ir.Call) -> ir.Expr:
-        """The call, of a function on the host where it was a region's."""
+        """Return the call; a region's call becomes a call of its function on the host."""
         if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_dps_packed":
             return super().visit_call_(call)
         callee, args = call.args

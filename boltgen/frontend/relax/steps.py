@@ -1,4 +1,4 @@
-"""The Relax frontend's two steps: partition a module's functions, then put their kernels in."""
+"""The Relax frontend's two steps: partition a module's functions, then attach their kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIBRARIES = "external_mods"
 
 
 def is_model(function: object) -> bool:
-    """Whether a module's function is one that its author wrote, and no part of another."""
+    """Return whether a function was written by the module's author, and is no part of another."""
     if not isinstance(function, relax.Function):
         return False
     return not {"Codegen", "Composite", "Primitive"} & set(function.attrs.keys())
@@ -35,7 +35,7 @@ _NO_OPERATORS = ("relax.call", "relax.invoke", "relax.shape", "relax.memory", "r
 
 
 def require_operators(module: tvm.IRModule) -> None:
-    """Check that a module has operators of Relax left, of which kernels can be made.
+    """Check that a module still has operators of Relax: kernels are made from them.
 
     Raises:
         ModelImportError: it has calls of TIR functions instead; the message has their names.
@@ -73,7 +73,8 @@ def annotate(
     module: tvm.IRModule,
     passes: Passes = DEFAULT_PASSES,
 ) -> Partitioned:
-    """The functions of `module`, with each region that boltgen computes carved out by `passes`.
+    """Return the functions of `module`, with each region that boltgen computes outlined by
+    `passes`.
 
     A module that is FP16 and NHWC already keeps its form.
 
@@ -96,7 +97,7 @@ def annotate(
 
 
 def _models(module: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, relax.Function]]:
-    """`module` in normal form, and those of its functions that are translated, by name."""
+    """Return `module` in normal form, and its functions that are translated, by name."""
     normal = with_lifted_branches(relax.transform.Normalize()(module))
     functions = {
         gvar.name_hint: function
@@ -112,7 +113,7 @@ def _written(
     graphs: Mapping[str, Graph],
     workspaces: Mapping[str, int],
 ) -> tvm.IRModule:
-    """`normal` with those `functions` anew that have a graph."""
+    """Return `normal` with each of `functions` that has a graph emitted anew."""
     made = {
         gvar: emit(graphs[gvar.name_hint], gvar.name_hint, functions[gvar.name_hint], workspaces)
         if gvar.name_hint in graphs
@@ -125,7 +126,7 @@ def _written(
 
 
 def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
-    """`module`, whose `main` returns the ranges of its tensors; its graph as imported."""
+    """Return `module` with a `main` that returns its tensors' ranges, and its imported graph."""
     normal, functions = _models(module)
     graph = translate(functions["main"])
     found = watch(graph)
@@ -134,7 +135,7 @@ def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
 
 
 def _symbols(module: tvm.IRModule) -> set[str]:
-    """The names of a module's functions, of external ones that it calls, and of its regions."""
+    """Return the names of a module's functions, its external functions and its regions."""
     found = {gvar.name_hint for gvar in module.get_global_vars()}
 
     def visit(expr: ir.Expr) -> None:

@@ -21,7 +21,7 @@ from boltgen.ir.extent import MOST_UNKNOWN, Dim, Symbol, symbolic
 Ends: TypeAlias = tuple[int, "int | None"]
 Ranges: TypeAlias = Mapping[str, Ends]
 
-# Where TVM keeps the ranges of variables, by their names: its planner of memory reads them.
+# The attribute in which TVM keeps the ranges of variables, by name: its memory planner reads it.
 LOW, HIGH = "tir_var_lower_bound", "tir_var_upper_bound"
 
 
@@ -51,7 +51,7 @@ def ranges_in(function: relax.Function) -> dict[str, Ends]:
 
 
 def dimensions(function: relax.Function) -> list[tirx.Var]:
-    """The variables in the shapes of a function's inputs, those that are extents first."""
+    """Return the variables in the shapes of a function's inputs; bare extents come first."""
     types = (param.ty for param in function.params)
     tensors = (type_ for type_ in types if isinstance(type_, relax.TensorType))
     extents = [e for each in tensors if each.shape is not None for e in each.shape.values]

@@ -1,4 +1,5 @@
-"""PyTorch's `scaled_dot_product_attention` as products and a softmax, which one kernel computes.
+"""Rewrite PyTorch's `scaled_dot_product_attention` as matmuls and a softmax, which one kernel
+computes.
 
 PyTorch's own decomposition replaces the weights of rows without keys by zeros, between the softmax
 and the product, and scales Q and K apart. Here the scores are scaled, and a row without keys is
@@ -13,9 +14,9 @@ from typing import Any
 from boltgen.errors import ModelImportError
 from boltgen.ir.key_masks import HIDDEN
 
-# What a masked key's score is lowered by: half of FP16's range, so that the sum with a score of the
-# other half stays finite in FP16. Beside a score that is not masked its exponential is zero. What a
-# float mask has below counts as that.
+# The bias of a masked key's score: half of FP16's range, so that the sum with a score of the other
+# half stays finite in FP16. Beside a score that is not masked its exponential is zero. Lower values
+# of a float mask are raised to it.
 _MASKED = HIDDEN
 
 
@@ -65,14 +66,14 @@ def _attention(  # noqa: PLR0917  (PyTorch's signature)
 
 
 def _repeated(x: Any, groups: int) -> Any:
-    """Each head of K or V as often as heads of Q read it, one after another."""
+    """Repeat each head of K or V as often as heads of Q read it, one after another."""
     *leading, heads, rows, columns = x.shape
     grown = x.unsqueeze(-3).expand(*leading, heads, groups, rows, columns)
     return grown.reshape(*leading, heads * groups, rows, columns)
 
 
 def _lowered(is_read: Any, scores: Any) -> Any:
-    """What is added to scores, of a mask that is true where a key is read."""
+    """Return the bias of a mask that is true for a key that is read."""
     import torch  # noqa: PLC0415
 
     zero, masked = (scores.new_full((), number) for number in (0.0, _MASKED))
@@ -80,7 +81,7 @@ def _lowered(is_read: Any, scores: Any) -> Any:
 
 
 def _causal(scores: Any) -> Any:
-    """Which keys each row reads: its own place and all before."""
+    """Return which keys each row reads: its own place and all before."""
     import torch  # noqa: PLC0415
 
     rows, keys = scores.shape[-2:]

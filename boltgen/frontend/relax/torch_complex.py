@@ -1,4 +1,4 @@
-"""Complex numbers of torch.export programs as pairs of real numbers.
+"""Write complex numbers of torch.export programs as pairs of real numbers.
 
 TVM has no complex type. `write_real` gives every complex value of a program two real ones, its real
 and its imaginary part, and writes each operator over them. Complex parameters and constants become

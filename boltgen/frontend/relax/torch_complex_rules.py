@@ -47,7 +47,7 @@ def is_complex(value: Any) -> bool:
 
 
 def _real_dtype(dtype: Any) -> Any:
-    """The type of the parts of complex numbers; None stays None."""
+    """Return the type of the parts of complex numbers; None stays None."""
     return dtype.to_real() if dtype is not None and dtype.is_complex else dtype
 
 
@@ -73,7 +73,7 @@ class PairWriter:
         return made
 
     def parts(self, value: Any) -> Parts:
-        """The parts of an operand: of a complex value, a real tensor, or a number."""
+        """Return the parts of an operand: a complex value, a real tensor, or a number."""
         if value in self.pairs:
             return self.pairs[value]
         if hasattr(value, "meta"):
@@ -96,7 +96,7 @@ def _viewed(writer: PairWriter, node: Any) -> Parts:
 
 
 def _joined(writer: PairWriter, node: Any) -> Any:
-    """Do to the parts of all operands what is done to the operands; a condition stays."""
+    """Apply an operator to the parts of all operands; a condition stays."""
     if "alpha" in node.kwargs and isinstance(node.kwargs["alpha"], complex):
         return NotImplemented
     is_choice = node.target.__name__ == "where.self"
@@ -200,7 +200,7 @@ def _divided(writer: PairWriter, node: Any) -> Any:
 
 
 def _scaled(writer: PairWriter, x: Parts, y: Parts) -> Parts:
-    """The product of two complex values by their parts; those of x are nodes."""
+    """Return the product of two complex values by their parts; the parts of x are nodes."""
     (a, b), (c, d) = x, y
     sub, add = writer.aten.sub.Tensor, writer.aten.add.Tensor
     return Parts(
@@ -248,7 +248,7 @@ def _paired(writer: PairWriter, node: Any) -> Parts:
 
 
 def _stacked(writer: PairWriter, node: Any) -> Any:
-    """`view_as_real`: the parts along a new last axis; a part that is taken of it is itself."""
+    """`view_as_real`: the parts along a new last axis; taking a part from it returns that part."""
     parts = writer.parts(node.args[0])
     axis = parts.real.meta["val"].dim()
     for user in list(node.users):

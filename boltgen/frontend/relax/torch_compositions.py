@@ -1,4 +1,4 @@
-"""Compositions of operators that TVM 0.27's importer has, for some that it lacks.
+"""Compose operators that TVM 0.27's importer lacks from operators that it has.
 
 They extend torch.export's decompositions. One that returns NotImplemented leaves its operator as it
 is, which TVM refuses by name then.
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def compositions() -> Mapping[Any, Callable[..., Any]]:
-    """What each operator is composed of."""
+    """Return the composition of each operator."""
     import torch  # noqa: PLC0415
     from torch._decomp import get_decompositions  # noqa: PLC0415
 
@@ -116,7 +116,7 @@ def _transposed(  # noqa: PLR0917  (PyTorch's signature)
 
 
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    """`index_put` with an index for each dimension, all of the shape of what is put."""
+    """`index_put` with an index for each dimension, all of the shape of the values."""
     import torch  # noqa: PLC0415
 
     given = [index for index in indices if index is not None]
@@ -171,7 +171,7 @@ def _add_at(x: Any, indices: Sequence[Any], values: Any) -> Any:
 
 
 def _put_where(x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
-    """`index_put` at places that truth values choose: of a value that is the same at each."""
+    """`index_put` at places that a boolean mask selects, with one value for all places."""
     import torch  # noqa: PLC0415
 
     *whole, mask = indices
@@ -248,7 +248,7 @@ def _put_slice(  # noqa: PLR0917  (PyTorch's signature)
     end: int | None = None,
     step: int = 1,
 ) -> Any:
-    """`slice_scatter` into an open extent, which TVM's own cannot compute the ends of."""
+    """`slice_scatter` into a dynamic extent: TVM's own operator cannot compute its end."""
     import torch  # noqa: PLC0415
 
     extent = x.shape[dim]
@@ -262,7 +262,7 @@ def _put_slice(  # noqa: PLR0917  (PyTorch's signature)
 
 
 def _sorted(x: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    """TVM keeps the order of what is equal."""
+    """Sort as TVM does, which keeps the order of equal elements."""
     import torch  # noqa: PLC0415
 
     return torch.ops.aten.sort.default(x, dim, descending)

@@ -1,4 +1,4 @@
-"""Resizing and pooling of torch.export programs, where TVM 0.27's importer has them wrongly."""
+"""Compose resizing and pooling of torch.export programs that TVM 0.27's importer gets wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boltgen.frontend.relax.torch_types import Converter
 
 
 def compositions() -> Mapping[Any, Callable[..., Any]]:
-    """What resizes are composed of that TVM's `resize2d` does not do as PyTorch does."""
+    """Return the compositions of resizes that TVM's `resize2d` computes otherwise than PyTorch."""
     import torch  # noqa: PLC0415
 
     aten = torch.ops.aten
@@ -31,9 +31,10 @@ def _own_decomposition(operator_: Any) -> Callable[..., Any]:
 
 
 def _nearest(x: Any, output_size: Sequence[int] | None, scales: Sequence[float] | None) -> Any:
-    """PyTorch's nearest is the pixel at or before a place, TVM's the one next to its centre.
+    """Resize to the nearest: PyTorch takes the pixel at or before a place, TVM the nearest to its
+    centre.
 
-    Where each pixel is repeated, both are the same.
+    Both agree if each pixel is repeated.
     """
     import torch  # noqa: PLC0415
 
@@ -59,7 +60,9 @@ def _bilinear(
     align_corners: bool,
     scales: Sequence[float] | None,
 ) -> Any:
-    """PyTorch's places are those of the scale that is given, TVM's of the sizes that come of it."""
+    """Resize by bilinear weights: PyTorch's places follow the given scale, TVM's the resulting
+    sizes.
+    """
     import torch  # noqa: PLC0415
 
     extents = x.shape[-2:]
@@ -73,7 +76,7 @@ def _bilinear(
 
 
 def _smoothed(node: Any, importer: Any) -> relax.Expr:
-    """`_upsample_bilinear2d_aa`, which is plain where nothing is made smaller.
+    """`_upsample_bilinear2d_aa`, which is a plain resize unless an extent shrinks.
 
     Raises:
         ModelImportError: something is, which TVM's importer would not smooth.
@@ -90,7 +93,7 @@ def _smoothed(node: Any, importer: Any) -> relax.Expr:
 
 
 def _sampled(node: Any, importer: Any) -> relax.Expr:
-    """`grid_sampler_2d`: (x, grid, ...), of a grid (N, H, W, 2), where TVM's is (N, 2, H, W)."""
+    """`grid_sampler_2d`: (x, grid, ...) with a grid (N, H, W, 2); TVM's grid is (N, 2, H, W)."""
     x, grid, *rest = importer.retrieve_args(node)
     mode, padding, is_aligned = rest + [0, 0, False][len(rest) :]
     emit = importer.block_builder.emit
@@ -122,7 +125,7 @@ def _averaged(convert: str) -> Converter:
 
 
 def _greatest(convert: str) -> Converter:
-    """`max_pool2d_with_indices` and its kin, whose places are zeros in TVM's own."""
+    """`max_pool2d_with_indices` and its kin; TVM's own operator returns zeros as places."""
 
     def converted(node: Any, importer: Any) -> relax.Expr:
         _refuse_places(node)

@@ -1,4 +1,4 @@
-"""Indices of torch.export programs, which TVM 0.27's importer takes as NumPy would not.
+"""Convert indices of torch.export programs, which TVM 0.27's importer takes as NumPy would not.
 
 PyTorch's `select` and `index` count from the end where a number is negative. TVM's importer writes
 them as `take` in the mode "fast", which reads before the tensor then. And where some dimensions
@@ -17,7 +17,7 @@ from tvm import relax
 
 from boltgen.frontend.relax.torch_types import Converter, overloads
 
-# What has the numbers of its first argument, or some of them.
+# Operators whose result has the elements of the first argument, or some of them.
 _SAME = overloads(
     ("view reshape unsqueeze expand permute clone _to_copy lift_fresh_copy alias", "default"),
     ("slice", "Tensor"),
@@ -27,12 +27,12 @@ _SAME = overloads(
 _COUNTS = frozenset(
     ("argmax.default", "argmin.default", "argsort.default", "nonzero.default", "sym_size.int")
 )
-# Of their results, the second one has places.
+# Operators whose second result has places.
 _PLACES = frozenset(("topk.default", "sort.default", "max.dim", "min.dim"))
 
 
 def converters(program: Any) -> Mapping[str, Converter]:
-    """What TVM's importer is to convert `select` and `index` of `program` by."""
+    """Return converters of `select` and `index` in `program` for TVM's importer."""
     constants = _constants(program)
 
     def indexed(node: Any, importer: Any) -> relax.Expr:
@@ -42,7 +42,7 @@ def converters(program: Any) -> Mapping[str, Converter]:
 
 
 def _constants(program: Any) -> dict[str, Any]:
-    """The tensors that the program has, by the names of their nodes."""
+    """Return the program's tensors, by the names of their nodes."""
     signature = program.graph_signature
     named = {**program.state_dict, **program.constants}
     inputs = {
@@ -54,7 +54,7 @@ def _constants(program: Any) -> dict[str, Any]:
 
 
 def _selected(node: Any, importer: Any) -> relax.Expr:
-    """`select.int`: (x, axis, index), which counts from the end where it is negative."""
+    """`select.int`: (x, axis, index); a negative index counts from the end."""
     x, axis, index = importer.retrieve_args(node)
     emit = importer.block_builder.emit
     if isinstance(index, int) and index >= 0:
@@ -71,7 +71,7 @@ def _selected(node: Any, importer: Any) -> relax.Expr:
 
 
 def _indexed(node: Any, importer: Any, constants: Mapping[str, Any]) -> relax.Expr:
-    """`index.Tensor`: (x, an index for each dimension or None), as PyTorch has it."""
+    """`index.Tensor`: (x, an index for each dimension or None), as in PyTorch."""
     x, given = importer.retrieve_args(node)
     emit = importer.block_builder.emit
     if any(index is not None and str(index.ty.dtype) in {"bool", "uint8"} for index in given):
@@ -105,7 +105,7 @@ def _indexed(node: Any, importer: Any, constants: Mapping[str, Any]) -> relax.Ex
 
 
 def _from_the_end(emit: Callable[..., relax.Var], index: relax.Expr, extent: Any) -> relax.Expr:
-    """An index in which what is negative counts from the end of `extent`."""
+    """Return an index whose negative elements count from the end of `extent`."""
     dtype = str(index.ty.dtype)
     if isinstance(extent, int | tvm.tirx.IntImm):
         length = relax.const(int(extent), dtype)
@@ -117,7 +117,7 @@ def _from_the_end(emit: Callable[..., relax.Var], index: relax.Expr, extent: Any
 
 
 def _are_outer(shapes: Sequence[Sequence[Any]]) -> bool:
-    """Whether each of the indices varies along the result's dimension of its own place alone."""
+    """Return whether each index varies only along the result's dimension at its own place."""
     rank = max(map(len, shapes))
     return rank == len(shapes) and all(
         place == own or str(extent) == "1"
@@ -127,7 +127,7 @@ def _are_outer(shapes: Sequence[Sequence[Any]]) -> bool:
 
 
 def _least(node: Any, constants: Mapping[str, Any]) -> int | None:
-    """A number that none of a tensor's, or a plain one, is below; None where none is known."""
+    """Return a lower bound of a tensor's elements, or of a number; None if none is known."""
     if isinstance(node, int | float):
         return math.floor(node)
     if not hasattr(node, "op"):

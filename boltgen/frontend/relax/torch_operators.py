@@ -31,7 +31,7 @@ def _wide(x: Any) -> str:
 
 
 def _normed_by_its_own(node: Any, importer: Any) -> relax.Expr:
-    """A batch norm by the statistics of its input, which an instance norm is decomposed to.
+    """A batch norm by the statistics of its input: the decomposition of an instance norm.
 
     It is computed in FP32, as PyTorch does where its input is FP16.
     """
@@ -63,7 +63,7 @@ _PRODUCTS = frozenset(("convolution.default", "addmm.default", "mm.default"))
 
 
 def _normed_by_learned(node: Any, importer: Any) -> relax.Expr:
-    """A batch norm by learned statistics, in FP32 where x is FP16.
+    """A batch norm by learned statistics, in FP32 if x is FP16.
 
     TVM's `batch_norm` of FP16 is typed FP16, and computes FP32. Behind a product of its own it
     stays as it is, and goes into the product's weights.
@@ -84,7 +84,7 @@ def _normed_by_learned(node: Any, importer: Any) -> relax.Expr:
 
 
 def _is_of_product(node: Any) -> bool:
-    """Whether a node alone reads a product, and everything it reads has one type."""
+    """Return whether only this node reads a product, and all that it reads has one type."""
     source = node.args[0]
     values = [each.meta["val"].dtype for each in node.args[:5] if hasattr(each, "meta")]
     while getattr(source.target, "__name__", "") == "_to_copy.default" and len(source.users) == 1:
@@ -114,7 +114,9 @@ def _grouped(node: Any, importer: Any) -> relax.Expr:
 
 
 def _exponential(node: Any, importer: Any) -> relax.Expr:
-    """`elu`: (x, alpha, scale, input_scale), of which TVM's own drops the last two: SELU's."""
+    """`elu`: (x, alpha, scale, input_scale); TVM's own operator drops the last two, which SELU
+    needs.
+    """
     x, *given = importer.retrieve_args(node)
     emit, dtype = importer.block_builder.emit, str(x.ty.dtype)
     alpha, scale, input_scale = (
@@ -127,7 +129,9 @@ def _exponential(node: Any, importer: Any) -> relax.Expr:
 
 
 def _divided(node: Any, importer: Any) -> relax.Expr:
-    """`div.Tensor_mode` of a tensor by one, or by a number, which TVM's own makes an int32."""
+    """`div.Tensor_mode` of a tensor by a tensor or a number; TVM's own operator makes a number an
+    int32.
+    """
     x, divisor = importer.retrieve_args(node)
     dtype, emit = str(x.ty.dtype), importer.block_builder.emit
     if not isinstance(divisor, relax.Expr):
@@ -140,7 +144,7 @@ def _divided(node: Any, importer: Any) -> relax.Expr:
 
 
 def _in_groups(node: Any, importer: Any) -> relax.Expr:
-    """`_grouped_mm`: (a, b, offs, bias), of which the rows of a are in groups that end at offs.
+    """`_grouped_mm`: (a, b, offs, bias); the rows of a are in groups that end at offs.
 
     Raises:
         ModelImportError: another dimension is in groups, or none is.
@@ -158,10 +162,10 @@ def _in_groups(node: Any, importer: Any) -> relax.Expr:
 
 
 def _cut(node: Any, importer: Any) -> relax.Expr:
-    """`slice.Tensor`: (x, axis, begin, end, step) up to an open extent, or of one.
+    """`slice.Tensor`: (x, axis, begin, end, step) with a dynamic extent or a dynamic end.
 
-    Where the program says that the end is within x, so does the result's shape. TVM's own shape is
-    the lesser of both, which none of its operators can compute with.
+    If the program says that the end is within x, the result's shape uses the end. TVM's own shape
+    is the minimum of end and extent, and its operators cannot compute with it.
     """
     args, defaults = list[Any](node.args), [None, 0, None, None, 1]
     x, axis, begin, end, step = args + defaults[len(args) :]
@@ -213,7 +217,7 @@ def _bounded(node: Any, importer: Any) -> relax.Expr:
 
 
 def _number(node: Any, importer: Any) -> relax.Expr:
-    """`scalar_tensor` of a number, or of an integer that is computed of open extents."""
+    """`scalar_tensor` of a number, or of an integer that is computed from dynamic extents."""
     (number,) = importer.retrieve_args(node)
     dtype = importer._convert_data_type(str(node.meta["val"].dtype), importer.env)
     return importer.block_builder.emit(importer._convert_scalar_fill_value(number, dtype))
@@ -308,7 +312,7 @@ def _scatter(  # noqa: PLR0917
 
 
 def _viewed(node: Any, importer: Any) -> relax.Expr:
-    """`as_strided`: (x, shape, strides), of what lies in order.
+    """`as_strided`: (x, shape, strides), if the elements lie in order.
 
     Raises:
         ModelImportError: x does not, whose numbers TVM's importer would take in another order.

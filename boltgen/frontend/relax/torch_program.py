@@ -1,4 +1,4 @@
-"""From a torch.export program to a Relax module. What TVM's importer has wrongly is mended before.
+"""Import a torch.export program to a Relax module, with mends before TVM's importer.
 
 TVM 0.27 writes every product with results in FP32 (`out_dtype="float32"` in its
 `base_fx_graph_translator.py`) and everything else in the program's own types, so that a bias in
@@ -179,7 +179,7 @@ def _check_parameters(program: Any) -> None:
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of results, each once: a program may return one value in two places."""
+    """Return distinct names of results: a program may return one value in two places."""
     taken: list[str] = []
     for name in names:
         distinct, number = name, 1
@@ -207,10 +207,11 @@ def _refuse_state(signature: Any) -> None:
 
 @contextmanager
 def _views_as_reshapes(program: Any) -> Iterator[None]:
-    """PyTorch's views as reshapes meanwhile: what is decomposed may lie otherwise than before.
+    """Turn PyTorch's views into reshapes for the `with` block: a decomposed value may have other
+    strides.
 
-    Its attention has the heads of a row side by side, which `transpose` and `view` join as they
-    are; that of products has not.
+    PyTorch's attention keeps the heads of a row side by side, so that `transpose` and `view` join
+    them without a copy; attention by matmuls does not.
     """
     import torch  # noqa: PLC0415
 
@@ -232,7 +233,7 @@ def _views_as_reshapes(program: Any) -> Iterator[None]:
 
 
 def _graph_modules(program: Any) -> list[Any]:
-    """The program's graph, and those of the branches and bodies inside."""
+    """Return the program's graph, and the graphs of its branches and bodies."""
     import torch  # noqa: PLC0415
 
     modules = program.graph_module.modules()
@@ -317,7 +318,7 @@ def _widen_bfloat16(program: Any) -> None:
 
 
 def _mend_products(graph: Any) -> None:
-    """Give each product the type that PyTorch gives it, in the way TVM's importer has products."""
+    """Give each product the type that PyTorch gives it, in a form that TVM's importer takes."""
     import torch  # noqa: PLC0415
 
     for node in list(graph.nodes):
@@ -351,7 +352,7 @@ def _ranges(module: tvm.IRModule) -> dict[str, tuple[int, int | None]]:
 
 
 def _ranges_of_formulas(module: tvm.IRModule, program: Any) -> Ranges:
-    """The ranges of dimensions of which inputs have formulas, such as 2*h.
+    """Return the ranges of dimensions whose formulas, such as 2*h, are extents of inputs.
 
     torch.export takes the dimension of a formula for 2 or more, whatever its author says; the
     formula has the author's range.
@@ -383,7 +384,7 @@ def _is_alone(extent: object) -> bool:
 
 
 def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
-    """The module with the shapes that are given; every other dimension stays symbolic.
+    """Return the module with the given shapes; every other dimension stays symbolic.
 
     Raises:
         ModelImportError: a shape names no input, does not fit the program, or is outside of the
@@ -415,7 +416,7 @@ def with_shapes(program: ImportedProgram, shapes: Shapes) -> tvm.IRModule:
 def _of_dimensions(
     values: Mapping[str, int], ranges: Ranges, known: Ranges
 ) -> tuple[dict[str, int], Ranges]:
-    """Values and ranges of dimensions, from those of extents that are formulas of them."""
+    """Return values and ranges of dimensions, from values and ranges of their formulas."""
     found = {name: value for name, value in values.items() if formula_of(name).is_name}
     solve(((formula_of(text), value) for text, value in values.items()), found)
     limits: dict[str, Ends] = {}
@@ -425,7 +426,7 @@ def _of_dimensions(
 
 
 def _declared(module: tvm.IRModule, names: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
-    """The inputs' shapes; an extent that is computed of dimensions is their formula."""
+    """Return the inputs' shapes; an extent that is computed from dimensions is their formula."""
     analyzer = sym.Analyzer()
     shapes = [map(analyzer.simplify, param.ty.shape) for param in module["main"].params]
     return {

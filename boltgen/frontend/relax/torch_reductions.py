@@ -1,4 +1,4 @@
-"""Reductions of torch.export programs that TVM 0.27's importer lacks or gets wrong."""
+"""Write reductions of torch.export programs that TVM 0.27's importer lacks or gets wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boltgen.frontend.relax.torch_types import Converter
 
 
 def _reduced(reduce: Callable[..., relax.Expr]) -> Converter:
-    """`amax` and its kin: (x, axes, keepdim), where no axes are all."""
+    """`amax` and its kin: (x, axes, keepdim); without axes they reduce all."""
 
     def convert(node: Any, importer: Any) -> relax.Var:
         return importer.block_builder.emit(_extreme(node, importer, reduce))
@@ -21,7 +21,7 @@ def _reduced(reduce: Callable[..., relax.Expr]) -> Converter:
 
 
 def _extreme(node: Any, importer: Any, reduce: Callable[..., relax.Expr]) -> relax.Expr:
-    """The greatest or the least, which TVM has not of truth values."""
+    """The greatest or the least, which TVM lacks for booleans."""
     x, *rest = importer.retrieve_args(node)
     axes, keepdims = _axes(node, rest), _keeps(node, rest)
     if str(x.ty.dtype) != "bool":
@@ -30,7 +30,7 @@ def _extreme(node: Any, importer: Any, reduce: Callable[..., relax.Expr]) -> rel
 
 
 def _any(node: Any, importer: Any) -> relax.Var:
-    """`any`: (x, axes, keepdim); of numbers TVM's own is the greatest of them."""
+    """`any`: (x, axes, keepdim); TVM's own operator returns the greatest number."""
     x, *rest = importer.retrieve_args(node)
     emit = importer.block_builder.emit
     truths = x if str(x.ty.dtype) == "bool" else emit(relax.op.astype(x, "bool"))
@@ -51,8 +51,8 @@ def _keeps(node: Any, rest: Sequence[Any]) -> bool:
 
 
 def _accumulated(accumulate: Callable[..., relax.Expr]) -> Converter:
-    """`cumsum` and its kin, (x, axis), in the type of their result: of truth values that is int64,
-    where TVM's own stays with truth values, and counts no further than one.
+    """`cumsum` and its kin, (x, axis), in the type of their result: int64 for booleans. TVM's own
+    operator keeps booleans, and counts no further than one.
     """
 
     def convert(node: Any, importer: Any) -> relax.Var:
@@ -75,7 +75,7 @@ def _least_along(node: Any, importer: Any) -> relax.Var:
 
 
 def _variance(node: Any, importer: Any) -> relax.Var:
-    """`var.correction`: (x, axes), over the count of numbers less the correction."""
+    """`var.correction`: (x, axes), divided by the count of numbers less the correction."""
     x, *rest = importer.retrieve_args(node)
     return _variance_of(x, rest, node, importer)
 
@@ -109,7 +109,7 @@ def _deviation(node: Any, importer: Any) -> relax.Var:
 
 
 def _variance_and_mean(node: Any, importer: Any) -> relax.Var:
-    """`var_mean.correction`: (x, axes), the variance and the mean; of FP16 in FP32."""
+    """`var_mean.correction`: (x, axes), the variance and the mean; FP16 is computed in FP32."""
     x, *rest = importer.retrieve_args(node)
     emit, keepdims = importer.block_builder.emit, node.kwargs.get("keepdim", False)
     is_half = str(x.ty.dtype) == "float16"

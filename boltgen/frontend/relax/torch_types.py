@@ -1,8 +1,8 @@
-"""Types of torch.export programs: what PyTorch widens without a word, widened by casts.
+"""Insert casts into torch.export programs for PyTorch's implicit type promotion.
 
-Where integers, truth values or other floats meet floats, PyTorch computes in a common type. TVM
-0.27's importer makes a number the type of the tensor beside it, so that arange(8) * 0.5 is 0, and
-divides integers as integers. Source: PyTorch, Tensor Attributes, type promotion.
+If integers, booleans or other floats meet floats, PyTorch computes in a common type. TVM 0.27's
+importer makes a number the type of the tensor beside it, so that arange(8) * 0.5 is 0, and divides
+integers as integers. Source: PyTorch, Tensor Attributes, type promotion.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Converter: TypeAlias = Callable[[Any, Any], Any]
 
 
 def overloads(*groups: tuple[str, str]) -> frozenset[str]:
-    """The names of operators: in each group all names have all of the overloads."""
+    """Return the names of operators: in each group all names have all overloads."""
     return frozenset(
         f"{name}.{overload}"
         for names, of in groups
@@ -25,7 +25,7 @@ def overloads(*groups: tuple[str, str]) -> frozenset[str]:
 
 
 # Elementwise operators that compute in the type of their result. Their tensors are the positional
-# arguments, and those in lists.
+# arguments, and the elements of lists.
 _COMPUTED = overloads(
     ("add sub mul div rsub remainder fmod", "Tensor Scalar"),
     ("div floor_divide", "Tensor_mode default"),
@@ -39,7 +39,7 @@ _COMPUTED = overloads(
     ),
 )
 _COMPARED = overloads(("eq ge gt le lt ne", "Tensor Scalar"))
-# Of many numbers in FP16 each of these is a sum, which PyTorch computes in FP32, and TVM in FP16.
+# Each of these sums many numbers in FP16: PyTorch computes the sum in FP32, and TVM in FP16.
 _SUMMED = overloads(
     ("sum mean cumsum prod", "default dim dim_IntList dim_int"),
     ("linalg_vector_norm avg_pool1d avg_pool2d avg_pool3d", "default"),
@@ -56,7 +56,7 @@ def dtype_of(node: Any) -> Any:
 
 
 def cast(graph: Any, value: Any, dtype: Any) -> Any:
-    """A node that casts the value of another; it is put where `graph` inserts."""
+    """Return a node that casts another node's value; it is put at `graph`'s insertion point."""
     import torch  # noqa: PLC0415
 
     made = graph.call_function(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
@@ -66,7 +66,7 @@ def cast(graph: Any, value: Any, dtype: Any) -> Any:
 
 
 def _number(graph: Any, value: Any, dtype: Any) -> Any:
-    """A node that makes an integer that the program computes of open extents a tensor."""
+    """Return a node that turns an integer, computed from dynamic extents, into a tensor."""
     import torch  # noqa: PLC0415
 
     number = value.meta.get("val")
@@ -80,8 +80,8 @@ def _number(graph: Any, value: Any, dtype: Any) -> Any:
 def promote(graph: Any) -> None:
     """Make elementwise operators of `graph` compute in the type that PyTorch computes in.
 
-    What they are scaled by, `alpha`, is a product of its own, and sums and products of truth values
-    are their disjunction and conjunction.
+    Their factor `alpha` becomes a multiplication of its own. Sums and products of booleans become
+    disjunctions and conjunctions.
     """
     import torch  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ def _is_row_wise(node: Any) -> bool:
 
 
 def _sum_wide(graph: Any, node: Any) -> None:
-    """Compute in FP32 what a node sums in FP16, and round its result."""
+    """Compute in FP32 a node that sums in FP16, and round its result."""
     import torch  # noqa: PLC0415
 
     _cast_to(graph, node, torch.float32)
@@ -136,7 +136,7 @@ def _value(argument: Any) -> Any:
 
 
 def _cast_to(graph: Any, node: Any, dtype: Any, first: int = 0) -> None:
-    """Make what a node computes with, from its `first` argument on, tensors of `dtype`.
+    """Cast a node's operands, from its `first` argument on, to `dtype`.
 
     Extents that the program leaves open become tensors, too.
     """
@@ -157,7 +157,7 @@ def _cast_to(graph: Any, node: Any, dtype: Any, first: int = 0) -> None:
 
 
 def _scale(graph: Any, node: Any) -> None:
-    """Multiply what is added or subtracted by the `alpha` of a node, which TVM would drop."""
+    """Multiply the added or subtracted operand by a node's `alpha`, which TVM would drop."""
     import torch  # noqa: PLC0415
 
     # The arguments are (x, y, alpha). add and sub scale y, and rsub is y - alpha * x.

@@ -1,8 +1,8 @@
 """Arrow: a Relax function to the neutral graph.
 
-Every binding becomes one expression; tuples and other names of a value become none. What Relax
-writes as an attribute or as a number among the arguments becomes an attribute under the neutral
-name. What has no neutral name is opaque, and keeps its author's expression.
+Every binding becomes one expression; tuples and other names of a value become none. An attribute,
+or a number among the arguments, becomes an attribute under the neutral name. An operator without a
+neutral name is opaque, and keeps its author's expression.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def dtype_of(type_: object) -> str:
 
 
 def shape_of(type_: object) -> tuple[int | str, ...] | None:
-    """The shape of a tensor type, symbolic dimensions by their names; None where not known."""
+    """Return the shape of a tensor type, symbolic dimensions by their names; None if unknown."""
     if not isinstance(type_, relax.TensorType) or not isinstance(type_.shape, relax.ShapeExpr):
         return None
     return tuple(
@@ -80,9 +80,9 @@ def _affine(call: ir.Call) -> Attributes:
 
 
 def _slice(call: ir.Call) -> Attributes:
-    """Neighbours along one axis by their first and last; what is not side by side by `every`, the
-    axis, the first and the step; neighbours of open extents by `within`, the axes and the first;
-    nothing of any other slice.
+    """Return the attributes of a slice: `axis`, `begin` and `end` of neighbours along one axis;
+    `every` (axis, begin, step) of a strided slice to the end; `within` (axes, begins) with dynamic
+    extents; else none.
     """
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
     if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
@@ -115,7 +115,7 @@ def _slice(call: ir.Call) -> Attributes:
 
 
 def _scatter(call: ir.Call) -> Attributes:
-    """Where an axis of the first operand has the second one, if that is known."""
+    """Return the slice of the first operand that the second one replaces, if it is known."""
     numbers = [each.value if isinstance(each, tirx.IntImm) else None for each in call.args[2:]]
     if None in numbers:
         return {}
@@ -166,7 +166,7 @@ def translate(function: relax.Function) -> Graph:
 
 
 class _Translation(Translation):
-    """One function under translation; `_items` has what became of each variable and constant."""
+    """One function under translation; `_items` has the result for each variable and constant."""
 
     def __init__(self, function: relax.Function) -> None:
         self._symbols = Symbols(function)
@@ -242,7 +242,8 @@ class _Translation(Translation):
         return self._kept(call, type_, name, args, attrs, pinned=pinned)
 
     def _filled(self, name: str, call: ir.Call, args: tuple[int, ...]) -> int | None:
-        """A tensor of one number, or of a row of them: a constant, or a number that is broadcast.
+        """Return a tensor of one number, or of one row of numbers: a constant, or a broadcast
+        number.
 
         TVM 0.27 cannot lower `full` and its kin.
         """
@@ -270,7 +271,7 @@ class _Translation(Translation):
         *,
         pinned: bool = False,
     ) -> Structure:
-        """An expression that passes through; by default on all variables that are free in it."""
+        """Add an expression that passes through; its operands are its free variables by default."""
         if args is None:
             value = origin.value if isinstance(origin, relax.Binding) else origin
             args = tuple(self._indices(var) for var in free_variables(value) if var in self._items)
@@ -284,12 +285,12 @@ class _Translation(Translation):
         return found if isinstance(found, int) else self._joined(var, found)
 
     def _joined(self, var: relax.Var, parts: Structure) -> int:
-        """A tuple as one value, for what reads it whole and cannot be written anew."""
+        """Return a tuple as one value, for an expression that reads it whole."""
         joined = Expr(op=OPAQUE, args=tuple(leaves(parts)), attrs={"callee": "tuple"}, origin=var)
         return self._builder.add(joined)
 
     def _leaves(self, *exprs: ir.Expr) -> tuple[int, ...]:
-        """The values among arguments, tuples taken apart; numbers and shapes are none."""
+        """Return the values among arguments, tuples flattened; numbers and shapes are no values."""
         found: list[int] = []
         for expr in exprs:
             if isinstance(expr, ir.Tuple):

@@ -1,1 +1,1 @@
-"""The Relay frontend, for TVM 0.14 to 0.19. Only `versions` can be imported without such a TVM."""
+"""The Relay frontend, for TVM 0.14 to 0.19. Without such a TVM only `versions` can be imported."""

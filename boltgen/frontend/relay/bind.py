@@ -1,4 +1,4 @@
-"""From a module and its parameters, as users have them, to one module whose types are known."""
+"""Bind a user's parameters to a module, and infer all types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Parameters: TypeAlias = Mapping[str, Any]
 def bind(
     module: tvm.IRModule, params: Parameters, *, allow_nonfinite: bool = False
 ) -> tvm.IRModule:
-    """`module` with `params` as constants in its function `main`, and with all types inferred.
+    """Return `module` with `params` as constants in its function `main`, and with all types
+    inferred.
 
     Raises:
         ModelImportError: there is no `main`, `params` are not its parameters, or types cannot be

@@ -1,4 +1,4 @@
-"""Gives the arms of branches functions of their own, so that products in them get kernels too."""
+"""Give the arms of branches functions of their own, so that matmuls in them get kernels too."""
 
 from __future__ import annotations
 

@@ -14,15 +14,17 @@ from tvm import relay
 
 from boltgen.errors import BoltgenError
 
-# What a region is linked from, as attributes of its function: paths of its adapter's object, and of
-# the archives of its kernel and moves.
+# The files that a region is linked from, as attributes of its function: paths of its adapter's
+# object, and of the archives of its kernel and layout transforms.
 ADAPTER = "boltgen_adapter"
 ARCHIVES = "boltgen_archives"
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What a region is linked from: its adapter's object, the archives of its kernel and moves."""
+    """The files that a region is linked from: its adapter's object, the archives of its kernel and
+    layout transforms.
+    """
 
     adapter: Path
     archives: tuple[Path, ...]
@@ -67,7 +69,7 @@ def _existing(symbol: str, path: str) -> Path:
 
 
 def _no_constants(function: relay.Function, symbol: str) -> dict[str, object]:
-    """The constants of a region that TVM must keep: none, its kernel is generated with them.
+    """Return the constants of a region that TVM must keep: always none, the kernel includes them.
 
     TVM would add them to the model's parameters, which its ahead-of-time executor then refuses.
     """

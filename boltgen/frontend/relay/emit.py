@@ -46,7 +46,7 @@ def emit(
     regions: Mapping[str, ir.GlobalVar],
     workspaces: Mapping[str, int],
 ) -> relay.Function:
-    """`function` anew, by what its graph has become; its signature stays.
+    """Rewrite `function` from its changed graph; its signature stays.
 
     `regions` are called by their symbols. One in `workspaces` returns one tensor more, which has as
     many bytes, and means nothing.
@@ -137,14 +137,16 @@ class _Emission:
         return self.params[-1]
 
     def _permuted(self, index: int, axes: Any) -> relay.Expr:
-        """An expression's dimensions in the order `axes`; a constant's at once."""
+        """Return an expression with its dimensions in the order `axes`; a constant is permuted at
+        once.
+        """
         expr = self._graph[index]
         if expr.op == CONSTANT and expr.array is not None:
             return relay.const(np.ascontiguousarray(expr.array.transpose(axes)), expr.dtype)
         return relay.transpose(self._values[index], list(axes))
 
     def _conv2d(self, expr: Expr) -> relay.Expr:
-        """A convolution; TVM computes NHWC with weights in HWIO, or HWOI where each has a group."""
+        """Write a convolution; TVM computes NHWC with weights in HWIO, or HWOI if depthwise."""
         attrs: _Attributes = expr.attrs
         x, weight = expr.args
         filters, *kernel_size, _ = self._graph[weight].static_shape
@@ -165,7 +167,7 @@ class _Emission:
         )
 
     def _matmul(self, expr: Expr) -> relay.Expr:
-        """A matrix product, on the transpose of B where B is one."""
+        """Write a matmul; TVM takes B transposed if it is one matrix."""
         a, b = expr.args
         rank, right = len(self._graph[b].shape or ()), self._graph[b]
         columns = (*range(rank - 2), rank - 1, rank - 2)
@@ -188,7 +190,7 @@ def _again(origin: relay.Expr, args: Sequence[relay.Expr]) -> relay.Expr:
         elif not is_called_whole(op):
             op = next(values)
         operands = [_of_type(arg.checked_type, values) for arg in origin.args]
-        # TVM infers the types that an operator depends on; those of a function it is given.
+        # TVM infers the types that an operator depends on; a function's types are given.
         type_args = [] if isinstance(op, ir.Op) else origin.type_args
         made = relay.Call(op, operands, origin.attrs, type_args, origin.span)
         is_norm = isinstance(op, ir.Op) and op.name == "nn.batch_norm"
@@ -203,7 +205,7 @@ def _again(origin: relay.Expr, args: Sequence[relay.Expr]) -> relay.Expr:
 
 
 def _of_type(type_: object, values: Iterator[relay.Expr]) -> relay.Expr:
-    """The next value, or, of a tuple's type, the next ones joined."""
+    """Return the next value, or join the next values if the type is a tuple."""
     if isinstance(type_, ir.TupleType):
         return relay.Tuple([_of_type(field, values) for field in type_.fields])
     return next(values)
@@ -212,7 +214,8 @@ def _of_type(type_: object, values: Iterator[relay.Expr]) -> relay.Expr:
 def _substituted(expr: relay.Expr, values: Iterator[relay.Expr]) -> relay.Expr:
     """`expr` with values in the place of the variables that are free in it."""
     names = {var: _of_type(var.checked_type, values) for var in free_variables(expr)}
-    # Of a function TVM would make the variables in the new values parameters, so it is wrapped.
+    # In a bare function, TVM would turn the new values' variables into parameters, so it is
+    # wrapped.
     return relay.bind(relay.Tuple([expr]), names).fields[0]
 
 
@@ -221,7 +224,7 @@ def _reduces_in_fp16(expr: Expr) -> bool:
 
 
 def _in_fp32(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    """An operator that TVM expands into others of its operands' type."""
+    """Compute an operator in FP32 that TVM expands in its operands' type."""
     wide = [relay.cast(arg, "float32") for arg in args]
     return relay.cast(_again(expr.origin, wide), expr.dtype)
 
@@ -232,7 +235,7 @@ def _elementwise(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
 
 
 def _softplus(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    """Relay has no such operator; written so, exp cannot overflow."""
+    """Write softplus, which Relay lacks, such that exp cannot overflow."""
     (x,) = args
     tail = relay.exp(relay.negative(relay.abs(x)))
     return relay.nn.relu(x) + relay.log(tail + relay.const(1.0, expr.dtype))

@@ -1,4 +1,4 @@
-"""From a model as users have it to a Relay module and the names of its inputs and outputs."""
+"""Import a user's model to a Relay module with the names of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _import_torch(module: Any, shapes: Shapes, *, allow_nonfinite: bool) -> Impo
 
 @contextlib.contextmanager
 def _quietly() -> Any:
-    """Keeps what converters print and warn of to themselves."""
+    """Silence the prints and warnings of converters."""
     logger = logging.getLogger()
     level = logger.level
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():

@@ -20,7 +20,7 @@ def dtype_of(type_: object) -> str:
 
 
 def shape_of(type_: object) -> tuple[int | str, ...] | None:
-    """The shape of a tensor type, "?" for a dynamic dimension; None where it is no tensor's."""
+    """Return the shape of a tensor type, "?" for a dynamic dimension; None for other types."""
     if not isinstance(type_, ir.TensorType):
         return None
     return tuple(
@@ -72,7 +72,7 @@ def _is_mean_of(expr: relay.Expr, x: relay.Expr) -> bool:
 
 
 def _take(call: relay.Call) -> Attributes:
-    """TVM clips an index below 0 to 0, where others count from the end."""
+    """Return a take's attributes: TVM clips a negative index to 0, others count from the end."""
     indices = call.args[1]
     counts_back = isinstance(indices, relay.Constant) and bool((indices.data.numpy() < 0).any())
     if int(call.attrs.batch_dims) != 0 or counts_back:
@@ -111,7 +111,7 @@ def _norm(call: relay.Call) -> Attributes:
 
 
 def _group_norm(call: relay.Call) -> Attributes:
-    """Of an instance norm each channel is a group."""
+    """Return the attributes of a group norm; in an instance norm each channel is a group."""
     attrs, shape = call.attrs, extents(call.args[0])
     axis = int(attrs.axis) % len(shape)
     is_instance = call.op.name == "nn.instance_norm"

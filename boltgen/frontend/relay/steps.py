@@ -26,7 +26,7 @@ from boltgen.passes.run import DEFAULT_PASSES, Partitioned, Passes
 
 
 def is_model(function: object) -> bool:
-    """Whether a module's function is one that its author wrote, and no part of another."""
+    """Return whether a function was written by the module's author, and is no part of another."""
     if not isinstance(function, relay.Function):
         return False
     return all(
@@ -40,7 +40,8 @@ def annotate(
     params: Parameters | None = None,
     passes: Passes = DEFAULT_PASSES,
 ) -> Partitioned:
-    """The functions of `module`, with each region that boltgen computes carved out by `passes`.
+    """Return the functions of `module`, with each region that boltgen computes outlined by
+    `passes`.
 
     `params` become constants. A module that is FP16 and NHWC already keeps its form.
 
@@ -82,7 +83,7 @@ def annotate(
 
 
 def _of_float16(rejects: Rejects) -> Rejects:
-    """`rejects`, which also has a reason for whatever multiplies another type."""
+    """Wrap `rejects` to reject every anchor that multiplies another type than FP16."""
 
     def reason(workload: Workload) -> str | None:
         operand = workload.first.problem.in_dtype
@@ -94,7 +95,7 @@ def _of_float16(rejects: Rejects) -> Rejects:
 
 
 def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:
-    """`module`, whose `main` returns the ranges of its tensors; its graph as imported."""
+    """Return `module` with a `main` that returns its tensors' ranges, and its imported graph."""
     typed = with_lifted_branches(bind(module, {}))
     main = typed["main"]
     graph = translate(main)

@@ -1,7 +1,7 @@
 """Arrow: a Relay function to the neutral graph.
 
 Every value that the function computes becomes one expression; tuples, names of values and ways to
-spell one operator become none. What has no neutral name is opaque, and keeps its author's
+spell one operator become none. An operator without a neutral name is opaque, and keeps its author's
 expression. Shared values are visited once, and nothing here recurs on a value's operands.
 """
 
@@ -29,7 +29,7 @@ def translate(function: relay.Function) -> Graph:
 
 
 def is_called_whole(callee: relay.Expr) -> bool:
-    """Whether what a call calls is no value: an operator, a function of the module, a constructor.
+    """Return whether a call's callee is no value: an operator, a module's function, a constructor.
 
     Also a function that stands in the call, whose free variables are values.
     """
@@ -37,7 +37,7 @@ def is_called_whole(callee: relay.Expr) -> bool:
 
 
 def _operands(expr: relay.Expr) -> list[relay.Expr]:
-    """What an expression reads; of functions and branches within, their free variables."""
+    """Return an expression's operands; functions and branches read their free variables."""
     match expr:
         case relay.Constant():
             return []
@@ -56,7 +56,7 @@ def _operands(expr: relay.Expr) -> list[relay.Expr]:
 
 
 def fields(reference: relay.Expr) -> list[relay.Expr]:
-    """What an expression on a reference is made of, in the order of its constructor."""
+    """Return the operands of an expression on a reference, in the order of its constructor."""
     names = {relay.RefCreate: ("value",), relay.RefRead: ("ref",), relay.RefWrite: ("ref", "value")}
     return [getattr(reference, name) for name in names[type(reference)]]
 
@@ -72,7 +72,7 @@ def free_variables(expr: relay.Expr) -> list[relay.Var]:
 
 
 class _Translation(Translation):
-    """One function under translation; `_items` has what became of each Relay expression.
+    """One function under translation; `_items` has the result for each Relay expression.
 
     Both dictionaries go by addresses: that an expression is hashed by TVM takes longer.
     """
@@ -93,7 +93,7 @@ class _Translation(Translation):
         return self._builder.graph(self._item(function.body))
 
     def _visit(self, root: relay.Expr) -> None:
-        """Translate `root` and all that it is computed of, each after what it reads."""
+        """Translate `root` and everything that it depends on, operands first."""
         stack: list[tuple[relay.Expr, list[relay.Expr] | None]] = [(root, None)]
         while stack:
             expr, operands = stack.pop()
@@ -161,7 +161,7 @@ class _Translation(Translation):
     def _written(
         self, call: relay.Call, name: str, args: tuple[int, ...], attrs: Attributes
     ) -> int:
-        """An operator that its name, operands and attributes say all of."""
+        """Translate an operator whose name, operands and attributes describe it fully."""
         return self._builder.add(self._typed(name, args, call.checked_type, attrs))
 
     def _straightened(self, call: relay.Call, args: tuple[int, ...]) -> tuple[int, ...]:
@@ -193,14 +193,14 @@ class _Translation(Translation):
 
 
 def _inside(expr: relay.Expr) -> Graph | None:
-    """What an expression that passes through computes in functions or arms of its own."""
+    """Return the graph of an opaque expression's functions or arms."""
     if isinstance(expr, relay.If):
         return translate(relay.Function(free_variables(expr), branches(expr)))
     return translate(expr) if isinstance(expr, relay.Function) else None
 
 
 def _has_other_weight(attrs: Attributes) -> bool:
-    """Whether all of a convolution but its weight's layout is as kernels have it."""
+    """Return whether only the weight's layout keeps a convolution from a kernel."""
     is_nhwc = attrs["data_layout"] == "NHWC" and attrs["out_layout"] == "NHWC"
     return is_nhwc and attrs["groups"] == 1 and attrs["kernel_layout"] in _KERNEL_ORDERS
 
@@ -214,5 +214,5 @@ def _has_references(function: relay.Function) -> bool:
 
 
 def _address(expr: relay.Expr) -> int:
-    """Where the function, which lives as long as its translation, has an expression."""
+    """Return a key for an expression: its address, since the function outlives its translation."""
     return int(expr.handle.value)

@@ -1,4 +1,5 @@
-"""Which TVM is installed, whether it has Relay, and all that differs between those that have.
+"""Find the installed TVM, whether it has Relay, and all differences between the versions that have
+it.
 
 Nothing here imports TVM: the answer is needed before, since TVM cannot be imported without the
 CUDA libraries that it was linked with.
@@ -16,8 +17,8 @@ from pathlib import Path
 from boltgen.errors import ToolchainError
 from boltgen.installation import install_command
 
-# Relay was removed after 0.19. 0.14 is the first release whose external code generators, packed
-# calling convention and static libraries are those that the frontend is written against.
+# Relay was removed after 0.19. 0.14 is the first release with the external code generators, packed
+# calling convention and static libraries that the frontend uses.
 OLDEST = (0, 14)
 NEWEST = (0, 19)
 # The release that the test suite runs with.
@@ -51,7 +52,7 @@ class InstalledTvm:
 
 
 def installed_tvm() -> InstalledTvm | None:
-    """The TVM on Python's path, or None where there is none."""
+    """Return the TVM on Python's path, or None if there is none."""
     spec = importlib.util.find_spec("tvm")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -63,7 +64,7 @@ def installed_tvm() -> InstalledTvm | None:
 
 
 def _version(folder: Path) -> str:
-    """What the package says of itself: in its code up to 0.19, in its metadata later."""
+    """Return the version that the package states: in its code up to 0.19, in its metadata later."""
     info = folder / "_ffi" / "libinfo.py"
     if info.is_file():
         found = re.search(r'^__version__ = "([^"]+)"', info.read_text(), re.MULTILINE)

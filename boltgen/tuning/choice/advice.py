@@ -1,4 +1,5 @@
-"""Where a model's author gets something nearly for free: Bolt's codesign principles, as a tool.
+"""Find changes of a model that its author gets nearly for free: Bolt's codesign principles, as a
+tool.
 
 For each layer: channels of a multiple of eight, another activation, a 1x1 convolution behind; with
 the times before and after, measured where one device has both, else predicted.
@@ -23,7 +24,7 @@ from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import measured_us, predicted_us
 from boltgen.tuning.choice.select import Measurements, ModelCosts
 
-# What Bolt's section 4.3 tries in the place of ReLU; none is seen to cost more than 8 % there.
+# Bolt's section 4.3 tries these in place of ReLU; none is seen to cost more than 8 % there.
 _ACTIVATIONS = (UnaryOp.HARDSWISH, UnaryOp.GELU_ERF, UnaryOp.SILU, UnaryOp.SOFTPLUS)
 _REPLACEABLE = frozenset({UnaryOp.RELU, *_ACTIVATIONS})
 # A change is worth telling where the layer takes at most this much longer: as much as Bolt's
@@ -34,7 +35,7 @@ NEARLY_FREE_LAYER = 0.16
 
 
 class Change(Enum):
-    """What could be changed."""
+    """The kinds of changes that are tried."""
 
     CHANNELS = "aligned channels"
     ACTIVATION = "another activation"
@@ -62,17 +63,17 @@ class Advice:
 
     @property
     def cost(self) -> float:
-        """The share by which the layer becomes slower; negative where it becomes faster."""
+        """The share by which the layer becomes slower; negative if it becomes faster."""
         return self.after_us / self.before_us - 1.0
 
 
 def advise(
     layers: Sequence[NamedLayer], arch: Arch, measurements: Sequence[Measurements] = ()
 ) -> tuple[Advice, ...]:
-    """All changes that are nearly free, layer by layer.
+    """Return all changes that are nearly free, layer by layer.
 
-    Times are those of the first of `measurements` that has them before and after a change, else
-    the analytical model's.
+    The first of `measurements` that has times before and after a change gives the times; without
+    one the analytical model does.
 
     Raises:
         NoLegalConfigError: no kernel computes one of the layers.
@@ -100,7 +101,7 @@ def advise(
 def _compared(
     before: Workload, after: Workload, arch: Arch, measurements: Sequence[Measurements]
 ) -> tuple[float, float, str] | None:
-    """Times of one origin, and which; None where no kernel computes what comes after."""
+    """Return times of one origin, and the origin; None if no kernel computes the changed layer."""
     for known in measurements:
         before_us, after_us = measured_us(known, before), measured_us(known, after)
         if before_us is not None and after_us is not None:
@@ -117,7 +118,7 @@ def _most(change: Change) -> float:
 
 
 def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
-    """Each change of a layer, in words, and what is then computed in its place."""
+    """Yield each change of a layer, in words, and the layers that replace it."""
     problem = layer.problem
     if not problem.is_product:
         return
@@ -140,7 +141,7 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
 
 
 def _up(extent: int, dtype: DType) -> int:
-    """The next multiple of a whole vector."""
+    """Round up to the next multiple of a whole vector."""
     vector = VECTOR_BYTES // dtype.size_bytes
     return -(-extent // vector) * vector
 
@@ -156,12 +157,12 @@ def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, Elementw
 
 
 def _with_pointwise(layer: Layer) -> Workload:
-    """The layer, and one of as many columns behind it in the same kernel, with bias and ReLU."""
+    """Append a 1x1 convolution of as many columns, with bias and ReLU, in the same kernel."""
     builder = ElementwiseBuilder()
     bias = builder.load(LoadKind.ROW, layer.problem.in_dtype)
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, bias))
     gemm = replace(layer.problem.gemm, out_dtype=layer.problem.in_dtype)
-    # Its filters are stored as those of a 1x1 convolution.
+    # Its filters are stored as the filters of a 1x1 convolution.
     behind = replace(gemm, k=gemm.n, b_layout=Layout.COLUMN)
     rounded: Any = layer.problem
     first = replace(layer, problem=replace(rounded, out_dtype=layer.problem.in_dtype))

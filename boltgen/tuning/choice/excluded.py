@@ -19,7 +19,7 @@ _MOST_TRIED = 3
 
 
 class Excluded:
-    """The kernels that failed. None is chosen again; where several of a workload failed, it is
+    """The kernels that failed. They are never chosen again; a workload with several of them is
     given up.
 
     Kernels are excluded whatever workload they failed on.
@@ -37,14 +37,14 @@ class Excluded:
             self._reasons.setdefault(workload, []).append(reason)
 
     def gives_up(self, workload: Workload) -> str | None:
-        """Why no kernel is to compute `workload`; None where one may."""
+        """Return why no kernel is to compute `workload`, or None if one may."""
         reasons = self._reasons.get(workload, [])
         if len(reasons) < _MOST_TRIED:
             return None
         return f"{len(reasons)} kernels for it failed their check, the last with: {reasons[-1]}"
 
     def out_of(self, source: CostSource, arch: Arch) -> CostSource:
-        """The costs of `source`, those of excluded kernels failures."""
+        """Return the costs of `source` with excluded kernels as failures."""
         return _Costs(source, self._kernels, arch) if self._kernels else source
 
 
@@ -57,7 +57,9 @@ class _Costs:
     arch: Arch
 
     def costs(self, workload: Workload) -> Costs:
-        """Those of the source; the analytical model's where it knows of failed kernels only."""
+        """Return the source's costs, or the analytical model's if the source knows only failed
+        kernels.
+        """
         found = self._without(workload, self.source.costs(workload))
         if all(isinstance(cost, Failure) for cost in found.by_config.values()):
             found = self._without(workload, ModelCosts(self.arch).costs(workload))
@@ -73,5 +75,5 @@ class _Costs:
 
     @property
     def measurements(self) -> Sequence[Measurements]:
-        """Those of the source."""
+        """The source's measurements."""
         return self.source.measurements

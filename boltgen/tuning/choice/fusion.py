@@ -21,7 +21,7 @@ from boltgen.tuning.choice.select import Measurements, ModelCosts
 
 # A predicted time is compared: a fused kernel must be better by this share. A choice.
 _MARGIN = 0.05
-# A kernel whose predicted time is this many times that of its layers is not worth a compiler's: the
+# Do not compile a fused kernel whose predicted time is this many times its layers' time: the
 # model's error is far less. A choice.
 _HOPELESS = 2.0
 
@@ -46,11 +46,12 @@ def candidate_fusions(layers: tuple[Layer, ...], arch: Arch) -> tuple[Workload, 
 def cut_layers(
     layers: tuple[Layer, ...], arch: Arch, measurements: Sequence[Measurements] = ()
 ) -> Cut:
-    """The cut of `layers` with the least time for all of them.
+    """Return the cut of `layers` with the least time for all of them.
 
-    Times are those of the first of `measurements` that has timed every layer by itself, else the
-    analytical model's. A fused kernel that such a device has not timed is taken to need that share
-    of its layers' time which the model says; one whose configurations all failed there is cut.
+    The first of `measurements` that has timed every layer by itself gives the times; without one
+    the analytical model does. If that device has not timed a fused kernel, its time is estimated:
+    the layers' times, scaled by the ratio that the model predicts. A fused kernel whose
+    configurations all failed there is cut.
 
     Raises:
         NoLegalConfigError: a layer alone has no legal configuration.
@@ -97,7 +98,7 @@ class _Part:
 
     @property
     def weighed_us(self) -> float:
-        """What counts: a prediction of a fused kernel has to be better by a margin."""
+        """The time to compare: a prediction of a fused kernel has to be better by a margin."""
         if self.time_us is None:
             raise AssertionError("a part without a time is no candidate")
         has_margin = self.is_fused and not self.is_measured
@@ -189,7 +190,7 @@ def _predicted_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
 
 @lru_cache(maxsize=4096)
 def _fused_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
-    """What `_predicted_us` says of several layers; a reason, too, is found but once."""
+    """Call `_predicted_us` for several layers, and cache the time or the reason."""
     try:
         return predicted_us(Workload(layers=layers), arch)
     except NoLegalConfigError as error:

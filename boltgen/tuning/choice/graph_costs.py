@@ -1,4 +1,4 @@
-"""Times by which passes over a graph choose: measured ones, else the analytical model's."""
+"""Times by which passes over a graph choose: measured times, else the analytical model's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OpenMeasurements = Callable[[], AbstractContextManager[Sequence[Measurements]]]
 
 
 def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
-    """No device."""
+    """Return no measurements, for any device."""
     return nullcontext(())
 
 
@@ -29,9 +29,10 @@ def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
 class GraphTimes:
     """Times on `arch`.
 
-    Kernels' are those of the first of the measurements that has timed all that are compared, else
-    predictions. Moves are not measured: they do nothing but read and write, and what a copy reaches
-    is among the analytical model's constants. Symbolic sizes count as the middle of their ranges.
+    The first of the measurements that has timed all compared kernels gives their times; without one
+    they are predicted. Layout transforms are not measured: they only read and write, and the
+    analytical model knows the bandwidth of a copy. Symbolic sizes count as the middle of their
+    ranges.
     """
 
     arch: Arch
@@ -43,7 +44,7 @@ class GraphTimes:
         return ModelCosts(self.arch).origin
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
-        """The best configurations' times; infinite where none is legal, or none works."""
+        """Return the best configurations' times; infinite if none is legal, or none works."""
         workloads = [workload.typical for workload in workloads]
         with self.measurements() as measurements:
             for known in measurements:
@@ -65,13 +66,13 @@ class GraphTimes:
 
 
 def _measured_us(known: Measurements, workload: Workload) -> float | None:
-    """The least time that a device has; infinite where all that it tried failed."""
+    """Return the least time that a device has; infinite if all that it tried failed."""
     time_us = measured_us(known, workload)
     return math.inf if time_us is None and known.outcomes(workload) else time_us
 
 
 def _predicted_us(workload: Workload, arch: Arch) -> float:
-    """The analytical model's time of the best configuration; infinite where none is legal."""
+    """Return the analytical model's time of the best configuration; infinite if none is legal."""
     try:
         return predicted_us(workload, arch)
     except NoLegalConfigError:
@@ -80,14 +81,14 @@ def _predicted_us(workload: Workload, arch: Arch) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CostSurvey:
-    """Answers as `costs` does, and remembers what it was asked: all that is to be timed."""
+    """Answer as `costs` does, and record every workload that was asked for, to be timed."""
 
     costs: GraphCosts
     asked: dict[Workload, float] = field(default_factory=dict)
 
     @property
     def move_origin(self) -> str:
-        """That of `costs`."""
+        """The origin of `costs`."""
         return self.costs.move_origin
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
@@ -103,7 +104,9 @@ class CostSurvey:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What the model would run, were its tensors padded or its products joined otherwise."""
+        """Return the workloads that the model would run with other padding or other horizontal
+        fusion.
+        """
         return tuple(
             Task(workload=workload, is_alternative=True)
             for workload, time_us in self.asked.items()

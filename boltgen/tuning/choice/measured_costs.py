@@ -1,4 +1,4 @@
-"""Costs that were measured: of this device, else of another one of its architecture."""
+"""Costs that were measured on this device, else on another one of its architecture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _Known = TypeVar("_Known")
 
-# What was timed on a GPU is worth more than what was modelled.
+# A time from a GPU is worth more than a modelled time.
 _RANK = {DeviceKind.CUDA: 0, DeviceKind.RECORDED: 1, DeviceKind.VGPU: 2}
 _HOW = {
     DeviceKind.CUDA: "measured on {name}",
@@ -33,7 +33,7 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecords:
-    """What a database knows of one device, for kernels by one toolchain."""
+    """The records that a database has of one device, for kernels by one toolchain."""
 
     database: Database
     source: Source
@@ -45,7 +45,7 @@ class DeviceRecords:
     told: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def outcomes(self, workload: Workload) -> dict[Config, Outcome]:
-        """The newest outcomes of a workload's launches that are legal; none where none is known."""
+        """Return the newest outcomes of a workload's legal launches; empty if none is known."""
         return self._legal(workload, self.database.outcomes)
 
     def times(self, workload: Workload) -> dict[Config, TimedKernel]:
@@ -64,18 +64,18 @@ class DeviceRecords:
                 self.told.add(str(error))
                 _log.warning("measurements are not used: %s", error)
             return {}
-        # What was legal when it was measured may have been found not to be.
+        # A configuration that was legal when it was measured may have become illegal since.
         return {c: known for c, known in found.items() if not violations(workload, c, self.arch)}
 
 
 class MeasuredCosts:
     """Costs from databases, in the order: `device`, other devices of `arch`, `fallback`.
 
-    Only records by the same `toolchain` count: another one makes other kernels. Of several
-    devices of the architecture, GPUs come before the virtual one, and those with more records
-    first: `measurements` has them in that order. A workload's costs are all of one device. Of a
-    kernel only records of its newest content count: as `contents` says, else as each database knows
-    it. With `confirmed` contents, times of other kernels than these do not count.
+    Only records by the same `toolchain` count: another one makes other kernels. Among several
+    devices of the architecture, GPUs come before the virtual GPU, and devices with more records
+    come first: `measurements` has them in that order. A workload's costs all come from one device.
+    A record counts only if its kernel has the newest content: as `contents` says, else as each
+    database knows it. With `confirmed` contents, times of other kernels than these do not count.
     """
 
     def __init__(  # noqa: PLR0917 (in the order in which they count)
@@ -115,15 +115,16 @@ class MeasuredCosts:
 
     @property
     def stamp(self) -> str:
-        """A text that changes whenever there may be other costs."""
+        """Return a text that changes whenever there may be other costs."""
         databases = (known.database for known in self.measurements)
         stamps = tuple(each.stamp(self._arch.name, self._toolchain) for each in databases)
         return digest(stamps, tuple(sorted(self._contents.items())))
 
     def costs(self, workload: Workload) -> Costs:
-        """The newest times of the first device that has any for this workload.
+        """Return the newest times of the first device that has any for this workload.
 
-        Where there is none, the fallback's, without what failed when it was measured.
+        Without such a device, return the fallback's costs; configurations that failed when measured
+        stay failures.
         """
         failed: set[Config] = set()
         for known in self.measurements:

@@ -1,4 +1,4 @@
-"""How well a cost model ranks what was measured: rank correlation, regret, recall.
+"""Measure how well a cost model ranks measured configurations: rank correlation, regret, recall.
 
 Regret is what a user pays for trusting the model: the time of its pick over the best measured one,
 less one. Recall says how many of its picks must be timed to find the best.
@@ -47,7 +47,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """All problems together; fields are None where there is nothing to say them of.
+    """All problems together; a field is None if no record bears on it.
 
     `rank_correlation` is over all measurements, `median_rank_correlation` over the problems'.
     `log_error` is the root mean square of the logarithm of predicted over measured time.
@@ -82,7 +82,7 @@ def arch_of(device: DeviceIdentity) -> Arch:
 
 
 def model_cost(constants: ModelConstants | None = None) -> CostUs:
-    """The analytical model, with other constants than those that it is shipped with if given."""
+    """Return the analytical model, with the given constants instead of its own if any."""
 
     def cost_us(trial: Trial, device: DeviceIdentity) -> float:
         return predicted_us(trial, arch_of(device), constants)
@@ -96,7 +96,7 @@ def predicted_us(trial: Trial, arch: Arch, constants: ModelConstants | None = No
 
 
 def timed(records: Iterable[Record]) -> list[Record]:
-    """Of the records that have a time, the newest for each trial, device and toolchain."""
+    """Return the newest record with a time for each trial, device and toolchain."""
     newest: dict[object, Record] = {}
     for record in records:
         key = (record.trial, record.device, record.toolchain)
@@ -116,7 +116,7 @@ def measured_us(record: Record) -> float:
 
 
 def examples(records: Iterable[Record]) -> list[Example]:
-    """What a cost model learns from those of the records that have a time."""
+    """Return training examples for a cost model: the records that have a time."""
     return [
         Example(
             workload=record.trial.workload,
@@ -129,7 +129,7 @@ def examples(records: Iterable[Record]) -> list[Example]:
 
 
 def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelReport:
-    """What `cost_us`, by default the analytical model, says against records that have a time.
+    """Compare `cost_us`, by default the analytical model, with records that have a time.
 
     Problems with fewer than three configurations are left out of the rankings.
     """

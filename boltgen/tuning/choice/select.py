@@ -1,7 +1,7 @@
-"""Chooses a configuration for every task of a model, and few kernels for all of them.
+"""Choose a configuration for every task of a model, and few kernels for all of them.
 
-Arrow: `tune.select`, from tasks to decisions. Where the costs come from is the `CostSource`'s
-affair: the analytical model here, measurements in `tune.measured`.
+Arrow: `tune.select`, from tasks to decisions. A `CostSource` gives the costs: the analytical model
+here, measurements in `tuning.choice.measured_costs`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_PRICE_FRACTION = 0.01
 # One for a range of sizes is worth it sooner: few of them have the same best kernel. A choice, by
 # `benchmarks.dynamic_shapes`.
 RANGE_PRICE_FRACTION = 0.001
-# What all cells that nobody expects count together, of a region's calls. A choice.
+# The weight of all cells that no traffic names together, as a share of a region's calls. A choice.
 _LEAST_SHARE = 0.01
 
 
@@ -70,10 +70,10 @@ def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The configuration chosen for a workload, its time, and where that comes from, in words.
+    """The configuration chosen for a workload, its time, and the time's source in words.
 
-    `kernel` is the content of the kernel that was measured; None where the time is predicted. Of
-    all kernels that may run it, the best takes `least_us`.
+    `kernel` is the content of the measured kernel, or None if the time is predicted. `least_us` is
+    the time of the best kernel that may run the workload.
     """
 
     workload: Workload
@@ -84,7 +84,7 @@ class Decision:
     least_us: float = 0.0
 
 
-# What one kernel offers a task: the best time, and the configuration that has it.
+# One kernel's offer to a task: the best time, and the configuration that has it.
 Offer: TypeAlias = tuple[float, Config]
 Menu: TypeAlias = dict[Config, Offer]
 Cost: TypeAlias = float | Failure
@@ -92,7 +92,7 @@ Cost: TypeAlias = float | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a workload's legal configurations cost, in microseconds, or why one has no time.
+    """The times of a workload's legal configurations in microseconds, or why one has no time.
 
     All come from one `origin`: times of two devices, or of a device and a model, do not compare.
     `kernels` are the contents of those that were measured.
@@ -105,24 +105,24 @@ class Costs:
 
 
 class Measurements(Protocol):
-    """What is known of one device."""
+    """The measurements of one device."""
 
     @property
     def origin(self) -> str:
-        """Where its times are from, in words: "measured on ...", with its name."""
+        """The source of the times, in words: "measured on ...", with the device's name."""
         ...
 
     def outcomes(self, workload: Workload) -> Mapping[Config, Outcome]:
-        """The newest outcomes of a workload's launches that are legal; none where none is known."""
+        """Return the newest outcomes of a workload's legal launches; empty if none is known."""
         ...
 
 
 class CostSource(Protocol):
-    """Where costs come from."""
+    """A source of costs."""
 
     @property
     def measurements(self) -> Sequence[Measurements]:
-        """The devices that anything is known of, those that count most first."""
+        """The devices with measurements, in descending preference."""
         ...
 
     def costs(self, workload: Workload) -> Costs:
@@ -143,7 +143,7 @@ class ModelCosts:
 
     @property
     def origin(self) -> str:
-        """That they are predicted, and by which model."""
+        """The text that the times are predicted, and by which model."""
         return f"predicted by the {self.model.name} model"
 
     def costs(self, workload: Workload) -> Costs:
@@ -155,7 +155,7 @@ class ModelCosts:
 
     @property
     def measurements(self) -> tuple[Measurements, ...]:
-        """None."""
+        """Always empty."""
         return ()
 
 
@@ -173,10 +173,10 @@ def launches_of(
 
 @dataclass(frozen=True, slots=True)
 class WithoutSpilling:
-    """The costs of `source`, where the model's guess gives way to what ptxas said.
+    """The costs of `source`, except predictions for kernels that ptxas compiled with spills.
 
-    Kernels of `specs` spill registers, which the model does not know: they fail where it is the
-    model that would choose them, unless there is no other. What was measured stays.
+    Kernels of `specs` spill registers, which the model does not know. Their predicted costs become
+    failures, unless no other kernel is left. Measured costs stay.
     """
 
     source: CostSource
@@ -195,7 +195,7 @@ class WithoutSpilling:
 
     @property
     def measurements(self) -> Sequence[Measurements]:
-        """Those of `source`."""
+        """The measurements of `source`."""
         return self.source.measurements
 
 
@@ -206,7 +206,7 @@ def select(
     *,
     kernel_price_us: float | None = None,
 ) -> tuple[Decision, ...]:
-    """One decision per task, in their order.
+    """Return one decision per task, in their order.
 
     Tasks that can share a kernel do so unless kernels of their own save more than their price.
     This is facility location, solved greedily: open the kernel that serves all tasks best, then
@@ -259,10 +259,10 @@ def _best(menu: Menu) -> float:
 
 
 def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
-    """How much each task counts: as often as it runs.
+    """Return each task's weight: how often it runs.
 
     The cells of a region count as if each took the mean time of all, in logarithms, and by their
-    share of its calls. Those that nobody expects have a kernel too, and a small share.
+    share of its calls. Cells that no traffic names also get a kernel, with a small share.
     """
     weights = [float(task.occurrences) for task in tasks]
     regions: dict[str, list[int]] = defaultdict(list)
@@ -279,7 +279,7 @@ def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
 
 
 def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
-    """Per kernel, by what of its configuration is compiled: the best cost and launch."""
+    """Return the best cost and launch per kernel: per compiled part of a configuration."""
     workload = task.workload
     sizes = task.cell.corners if task.cell is not None else ()
     menu: Menu = {}
@@ -305,7 +305,7 @@ def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
 
 
 def _sharing(tasks: Sequence[Task], arch: Arch) -> list[list[int]]:
-    """Tasks that can run the same kernels, by index: what is compiled of them is the same."""
+    """Group the indices of tasks that can run the same kernels: their compiled parts are equal."""
     groups: dict[tuple[tuple[str, Any], ...], list[int]] = defaultdict(list)
     for index, task in enumerate(tasks):
         groups[_compiled_of(task.workload, arch)].append(index)

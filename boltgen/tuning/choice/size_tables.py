@@ -1,4 +1,5 @@
-"""The table of a symbolic region: which launch each size takes. It follows `tuning.choice.select`.
+"""Build the table of a symbolic region: the launch for each size. It follows
+`tuning.choice.select`.
 
 Kernels are chosen for few sizes, since each choice looks at all configurations. Between those sizes
 the best of the kernels that were chosen changes with every tile that a size fills or begins. So the
@@ -31,7 +32,7 @@ class Row:
 
 
 def tasks_over(region: Region, traffic: Sequence[Sizes] = ()) -> tuple[Task, ...]:
-    """What is to be timed for a region: its workload, or sizes in the ranges of its symbols.
+    """Return a region's tasks to time: its workload, or sizes in the ranges of its symbols.
 
     Each cell of sizes counts by the share of `traffic` in it, or all alike where there is none.
 
@@ -62,7 +63,9 @@ def _has(cell: Workload, sizes: Mapping[Symbol, int]) -> bool:
 
 
 def regret(decisions: Sequence[Decision], tasks: Sequence[Task]) -> float:
-    """What the chosen kernels cost beyond each size's best: a geometric mean of ratios."""
+    """Return how much slower the chosen kernels are than each size's best: a geometric mean of
+    ratios.
+    """
     total = sum(task.share for task in tasks)
     logs = (
         task.share * math.log(each.time_us / each.least_us)
@@ -72,7 +75,7 @@ def regret(decisions: Sequence[Decision], tasks: Sequence[Task]) -> float:
 
 
 def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tuple[Row, ...]:
-    """The rows for a region's workload, of whose tasks these are the decisions; sizes ascend.
+    """Return the rows for a region's workload from the decisions of its tasks; sizes ascend.
 
     Between the sizes that were decided, a launch has the time that the analytical model says, times
     what the time of its decision is to the model's.

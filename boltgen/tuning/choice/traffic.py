@@ -1,4 +1,4 @@
-"""Which sizes a model will run, and how often: what a table of kernels is chosen for."""
+"""The sizes that a model will run, and how often: a table of kernels is chosen for them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from boltgen.ir.region import Region
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Values of a model's open dimensions, by their names, and how many calls have them."""
+    """Values of a model's dynamic dimensions, by their names, and how many calls have them."""
 
     values: tuple[tuple[str, int], ...]
     count: int = 1
 
 
 def traffic_of(_name: str, given: Any) -> tuple[Sizes, ...]:
-    """Sizes, or those in a JSON file: a list of objects like {"batch": 8, "seq": 128, "count": 90}.
+    """Return sizes as they are, or read a JSON file: a list of {"batch": 8, "seq": 128, "count":
+    90}.
 
     Raises:
         BoltgenError: the file cannot be read, or something in it is no size.

@@ -1,8 +1,8 @@
 """The memory of all measurements: an SQLite file that many processes read and write at once.
 
-A record is never changed. Where a trial was measured several times on one bench (a device with a
-toolchain) the newest outcome counts, of those whose kernel is the newest that is known of its spec:
-a kernel that was compiled to something else since has no outcomes.
+A record is never changed. If a trial was measured several times on one bench (a device with a
+toolchain), the newest outcome counts. A record counts only while its kernel is the newest known
+content of its spec: a kernel that compiles to something else since has no outcomes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class TimedKernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What counts of a configuration, by its number."""
+    """The parts of a record that count for a configuration, which is known by its number."""
 
     config: int
     median_us: float | None
@@ -107,7 +107,7 @@ class Database:
         self.set_aside = opened.set_aside
         self._connection = opened.connection
         self._tables = SmallTables(self._connection)
-        # Those of TVM's own kernels.
+        # The records of TVM's own kernels.
         self.rest = RestRecords(path, self._connection, self._tables, self._transaction)
         self._configs: dict[int, Config] = {}
 
@@ -127,11 +127,11 @@ class Database:
         self.close()
 
     def add(self, records: Iterable[Record]) -> int:
-        """Write records, all or none; how many were not there already.
+        """Write records, all or none; return how many were not there already.
 
         They tell nothing of which kernel is the newest: `learn` does.
 
-        What this returned for survives the end of the process, however it ends.
+        After the return the records survive the end of the process, however it ends.
         """
         written: dict[int, int] = {}
         with self._transaction():
@@ -178,9 +178,9 @@ class Database:
         toolchain: str,
         contents: Mapping[str, str] | None = None,
     ) -> dict[Config, Outcome]:
-        """The newest outcome of every configuration that was tried.
+        """Return the newest outcome of every configuration that was tried.
 
-        `contents` of kernels come before those that the database itself knows.
+        `contents` of kernels take precedence over the contents that the database knows.
         """
         return {
             self._config(row.config): self._read(Outcome, row.outcome)
@@ -204,7 +204,7 @@ class Database:
         }
 
     def best(self, workload: Workload, device: DeviceIdentity, toolchain: str) -> Best | None:
-        """The configuration with the least newest median; None where there is no time."""
+        """Return the configuration with the least newest median, or None without a time."""
         rows = self._newest(workload, device, toolchain, None)
         timed = [(row.median_us, row.config, row.outcome) for row in rows if row.median_us]
         if not timed:
@@ -213,7 +213,7 @@ class Database:
         return Best(config=self._config(config), timing=self._read(Outcome, outcome))
 
     def sources(self, arch: str | None = None, toolchain: str | None = None) -> tuple[Source, ...]:
-        """Devices and toolchains that have records, those with most records first."""
+        """Return the devices and toolchains that have records, in descending number of records."""
         query = Query(arch=arch)
         with database_errors(self.path):
             rows = self._connection.execute(
@@ -230,13 +230,13 @@ class Database:
         )
 
     def workloads(self) -> tuple[Workload, ...]:
-        """All that have, or had, records."""
+        """Return all workloads that have, or had, records."""
         with database_errors(self.path):
             rows = self._connection.execute("SELECT workload FROM task ORDER BY digest").fetchall()
         return tuple(self._read(Workload, workload) for (workload,) in rows)
 
     def void_records(self, source: Source) -> int:
-        """How many records of a device and toolchain do not count; see `Query.void`."""
+        """Count the records of a device and toolchain that do not count; see `Query.void`."""
         with database_errors(self.path):
             (count,) = self._connection.execute(
                 "SELECT count(*) FROM record LEFT JOIN spec ON spec.id = record.spec WHERE "
@@ -247,7 +247,7 @@ class Database:
 
     @property
     def size_bytes(self) -> int:
-        """What the database takes of the disk, apart from what is being written."""
+        """Return the database's size on disk in bytes, without data that is still being written."""
         with database_errors(self.path):
             pragmas = [f"PRAGMA {name}" for name in ("page_count", "page_size")]
             pages, page_bytes = (self._connection.execute(p).fetchone()[0] for p in pragmas)
@@ -264,7 +264,7 @@ class Database:
         return digest(tuple(stamp for (stamp,) in rows))
 
     def records(self, query: Query | None = None, *, best: bool = False) -> Iterator[Record]:
-        """All records that `query` asks for, those of one workload and bench together.
+        """Yield all records that `query` asks for, grouped by workload and bench.
 
         With `best`, of each workload and bench only the fastest of the newest.
         """
@@ -309,7 +309,7 @@ class Database:
         return tuple(map(self._record, rows))
 
     def prune(self, query: Query) -> int:
-        """Forget the records that `query` asks for; how many they were."""
+        """Delete the records that `query` asks for; return how many they were."""
         with self._transaction():
             counts = dict(
                 self._connection.execute(
@@ -356,7 +356,7 @@ class Database:
         return cursor.rowcount
 
     def _spec_of(self, record: Record) -> int | None:
-        """The number of the kernel's spec; None where the record never counts.
+        """Return the number of the kernel's spec, or None if the record never counts.
 
         That is one from before kernels were told by their content, and one whose configuration
         cannot compute its workload.
@@ -385,7 +385,7 @@ class Database:
         toolchain: str,
         contents: Mapping[str, str] | None,
     ) -> list[_Row]:
-        """Of each configuration the newest record that counts."""
+        """Return the newest record that counts, for each configuration."""
         with database_errors(self.path):
             rows = self._connection.execute(
                 "SELECT config, median_us, outcome, kernel.digest, spec.digest, newest.digest "

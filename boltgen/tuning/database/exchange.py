@@ -1,4 +1,4 @@
-"""Records as files that people exchange: JSON, a line each; compressed where the name says so."""
+"""Records as files that people exchange: a JSON record per line, compressed if the name says so."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _created(path: Path) -> TextIO:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a file, one by one; empty lines are passed over.
+    """Yield the records of a file, one by one; empty lines are passed over.
 
     Raises:
         RecordError: the file cannot be read, is far larger inside than packed, or a line is no
@@ -73,7 +73,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> int:
-    """Write records to a file, which appears whole or not at all; how many they were.
+    """Write records to a file, which appears whole or not at all; return their number.
 
     Raises:
         RecordError: the file cannot be written, or another program wrote it.

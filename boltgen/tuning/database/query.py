@@ -1,4 +1,4 @@
-"""Which records of a database are meant: conditions, and their SQL."""
+"""Conditions that select records of a database, and their SQL."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from boltgen.ir.outcome import DeviceKind
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)
 
-# Of `record` joined with `spec`; `content` is the newest that is known.
+# A condition on `record` joined with `spec`; `content` is the newest known content.
 VOID = "(spec.id IS NULL OR (spec.content IS NOT NULL AND spec.content <> record.kernel))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Conditions that all must hold; None asks nothing.
+    """Conditions that all must hold; a field that is None sets no condition.
 
     `device` is a part of the device's name, `toolchain` of the toolchain's text; `operation` is the
     class of a layer's problem ("Gemm"), `before` an instant, in UTC where it names no zone,
-    `failures` whether to want failures only or times only, `void` whether to want those only that
-    do not count, or those only that do: a kernel's that has been compiled to another one since, or
-    from before kernels were told by their content.
+    `failures` whether to want failures only or times only, `void` whether to want only records that
+    do not count, or only records that do. A record does not count if its kernel compiles to another
+    content since, or if it is older than the identification of kernels by content.
     """
 
     arch: str | None = None

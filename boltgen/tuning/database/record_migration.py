@@ -1,4 +1,4 @@
-"""Earlier forms of records: how a trial was written before a workload was one type.
+"""Read earlier forms of records, from before a workload was one type.
 
 A problem was a `Gemm`, a `BatchedGemm` or a `Conv2d` beside its epilogue; layers back to back were
 a `GemmChain` or a `Conv2dChain` with the identity behind them. Before there were these, a
@@ -36,7 +36,7 @@ def earlier_trial(form: Any, written: str) -> Any:
 
 
 def earlier_workload(problem: Any, epilogue: Any) -> dict[str, Any]:
-    """The form of a workload, of what stood for it.
+    """Return today's form of a workload from the types that stood for it earlier.
 
     Raises:
         RecordError: it is none.

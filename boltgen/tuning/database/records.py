@@ -1,4 +1,4 @@
-"""A record: what was timed, on what, with which outcome, and when; and its JSON form, a line each.
+"""A record: a trial, its device, its outcome and its instant; and its JSON form, one per line.
 
 The only module that says how a measurement is written outside the process.
 """
@@ -51,12 +51,12 @@ class Record:
 
 
 def spec_key(spec: KernelSpec, toolchain: str) -> str:
-    """What the newest content of a kernel is known by: what is compiled, and with which tools."""
+    """Return the key of a kernel's newest content: the compiled spec and the toolchain."""
     return digest(spec, toolchain)
 
 
 def tells_no_content(toolchain: str) -> bool:
-    """Whether records by `toolchain` are from before kernels were told by their content.
+    """Return whether records by `toolchain` are from before kernels were identified by content.
 
     They are void: their kernels are told by the text of boltgen's headers, which its own records
     no longer name.
@@ -156,7 +156,7 @@ def _check_times(record: Record, timing: Timing) -> None:
 
 
 def _flops_per_us(device: DeviceIdentity) -> float:
-    """What all tensor cores of the device retire at its clock, as its architecture's row says."""
+    """Return the peak rate of the device's tensor cores at its clock, by its architecture's row."""
     row = ARCHES[device.arch]
     per_sm_and_clock = row.tensor_f32_acc_tflops * 1e6 / row.sm_count / row.boost_mhz
     return per_sm_and_clock * device.sm_count * device.clock_mhz

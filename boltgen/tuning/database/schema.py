@@ -22,8 +22,8 @@ from boltgen.tuning.database.records import dumps, task_key
 # In the file's header, where programs that tell files apart look: "bolt".
 APPLICATION = 0x626F6C74
 
-# What many records share stands once, as readable JSON, with its digest as the key. A record's
-# primary key keeps all measurements of one problem on one bench together on the disk.
+# Values that many records share stand once, as readable JSON, with its digest as the key. A
+# record's primary key keeps all measurements of one problem on one bench together on the disk.
 _CREATE = """
 CREATE TABLE task (
     id INTEGER PRIMARY KEY,
@@ -119,8 +119,8 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
     )
 
 
-# A record counts as long as its kernel is the newest content that is known of its spec. Those from
-# before this step have no spec: their kernels are told by something else.
+# A record counts as long as its kernel is the newest known content of its spec. Records from before
+# this step have no spec: their kernels were identified otherwise.
 _TELL_CONTENTS = """
 CREATE TABLE spec (
     id INTEGER PRIMARY KEY,
@@ -131,8 +131,8 @@ ALTER TABLE record ADD COLUMN spec INTEGER REFERENCES spec;
 UPDATE bench SET stamp = hex(randomblob(8));
 """
 
-# Kernels that TVM keeps: their identities, schedules and times. What a kernel was compiled to is
-# decided by its schedule and the toolchain, which names TVM.
+# Kernels that TVM keeps: their identities, schedules and times. The schedule and the toolchain,
+# which names TVM, decide the compiled kernel.
 _ADD_REST = """
 CREATE TABLE rest (
     task TEXT NOT NULL,
@@ -160,7 +160,7 @@ SCHEMA = len(_VERSIONS)
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """The version of the file's tables; 0 where it has none."""
+    """Return the version of the file's tables; 0 if it has none."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -172,8 +172,8 @@ def belongs_to_boltgen(connection: sqlite3.Connection) -> bool:
 
 
 def differing(connection: sqlite3.Connection, found: int) -> str | None:
-    """The name of a table, view, trigger or index that a file of version `found` does not have, or
-    that it has otherwise; None where all are as they were made.
+    """Name a table, view, trigger or index that differs from a new file of version `found`, or is
+    missing there; return None if all match.
 
     A view in a table's place can be a query without an end.
     """
@@ -186,7 +186,7 @@ def differing(connection: sqlite3.Connection, found: int) -> str | None:
 
 
 def _objects(connection: sqlite3.Connection) -> dict[str, str]:
-    """What the file is made of, by name. SQLite's own parts have no text, or its prefix."""
+    """Return the definitions in the file by name, without SQLite's own objects."""
     rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     return {
         str(name): f"{kind} {' '.join(str(sql).split())}"

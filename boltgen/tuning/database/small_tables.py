@@ -27,7 +27,7 @@ class SmallTables:
         self._numbers: dict[tuple[str, object], int] = {}
 
     def forget(self) -> None:
-        """Some rows may have gone: the transaction that added them was rolled back."""
+        """Drop cached numbers: the transaction that added their rows was rolled back."""
         self._numbers.clear()
 
     def task(self, workload: Workload) -> int:

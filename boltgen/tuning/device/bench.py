@@ -1,4 +1,4 @@
-"""What compiles and times trials for a tuning session.
+"""The interface that compiles and times trials for a tuning session.
 
 A worker process beside a GPU, the virtual GPU, a table of recorded measurements, or a fake in
 tests.
@@ -14,27 +14,27 @@ from boltgen.ir.outcome import DeviceIdentity, Outcome
 
 
 class Bench(Protocol):
-    """Compiles and times trials; compiles the next while it times the last."""
+    """Compile and time trials; compile the next while the last is timed."""
 
     @property
     def device(self) -> DeviceIdentity:
-        """Whose times these are."""
+        """The device that gives the times."""
         ...
 
     @property
     def toolchain(self) -> str:
-        """What the kernels are compiled with: compilers and CUTLASS."""
+        """The compilers and CUTLASS that make the kernels."""
         ...
 
     @property
     def lock_name(self) -> str | None:
-        """What one session at a time may use (a GPU's UUID); None where sessions do not disturb
-        each other.
-        """
+        """A device that one session at a time may use (a GPU's UUID), or None without a limit."""
         ...
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Each trial with its outcome, as they finish; closing the generator drops the rest."""
+        """Yield each trial with its outcome, as they finish; closing the generator drops the
+        others.
+        """
         ...
 
     def kernel(self, trial: Trial) -> str:

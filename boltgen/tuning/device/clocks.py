@@ -1,4 +1,4 @@
-"""Notices a GPU whose clock drifts while it is measured: its times cannot be compared then."""
+"""Notice a GPU whose clock drifts while it is measured: such times cannot be compared."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _ENOUGH = 5
 
 
 class ClockWatch:
-    """Hears every timing of a session, and tells how far the clock was from its median."""
+    """Hear every timing of a session, and report how far the clock was from its median."""
 
     def __init__(self) -> None:
         self._ascending_mhz: list[float] = []
         self._warned = False
 
     def observe(self, timing: Timing) -> str | None:
-        """A sentence, once, when a timing's clock is away from what the others had."""
+        """Return a warning, once, if a timing's clock differs from the others."""
         if timing.clock_mhz is None:
             return None
         insort(self._ascending_mhz, timing.clock_mhz)
@@ -37,7 +37,7 @@ class ClockWatch:
         return abs(clock_mhz / self._usual_mhz - 1) > _TOLERANCE
 
     def summary(self) -> str | None:
-        """What to say at the end; None where the clock was steady."""
+        """Return a warning for the end of the session, or None if the clock was steady."""
         away = sum(map(self._is_away, self._ascending_mhz))
         if not away:
             return None

@@ -16,10 +16,10 @@ from boltgen.errors import TuningError
 def device_lock(
     name: str | None, folder: Path, *, wait: bool, tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Hold the device `name` for the `with` block; None is a device that needs no lock.
+    """Hold the device `name` for the `with` block; None means that the device needs no lock.
 
-    Where another session holds it, `tell` hears so once, and this one waits or fails. The
-    operating system lets go of the lock when a process ends, however it ends.
+    If another session holds it, `tell` is called once, and this session waits or fails. The
+    operating system releases the lock when a process ends, however it ends.
 
     Raises:
         TuningError: another session holds it and `wait` is false, or the folder is not writable.

@@ -17,8 +17,8 @@ from boltgen.tuning.database.query import EPOCH
 class RecordedBench:
     """A bench that answers with what a file of records says, the newest where it says several.
 
-    Its times are kept apart from those of the device that they were measured on: they are no new
-    evidence.
+    Its device is of the kind `RECORDED`, apart from the device that measured the times: replayed
+    times are no new evidence.
 
     Raises:
         RecordError: the file cannot be read or holds what is no record.

@@ -87,7 +87,7 @@ class RestRecords:
     def times(
         self, task: str, arch: str, toolchain: str, device: DeviceIdentity | None = None
     ) -> RestTimes | None:
-        """The newest times of a kernel: on `device`, else on another one of `arch`.
+        """Return the newest times of a kernel on `device`, else on another device of `arch`.
 
         GPUs come before the virtual one, and devices with more times first.
         """

@@ -1,4 +1,4 @@
-"""Kernels that TVM keeps, tuned by TVM's tuner beside boltgen's own tasks: what a session sees.
+"""Interfaces to tune TVM's own kernels, by TVM's tuner, in the same session as boltgen's tasks.
 
 Arrow: tasks to records, as `tuning.session.session` says. `tvm_build.rest` knows which kernels
 these are and builds them; here a kernel is its identity, and a configuration is a text.
@@ -15,8 +15,8 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import Outcome, Timing
 from boltgen.tuning.session.scheduler import TaskState
 
-# Before the identity of a kernel as TVM's and boltgen's rules schedule it: what a tuned schedule
-# has to beat.
+# Prefix of the identity of a kernel as TVM's and boltgen's rules schedule it: a tuned schedule has
+# to beat it.
 BUILT_IN = "built in "
 
 
@@ -37,7 +37,7 @@ AnyTrial: TypeAlias = Trial | RestTrial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestResult:
-    """What is known of a kernel of TVM's: its built-in time, its best, and how many were tried.
+    """The known times of one of TVM's kernels: built-in, best, and how many schedules were tried.
 
     `uses` are how often all models together launch it, by their weights; a time is None where
     there is none.
@@ -53,7 +53,7 @@ class RestResult:
 
 
 class RestSearch(Protocol):
-    """Proposes schedules of one kernel, as `search.Search` does configurations of a workload."""
+    """Propose schedules of one kernel, as `search.Search` proposes configurations of a workload."""
 
     @property
     def task(self) -> str:
@@ -62,12 +62,12 @@ class RestSearch(Protocol):
 
     @property
     def state(self) -> TaskState:
-        """What a scheduler decides by."""
+        """The state that a scheduler decides by."""
         ...
 
     @property
     def result(self) -> RestResult:
-        """What is known now."""
+        """The times that are known now."""
         ...
 
     def resume(self, known: Mapping[str, Outcome]) -> None:
@@ -75,7 +75,7 @@ class RestSearch(Protocol):
         ...
 
     def propose(self, count: int) -> list[RestTrial]:
-        """At most `count` trials whose outcome is not known; counts as a grant."""
+        """Return at most `count` trials whose outcome is not known; counts as a grant."""
         ...
 
     def observe(self, trial: RestTrial, outcome: Outcome) -> None:
@@ -84,7 +84,7 @@ class RestSearch(Protocol):
 
 
 class Rest(Protocol):
-    """What TVM keeps of the models of a session, and the bench that builds and times it."""
+    """The TVM kernels of a session's models, and the bench that builds and times them."""
 
     @property
     def searches(self) -> Sequence[RestSearch]:
@@ -93,11 +93,13 @@ class Rest(Protocol):
 
     @property
     def toolchain(self) -> str:
-        """What the kernels are generated and compiled with."""
+        """The tools that generate and compile the kernels."""
         ...
 
     def run(self, trials: Sequence[RestTrial]) -> Generator[tuple[RestTrial, Outcome], None, None]:
-        """Each trial with its outcome, as they finish; closing the generator drops the rest."""
+        """Yield each trial with its outcome, as they finish; closing the generator drops the
+        others.
+        """
         ...
 
     def close(self) -> None:
@@ -106,7 +108,7 @@ class Rest(Protocol):
 
 
 def rest_toolchain(toolchain: str, tvm: str) -> str:
-    """What TVM's kernels are told by: boltgen's compilers, and the TVM that generates them."""
+    """Name the tools that make TVM's kernels: boltgen's compilers, and TVM's version."""
     return f"{toolchain}; TVM {tvm}"
 
 
@@ -116,7 +118,7 @@ def short_name(config: str) -> str:
 
 
 def summary(name: str, uses: float, known: Mapping[str, Outcome], built_in: str) -> RestResult:
-    """What outcomes say of a kernel whose built-in schedule is `built_in` today."""
+    """Summarise the outcomes of a kernel whose built-in schedule is `built_in` today."""
     times = {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
     chosen = fastest(times, built_in)
     return RestResult(

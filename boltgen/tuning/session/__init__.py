@@ -1,1 +1,1 @@
-"""A tuning session: what it tries next, and what it reports."""
+"""Tuning sessions: the choice of the next trial, and the report."""

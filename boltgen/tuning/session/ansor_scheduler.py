@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from boltgen.tuning.session.objectives import Objective, Total
 from boltgen.tuning.session.scheduler import TaskState, fullness
 
-# The paper's alpha: how much what a task's last trials brought counts beside promises.
+# The paper's alpha: the weight of the last trials' gain; promised gains have the remaining weight.
 _TRUST = 0.2
 # Its beta: a task may become so many times as fast, by its operations, as the fastest one like it.
 _SIMILAR = 2.0
-# Its epsilon: how often the next task is any.
+# The paper's epsilon: how often the next task is drawn at random.
 _ANY = 0.05
 
 
@@ -49,7 +49,7 @@ class Gradient:
         slopes = self._objective.slopes(times_us, self._began_us)
         gains = [_gain(tasks[i], tasks, slopes) for i in left]
         most = max(gains)
-        # Where nothing is gained, as once all latencies are kept, trials follow the time.
+        # If nothing can be gained, because all latency targets are met, trials follow the time.
         best = [i for i, gain in zip(left, gains, strict=True) if gain == most]
         return min(best, key=lambda i: (fullness(tasks[i]), i))
 
@@ -65,13 +65,13 @@ class Gradient:
 
 
 def _gain(task: TaskState, tasks: Sequence[TaskState], slopes: Sequence[float]) -> float:
-    """What one more trial of a task takes off the objective, as far as one can tell."""
+    """Estimate how much one more trial of a task reduces the objective."""
     weight = sum(slope * uses for slope, uses in zip(slopes, task.uses, strict=True))
     return weight * (_TRUST * _brought_us(task) + (1.0 - _TRUST) * _promised_us(task, tasks))
 
 
 def _brought_us(task: TaskState) -> float:
-    """What each of the last batch's trials took off the task's time."""
+    """Return by how much each of the last batch's trials reduced the task's time."""
     pairs = zip(task.history_trials, task.history_us, strict=True)
     timed = [(trials, best) for trials, best in pairs if best is not None]
     for trials, best in reversed(timed[:-1]):
@@ -81,7 +81,7 @@ def _brought_us(task: TaskState) -> float:
 
 
 def _promised_us(task: TaskState, tasks: Sequence[TaskState]) -> float:
-    """What a trial may take off: as much as all so far, or all that similar tasks are faster."""
+    """Bound a trial's gain: the mean gain so far, or the gap to the fastest similar task."""
     fastest = max(each.flops / each.time_us for each in tasks if each.kind == task.kind)
     behind_us = task.time_us - _SIMILAR * task.flops / fastest if fastest else 0.0
     return max(task.time_us / task.trials, behind_us)

@@ -1,4 +1,4 @@
-"""How long a tuning session may last: in seconds or in trials."""
+"""The length of a tuning session, in seconds or in trials."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from boltgen.intake.numerals import shown, whole_number
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _UNITS_TRIALS = frozenset({"trial", "trials"})
-# Of any unit: more is a mistake.
+# In any unit: a larger number is a mistake.
 _MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """At most so many seconds, or so many trials: exactly one of the two is given.
+    """A limit in seconds or in trials: exactly one of the two is given.
 
     Raises:
         TuningError: neither or both are given, or there is nothing to spend.
@@ -38,10 +38,10 @@ class Budget:
             )
 
     def shortfall(self, problems: int, share: float) -> str | None:
-        """What it would take to time each problem once as it ships, where it may not be enough.
+        """Say how many trials time each problem once as it ships, if this budget may not suffice.
 
-        Round one may take that `share` first. None where the budget suffices, or is in seconds:
-        nobody knows how many trials those are.
+        Round one may take that `share` first. Return None if the budget suffices, or is in seconds:
+        the number of trials in a second is unknown.
         """
         if self.trials is None or self.trials - math.floor(share * self.trials) >= problems:
             return None

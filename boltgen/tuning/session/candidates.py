@@ -1,9 +1,9 @@
-"""Which configurations a session tries: the field of round one, and the finalists of round two.
+"""Choose the configurations that a session tries: round one ranks kernels, round two has finalists.
 
-Bolt (Xing et al., section 3.2.2) times generic kernels and takes the best. Here they only rank the
-field: what is chosen was timed as it ships, with its epilogue, swizzle and split of K. A family
-whose kernels depend too much on what is fused to them has no round one: those of its kernels are
-timed that the cost model likes best.
+Bolt (Xing et al., section 3.2.2) times generic kernels and takes the best. Here generic kernels
+only rank the field: a chosen kernel was timed as it ships, with its epilogue, swizzle and split of
+K. A family whose kernels depend too much on fused operators has no round one: the kernels that the
+cost model predicts to be fastest are timed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ UNRANKED_FINALISTS = 4
 
 
 class Field:
-    """The legal configurations of one workload by their kernels, and what the model says of them.
+    """The legal configurations of one workload by their kernels, and the model's predictions of
+    them.
 
-    Of a family's kernels those that a library of `level` holds; all where it holds none that fits.
-    At the full level there is more `beyond` them: whatever is legal, listed or not.
+    It has the kernels that a library of `level` holds, or all kernels of a family if the library
+    holds none that fits. At the full level `beyond` adds every legal kernel, listed or not.
 
     Raises:
         NoLegalConfigError: there is none.
@@ -55,7 +56,9 @@ class Field:
             self._by_kernel |= {each: by_kernel[each] for each in sorted(held or by_kernel)}
 
     def predicted_us(self, workload: Workload, configs: Sequence[Config]) -> list[float]:
-        """The cost model's times of `workload`, the field's or its like with another epilogue."""
+        """Return the cost model's times of `workload`: the field's, or the same with another
+        epilogue.
+        """
         known = self._predicted_us[workload]
         new = [config for config in configs if config not in known]
         times_us = self._model.predict_us(workload, new, self._arch) if new else ()
@@ -70,7 +73,8 @@ class Field:
         *,
         beyond: bool = False,
     ) -> SearchProblem:
-        """What a strategy searches: `configs` for the field's workload, or its like as above.
+        """Return the search problem of `configs`, for the field's workload or one with another
+        epilogue.
 
         Nothing else is legal, for another kernel is to be compiled; with `beyond` all that the
         families can do is.
@@ -91,12 +95,12 @@ class Field:
 
     @property
     def ranking(self) -> Workload | None:
-        """The workload of round one; None where no family has one."""
+        """The workload of round one, or None if no family has a round one."""
         found = (FAMILIES.named(space.family).ranking(self.workload) for space in self.spaces)
         return next((ranking for ranking in found if ranking is not None), None)
 
     def opening(self) -> tuple[Config, ...]:
-        """What round one times: every kernel that it can rank.
+        """Return the configurations of round one: a launch of every kernel that can be ranked.
 
         Each once as it is compiled, and once with the arguments of launch that the model likes
         best. Arguments cost a measurement, but no compiler. The predicted fastest come first.
@@ -113,13 +117,13 @@ class Field:
         return self._sorted(ranking, chosen)
 
     def finalists(self, ranked_us: Mapping[Config, float]) -> tuple[Config, ...]:
-        """What round two times: launches of the kernels that were fastest in round one, those
-        among them that were found beyond the field.
+        """Return the launches of round two: of the fastest kernels of round one, also of kernels
+        found beyond the field.
 
-        `ranked_us` are the times of the ranking workload. Where fewer than `FINALISTS` kernels have
-        one the model names the others. A launch is expected to take its kernel's time in round
-        one, times what the model says of the difference; the likeliest come first, one of each
-        kernel before the second of any.
+        `ranked_us` are the times of the ranking workload. If fewer than `FINALISTS` kernels have
+        one, the model adds the others. A launch's expected time is its kernel's time in round one,
+        scaled by the ratio that the model predicts. The fastest expected launches come first, one
+        of each kernel before the second of any.
         """
         kernel_us, measured = self._kernel_times(ranked_us)
         chosen = sorted(measured, key=lambda kernel: (kernel_us[kernel], order(kernel)))[:FINALISTS]
@@ -182,7 +186,7 @@ class Field:
 
 
 def _only(spaces: Iterable[AnySpace], configs: Sequence[Config]) -> Iterator[AnySpace]:
-    """The spaces, in which these configurations alone are legal."""
+    """Restrict the spaces: only these configurations stay legal."""
     for space in spaces:
         yield space.only(config for config in configs if config.family == space.family)
 
@@ -192,7 +196,7 @@ def _by_time(each: tuple[float, Config]) -> tuple[float, object]:
 
 
 def _interleaved(expected: Sequence[Sequence[tuple[float, Config]]]) -> tuple[Config, ...]:
-    """The first of each list, then the rest, each by its expected time."""
+    """Yield the first of each list, then the second of each, each by its expected time."""
     first = sorted((launches[0] for launches in expected), key=_by_time)
     rest = sorted((each for launches in expected for each in launches[1:]), key=_by_time)
     return tuple(config for _, config in (*first, *rest))

@@ -1,4 +1,4 @@
-"""How the search of a task went: its best time by trial, and why each best was tried."""
+"""The course of a task's search: its best time by trial, and why each best was tried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Courses:
         self._found: dict[Workload, list[Improvement]] = defaultdict(list)
 
     def hear(self, trial: Trial, outcome: Outcome, why: str) -> None:
-        """Count a trial, and keep it where it was faster than those before it."""
+        """Count a trial, and keep it if it was faster than all trials before it."""
         self._trials[trial.workload] += 1
         found = self._found[trial.workload]
         if isinstance(outcome, Timing) and (not found or outcome.median_us < found[-1].median_us):

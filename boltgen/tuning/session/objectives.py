@@ -1,4 +1,4 @@
-"""What a session makes small: a function of the times of all its models.
+"""Objectives that a session minimises: functions of the times of all its models.
 
 f1 to f4 of Ansor's section 6.2 (Zheng et al., OSDI 2020). f4, which leaves tasks alone that do not
 get faster any more, is a scheduler's `patience`.
@@ -16,10 +16,10 @@ from boltgen.errors import BoltgenError
 
 
 class Objective(Protocol):
-    """A function of each model's time in microseconds, by what it grows with each of them."""
+    """A function of each model's time in microseconds; a session needs only its slopes."""
 
     def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
-        """How much worse it is for each microsecond that each model takes longer.
+        """Return how much the objective grows for each microsecond that each model takes longer.
 
         `began_us` are the models' times when the session began, as predicted where nothing was
         known.
@@ -39,7 +39,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """f2: what each model takes beyond its latency in microseconds."""
+    """f2: the sum of each model's time beyond its latency, in microseconds."""
 
     most_us: tuple[float, ...]
 

@@ -1,4 +1,4 @@
-"""How a tuning session goes about it."""
+"""Options of a tuning session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boltgen.tuning.strategies.strategy import StrategyFactory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """How a session goes about it.
+    """The strategy, cost model, scheduler and further options of a session.
 
     Candidates are the kernels of a library of that `level`, ordered by `cost_model`; at the full
     level what is left of the budget is for kernels that are not listed. `wait` for

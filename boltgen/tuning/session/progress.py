@@ -1,4 +1,4 @@
-"""What a session tells while it goes on."""
+"""Events that a session reports while it runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from boltgen.tuning.session.budget import Budget
 
 
 class Observer(Protocol):
-    """Hears of a session."""
+    """Hear the events of a session."""
 
     def begin(self, budget: Budget, tasks: int) -> None:
-        """The device is ours; time counts from here."""
+        """Hear that the device is locked; time counts from here."""
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
         """A trial has its outcome. `best_us` is the sum of the best times of the `timed` tasks
@@ -21,14 +21,14 @@ class Observer(Protocol):
         """
 
     def warn(self, message: str) -> None:
-        """Something that a person should know now."""
+        """Hear a warning that a person should know now."""
 
     def end(self) -> None:
-        """The session is over, done or not."""
+        """Hear that the session is over, done or not."""
 
 
 class Quiet:
-    """Tells nothing: the library's default."""
+    """Report nothing: the library's default."""
 
     def begin(self, budget: Budget, tasks: int) -> None:
         """Ignore."""

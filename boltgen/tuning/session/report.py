@@ -1,4 +1,4 @@
-"""What a session found, for its user: of each task, and of all."""
+"""The results of a session for its user, per task and in total."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boltgen.tuning.session.course import Improvement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What is known of a task: its best launch, how many launches have a time, and failures.
+    """The results of a task: its best launch, how many launches have a time, and failures.
 
     `course` is how this session came to be as fast as it did.
     """
@@ -32,11 +32,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """What a session on `device` did.
+    """The outcome of a session on `device`.
 
-    `measured` counts new records, `failed` those of them that are failures, `reused` outcomes that
-    the database had before. `stopped` says what ended it before its time, `drift` how the device's
-    clock behaved, where there is something to say. `rest` are TVM's own kernels.
+    `measured` counts new records, `failed` the failures among them, `reused` outcomes that the
+    database had before. `stopped` says why it ended early and `drift` how the device's clock
+    drifted; either may be None. `rest` are TVM's own kernels.
     """
 
     device: DeviceIdentity
@@ -51,8 +51,8 @@ class SessionReport:
 
     @property
     def model_us(self) -> float | None:
-        """Time of all products as often as the models run them, each by itself; None if one has
-        no time.
+        """The time of all workloads as often as the models run them, each by itself; None if one
+        has no time.
         """
         products = [each.total_us for each in self.results if not each.task.is_alternative]
         totals = [total_us for total_us in products if total_us is not None]

@@ -1,4 +1,4 @@
-"""Which task of a model gets the next trials."""
+"""Decide which task of a model gets the next trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boltgen.ir.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """How far a task has come.
+    """The progress of a task.
 
     `kind` is equal for tasks whose kernels say something of each other's, `flops` the operations of
     a launch. `uses` are how often each model of the session runs it, or what stands for that where
@@ -36,19 +36,19 @@ class TaskState:
 
     @property
     def time_us(self) -> float:
-        """Its best time so far, or the expected one before that."""
+        """Its best time so far, or the expected time before any trial."""
         return self.expected_us if self.best_us is None else self.best_us
 
 
 class Scheduler(Protocol):
-    """Grants trials to tasks, one at a time.
+    """Grant trials to tasks, one at a time.
 
-    What is granted until the session has a batch is measured together: until then only `trials`
-    of the state changes.
+    Trials of a batch are granted before any of them is measured: meanwhile only `trials` of the
+    state changes.
     """
 
     def next_task(self, tasks: Sequence[TaskState]) -> int | None:
-        """The task to grant a trial to; None if all are exhausted."""
+        """Return the task to grant a trial to, or None if all are exhausted."""
         ...
 
 
@@ -70,5 +70,5 @@ def fullness(task: TaskState) -> tuple[bool, float]:
 
 
 def kind_of(workload: Workload) -> Hashable:
-    """The same for workloads of the same operations on the same types."""
+    """Return a key that is equal for workloads of the same operations on the same types."""
     return tuple((layer.problem.kind, layer.problem.in_dtype) for layer in workload.layers)

@@ -1,4 +1,4 @@
-"""One workload while it is searched: what was proposed, what is known of it."""
+"""The search of one workload: its proposed trials and known outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Search:
 
     A strategy may propose configurations that are not legal in `spaces`. `known` is shared with
     other searches of the same workload, and grows. `first` are measured before anything is
-    proposed; `candidates` are those of the cost model, in its order.
+    proposed; `candidates` are in the cost model's order.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Search:
         self._early = frozenset(first)
         self._first = [config for config in reversed(first) if self._answer(config) is None]
         self._pending: set[Config] = set()
-        # What the strategy has proposed, and waits for.
+        # Configurations that the strategy has proposed and whose outcomes it awaits.
         self._asked: set[Config] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
@@ -55,7 +55,7 @@ class Search:
         self._waits = False
 
     def propose(self, count: int) -> list[Trial]:
-        """At most `count` trials whose outcome is not known; counts as a grant."""
+        """Return at most `count` trials whose outcome is not known; counts as a grant."""
         self._history_us.append(best_us(self._known))
         self._history_trials.append(self._granted)
         trials: list[Trial] = []
@@ -85,7 +85,7 @@ class Search:
         return Trial(workload=self._task.workload, config=config)
 
     def _answer(self, config: Config) -> Outcome | None:
-        """What is known of a configuration without measuring it."""
+        """Return a configuration's outcome if it is known without measuring."""
         if config in self._known:
             return self._known[config]
         if broken := self._spaces[config.family].broken(config):
@@ -102,7 +102,7 @@ class Search:
             self._strategy.observe([(config, outcome)])
 
     def why(self, config: Config) -> str:
-        """What brought a configuration up, for people."""
+        """Say why a configuration was tried, for people."""
         if config in self._early:
             return "it was fast elsewhere"
         if config in self._places:
@@ -111,7 +111,7 @@ class Search:
 
     @property
     def state(self) -> TaskState:
-        """What a scheduler decides by."""
+        """The state that a scheduler decides by."""
         return TaskState(
             kind=kind_of(self._task.workload),
             flops=self._task.workload.flops,

@@ -1,4 +1,4 @@
-"""A tuning session: proposes, measures, remembers, until the budget is spent.
+"""Run a tuning session: propose, measure and record, until the budget is spent.
 
 Arrow: tasks to records, through a bench. Every outcome is in the database before the next one is
 asked for: however a session ends, nothing measured is lost, and the next one goes on from there.
@@ -59,8 +59,8 @@ from boltgen.tuning.session.transfer import Elsewhere
 from boltgen.tuning.session.warm_start import recall
 from boltgen.tuning.strategies.experience import Experience
 
-# The share of the budget that round one may take before round two has begun; what either leaves
-# over goes to the other. A choice.
+# The share of the budget that round one may take before round two has begun; either round may use
+# the other's remainder. A choice.
 _FIELD_SHARE = 0.7
 # Trials handed to the bench at once: enough for compilers to be busy while the device is.
 _BATCH = 64
@@ -69,7 +69,7 @@ _AnySearch: TypeAlias = Search | RestSearch
 
 
 class Session:
-    """Tunes `tasks` on a bench, into a database; `run` it, or iterate over `steps`.
+    """A session that tunes `tasks` on a bench, into a database; `run` it, or iterate over `steps`.
 
     `rest` are TVM's own kernels, timed on the same device. `lock_folder` is where sessions of all
     processes find each other. `clock` gives seconds, `now` the time of day.
@@ -146,7 +146,7 @@ class Session:
         return self.report()
 
     def steps(self) -> Iterator[tuple[AnyTrial, Outcome]]:
-        """Tune as `run` does, and give every outcome when it is in the database.
+        """Tune as `run` does, and yield every outcome once it is in the database.
 
         Whoever stops asking ends the session; `report` then tells what was found.
         """
@@ -168,7 +168,7 @@ class Session:
                 self._observer.end()
 
     def report(self) -> SessionReport:
-        """What is known of the tasks now, and what this session did."""
+        """Return the results of the tasks now, and the counts of this session."""
         return SessionReport(
             device=self.device,
             results=tuple(self._result(task) for task in self.tasks),
@@ -196,7 +196,7 @@ class Session:
         )
 
     def _outcomes(self, workload: Workload) -> dict[Config, Outcome]:
-        """What is known of a workload; the database is asked once."""
+        """Return the known outcomes of a workload; ask the database once."""
         if workload not in self._known:
             found = self._database.outcomes(workload, self.device, self.toolchain)
             self._known[workload] = found
@@ -215,7 +215,7 @@ class Session:
             yield from self._both_rounds(beyond=True)
 
     def _both_rounds(self, *, beyond: bool) -> Iterator[tuple[AnyTrial, Outcome]]:
-        """Both, in turns, until nothing is left of the budget or to try."""
+        """Run both rounds in turns, until the budget is spent or nothing is left to try."""
         opening = self._opening_searches(beyond)
         share = _FIELD_SHARE
         while True:
@@ -231,7 +231,9 @@ class Session:
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
     def _opening_searches(self, beyond: bool) -> list[Search]:
-        """Round one: a search for every workload that ranks kernels, as often as its tasks run."""
+        """Return round one: a search for every workload that ranks kernels, weighted by how often
+        its tasks run.
+        """
         ranked = [
             replace(task, workload=ranking)
             for task in self.tasks
@@ -245,7 +247,7 @@ class Session:
         return searches
 
     def _final_searches(self, beyond: bool) -> list[Search]:
-        """Round two: for every task, launches of the kernels that lead its field."""
+        """Return round two: for every task, launches of the kernels that lead its field."""
         searches = []
         for task in self.tasks:
             field = self._fields[task.workload]
@@ -263,7 +265,7 @@ class Session:
         *,
         beyond: bool,
     ) -> Search:
-        """A search for a task, whose kernels `served` are run with."""
+        """Return a search for a task; its kernels also run the workloads `served`."""
         (expected_us,) = field.predicted_us(task.workload, configs[:1])
         rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
         known = self._outcomes(task.workload)
@@ -283,7 +285,7 @@ class Session:
     def _uses(
         self, task: Task, expected_us: float, served: Sequence[Workload]
     ) -> tuple[float, ...]:
-        """How often each model runs what a task's kernels are for.
+        """Return how often each model runs the workloads that a task's kernels serve.
 
         An alternative has the share of a product of average time, however slow it is itself.
         """
@@ -296,7 +298,7 @@ class Session:
 
     @cached_property
     def _mean_share_us(self) -> float:
-        """The predicted time of a product of the model, as often as it runs, on average."""
+        """The mean predicted time of a workload of the model, times how often it runs."""
         shares_us = [task.occurrences * self._fields[task.workload].best_us for task in self._run]
         return sum(shares_us) / len(shares_us) if shares_us else 1.0
 
@@ -311,7 +313,7 @@ class Session:
             yield from self._measure(batch, share)
 
     def _batch(self, searches: list[_AnySearch], most: int) -> dict[AnyTrial, _AnySearch]:
-        """At most so many new trials: every search's first one, then every search's second."""
+        """Return at most `most` new trials: every search's first, then every search's second."""
         batch: dict[AnyTrial, _AnySearch] = {}
         while len(batch) < most:
             grants = self._grants([search.state for search in searches], most - len(batch))
@@ -323,7 +325,7 @@ class Session:
         return batch
 
     def _grants(self, states: list[TaskState], most: int) -> dict[int, int]:
-        """How many of the next `most` trials the scheduler gives to each search."""
+        """Count how many of the next `most` trials the scheduler gives to each search."""
         grants: Counter[int] = Counter()
         for _ in range(most):
             chosen = self._options.scheduler.next_task(states)
@@ -351,7 +353,7 @@ class Session:
     def _outcomes_of(
         self, trials: Sequence[AnyTrial]
     ) -> Generator[tuple[AnyTrial, Outcome], None, None]:
-        """Those of TVM's kernels first: they are compiled sooner."""
+        """Yield the outcomes of trials, TVM's kernels first: they compile sooner."""
         if self._rest and (of_rest := [each for each in trials if isinstance(each, RestTrial)]):
             yield from self._rest.run(of_rest)
         yield from self._bench.run([each for each in trials if isinstance(each, Trial)])
@@ -399,7 +401,7 @@ class Session:
         self._failed += isinstance(outcome, Failure)
 
     def _learn(self, spec: KernelSpec, kernel: str) -> None:
-        """Forget what was known of a kernel that has been compiled to another one by now."""
+        """Forget the outcomes of a kernel that has been compiled to another content since."""
         if spec in self._kernels:
             return
         self._kernels[spec] = kernel
@@ -444,7 +446,7 @@ class Session:
         return seconds is not None and self._clock() - self._started >= share * seconds
 
     def _trials_left(self, share: float) -> int:
-        """How many trials `share` of the budget still has."""
+        """Count the trials that `share` of the budget still has."""
         if self._budget.trials is None:
             return _BATCH
         return math.floor(share * self._budget.trials) - self._measured

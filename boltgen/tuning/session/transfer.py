@@ -1,8 +1,8 @@
-"""What was fast elsewhere, to be measured first: on other devices, by other drivers or toolchains,
-and for neighbouring problems.
+"""Find configurations that were fast elsewhere, to measure them first: on other devices, by other
+drivers or toolchains, and for neighbouring problems.
 
-Arrow: the database to the order of a search. None of it counts as measured here: a session times
-such a configuration before it knows anything of it.
+Arrow: the database to the order of a search. No such time counts as measured here: a session times
+each configuration itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FARTHEST = 1.0
 
 
 class Elsewhere:
-    """The records of a database that are not those of `device` with `toolchain`."""
+    """The records of a database, except the records of `device` with `toolchain`."""
 
     def __init__(self, database: Database, device: DeviceIdentity, toolchain: str) -> None:
         self._database = database
@@ -34,7 +34,8 @@ class Elsewhere:
         self._toolchain = toolchain
 
     def first(self, workload: Workload, candidates: Collection[Config]) -> tuple[Config, ...]:
-        """The candidates that were fastest elsewhere: of the workload itself, else of neighbours.
+        """Return the candidates that were fastest elsewhere, for the workload itself, else for
+        neighbours.
 
         Raises:
             DatabaseError: the database cannot be read.
@@ -49,7 +50,7 @@ class Elsewhere:
         return fastest((self._times(each, s) for each in near for s in self._sources), candidates)
 
     def here(self, workload: Workload) -> dict[Workload, dict[Config, Outcome]]:
-        """What this very device and toolchain answered about neighbouring problems.
+        """Return the outcomes of this device and toolchain for neighbouring problems.
 
         Raises:
             DatabaseError: the database cannot be read.
@@ -68,7 +69,9 @@ class Elsewhere:
 
     @cached_property
     def _sources(self) -> list[Source]:
-        """This device first, then others of its name, of its architecture, GPUs, and the rest."""
+        """Sort sources: this device, others of its name, others of its architecture, GPUs, all
+        others.
+        """
 
         def distance(source: Source) -> tuple[bool, ...]:
             device = source.device
@@ -101,7 +104,7 @@ def fastest(
 
 
 def neighbours(workload: Workload, others: Iterable[Workload]) -> list[Workload]:
-    """The nearest of others that differ in their sizes alone, each by a factor of two at most."""
+    """Return the nearest workloads that differ only in sizes, each by a factor of two at most."""
     near = []
     for other in others:
         distance = _distance(workload, other)
@@ -111,7 +114,7 @@ def neighbours(workload: Workload, others: Iterable[Workload]) -> list[Workload]
 
 
 def _distance(one: Workload, other: Workload) -> float | None:
-    """How far apart two problems' sizes are, in doublings; None where they are no neighbours."""
+    """Return the distance of two problems' sizes in doublings, or None if they are not similar."""
     if len(one.layers) != len(other.layers):
         return None
     total = 0.0

@@ -1,4 +1,4 @@
-"""What a device has told before, of a problem and of its neighbours, for a search to begin with.
+"""Load the outcomes that a device already has, of a problem and its neighbours, into a search.
 
 Arrow: the database to the experience of a session. Unlike what was fast elsewhere, all of it was
 measured here: it corrects the cost model without a trial.
@@ -26,7 +26,7 @@ def recall(
     arch: Arch,
     model: CostModel,
 ) -> None:
-    """Let the experience of a problem hold its `known` outcomes, and those of its neighbours.
+    """Add a problem's `known` outcomes, and its neighbours' outcomes, to its experience.
 
     Raises:
         DatabaseError: the database cannot be read.

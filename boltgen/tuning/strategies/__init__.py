@@ -1,4 +1,6 @@
-"""Search strategies: what to try next. One short file each; `STRATEGIES` has them by name."""
+"""Search strategies, which decide what to try next. One short file each; `STRATEGIES` has them by
+name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ STRATEGIES: dict[str, StrategyFactory] = {
 
 
 def strategy_named(name: str) -> StrategyFactory:
-    """The strategy called `name`.
+    """Return the strategy called `name`.
 
     Raises:
         BoltgenError: there is none; the message lists those that there are.

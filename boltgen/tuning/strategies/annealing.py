@@ -20,7 +20,7 @@ _COOLING = 0.97
 
 
 class Annealing:
-    """One walk, whose neighbourhood is measured in batches; it begins anew where it is stuck."""
+    """One walk, whose neighbourhood is measured in batches; it restarts when it is stuck."""
 
     def __init__(self, problem: SearchProblem, rng: random.Random) -> None:
         self._rng = rng

@@ -1,12 +1,11 @@
-"""Evolution: mutates and crosses what was fast, and measures what a model likes best of all that it
-reaches.
+"""Evolution: mutate and cross fast configurations, and measure the ones that a model ranks best.
 
 Source: Zheng et al., Ansor, OSDI 2020, section 5.1: sampling, mutation of a knob, crossover knob by
-knob, and a cost model's ranking. The model is the cost model, corrected by what was measured.
-Ansor's samples are of spaces that nobody can go through; here the kernels of a space are few enough
-to be asked about one and all (`reach`), and where Ansor is epsilon-greedy by chance, this search
-takes the cost model's word without the corrections: it may have learned what is not so. What is
-little known is hoped to be faster than expected (`Residual.hopeful_us`).
+knob, and a cost model's ranking. The model is the cost model, corrected by what was measured. Ansor
+samples because its spaces are too large to enumerate; here the kernels of a space are few enough to
+predict them all (`reach`). And where Ansor is epsilon-greedy by chance, this search takes the cost
+model's word without the corrections: the corrections may be wrong. An uncertain configuration is
+scored faster than expected (`Residual.hopeful_us`).
 """
 
 from __future__ import annotations
@@ -42,15 +41,16 @@ class Evolutionary:
         self._known: dict[tuple[object, ...], Config | None] = {}
 
     def propose(self, count: int) -> list[Config]:
-        """What is hoped to be fastest of all that is reached, children of the fastest among it, and
-        the cost model's first.
+        """Propose the hoped fastest of all reached, including children of the fastest, and the cost
+        model's first.
         """
         self._reach.add(self._children())
         expected = self._reach.likeliest()[::-1]
         predicted = self._reach.predicted(count, listed=not self._times_us)[::-1]
         chosen: dict[Config, None] = {}
         while len(chosen) < count and (expected or predicted):
-            # What nobody lists may all fail: until a time is known every other one is listed.
+            # Unlisted configurations may all fail: until a time is known, every other one is a
+            # listed one.
             is_turn = self._rng.random() < _EPSILON if self._times_us else len(chosen) % 2 == 0
             trusts_model = is_turn or not expected
             chosen[(predicted if trusts_model and predicted else expected).pop()] = None
@@ -91,7 +91,7 @@ class Evolutionary:
         return self._legal_at(space, crossed)
 
     def _legal_at(self, space: AnySpace, point: dict[str, int]) -> Config | None:
-        """The configuration of a point; None where it is not legal. Many are come to again."""
+        """Return the configuration of a point, or None if it is not legal. Points repeat often."""
         key = (space.family, *point.values())
         if key not in self._known:
             config = space.config_at(point)

@@ -1,4 +1,4 @@
-"""What one session has measured, of all of its workloads, says about what it has not.
+"""Predict configurations that were not measured from all that one session measured.
 
 The cost model's errors e = log(measured / predicted) are a Gaussian process over configurations x,
 encoded by their knobs, and workloads w with sizes z in doublings:
@@ -9,9 +9,9 @@ encoded by their knobs, and workloads w with sizes z in doublings:
     error(x, w) = k G^-1 e,   spread^2 = k(x, x) - k G^-1 k',   G = k + s^2 N^2 on what was measured
     s^2 = (F + e G^-1 e at s = 1) / (F + n)
 
-What a configuration did is so told to its like in other problems, most of all in those of like
-sizes. For problems far from all that were measured `like` is 0: what was learned of sizes is
-forgotten, what of configurations alone remains, and the spread grows to that of an unknown problem.
+So a configuration's outcome informs similar configurations of other problems, most of all problems
+of similar sizes. For problems far from all that were measured `like` is 0: only the effects of
+configurations remain, and the spread grows to the spread of an unknown problem.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25, 2.26;
 the scale s is the mean of an inverse gamma's, as in their section 9.9.
@@ -31,20 +31,20 @@ from boltgen.ir.workload import Workload
 
 Array = NDArray[np.float64]
 
-# Choices, of what serves best on the RTX 2080 Ti's recorded times and in the arena. Of B, C, D, H
-# and L, marginal likelihood fits 0.22, 0.09, 0.21, 0.37 and 1.4 to 12 problems of those times.
+# Choices that serve best on the RTX 2080 Ti's recorded times and in the arena. For B, C, D, H and
+# L, marginal likelihood fits 0.22, 0.09, 0.21, 0.37 and 1.4 to 12 problems of these recorded times.
 _COMMON, _OF_CONFIG, _OF_WORKLOAD, _OF_BOTH = 0.3, 0.1, 0.1, 0.2
 _WIDTH, _DOUBLINGS = 0.25, 1.4
 _NOISE = 0.08
 # F: as many outcomes this prior of the scale counts for. A choice.
 _FIRM = 8
-# Outcomes that are looked at, a workload's own and those of its like before others: it bounds the
-# time that this takes. Of another workload those count that were predicted to be fastest: how far
-# the model is off where it is slow depends on the problem, and what turned out to be fast was also
-# lucky. Choices.
+# Most outcomes that are used, which bounds the time: a workload's own and similar workloads' come
+# first. Of another workload the predicted fastest count: the model's error on slow configurations
+# depends on the problem, and a measured fastest was also lucky. Choices.
 _MOST, _FROM_OTHERS = 128, 16
 # A failing configuration is passed over, and its like are less likely, whatever they compute: e
-# times as slow where none has run. What is not known counts as that share of one that ran. Choices.
+# times as slow where none has run. An unknown configuration counts as this share of one that ran.
+# Choices.
 _FAILED, _UNKNOWN = 1.0, 0.3
 
 
@@ -74,7 +74,7 @@ class Places:
 
     @classmethod
     def of(cls, points: Sequence[tuple[str, Sequence[float]]]) -> Places:
-        """Of kinds and coordinates."""
+        """Make places from kinds and coordinates."""
         rows = np.zeros((len(points), max((len(each) for _, each in points), default=0)))
         for row, (_, coordinates) in zip(rows, points, strict=True):
             row[: len(coordinates)] = coordinates
@@ -85,7 +85,7 @@ class Places:
         return Places(self.kinds, self.numbers[chosen], self.rows[chosen])
 
     def joined(self, others: Places) -> Places:
-        """These, and then others."""
+        """Concatenate with other places."""
         kinds = tuple(dict.fromkeys((*self.kinds, *others.kinds)))
         renumbered = np.array([kinds.index(kind) for kind in others.kinds], dtype=np.intp)
         numbers = np.append(self.numbers, renumbered[others.numbers])
@@ -126,7 +126,7 @@ class Experience:
         return workload in self._known
 
     def posterior(self, workload: Workload) -> Posterior:
-        """What all outcomes so far say of a workload."""
+        """Return what all outcomes so far predict for a workload."""
         known = list(self._known)
         here = Places.of([_sizes(workload)])
         sizes = Places.of([self._sizes[each] for each in known])
@@ -146,9 +146,9 @@ class Experience:
 
 
 class Posterior:
-    """What outcomes say of one workload's configurations; see the module.
+    """The prediction from outcomes for one workload's configurations; see the module.
 
-    `workloads` numbers those of the facts; `like` and `own` are of a number, `sizes` its place.
+    `workloads` numbers the facts' workloads; `like`, `own` and `sizes` are indexed by that number.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class Posterior:
         self.scale = math.sqrt((_FIRM + errors @ self._solved) / (_FIRM + len(errors)))
 
     def of(self, places: Places) -> tuple[Array, Array]:
-        """The expected error of each configuration, with what its like's failures cost; and the
-        standard deviation of each, as of a launch without noise.
+        """Return each configuration's expected error, with a penalty for similar failures; and its
+        standard deviation, as for a launch without noise.
         """
         near = places.near(self._tried, _WIDTH)
         covariance = self._covariance(near)
@@ -207,7 +207,7 @@ _PRIOR = _COMMON**2 + _OF_CONFIG**2 + _OF_WORKLOAD**2 + _OF_BOTH**2
 
 
 def _sizes(workload: Workload) -> tuple[str, list[float]]:
-    """What a workload's sizes are called, and each in doublings."""
+    """Return the name of a workload's sizes, and each size in doublings."""
     extents = [layer.problem.extents for layer in workload.layers]
     kinds = (type(layer.problem).__name__ for layer in workload.layers)
     named = " ".join(

@@ -1,4 +1,5 @@
-"""Gradient descent: knobs become real numbers, and legality's slacks penalties of a smooth time.
+"""Gradient descent: knobs become real numbers, and legality's slacks become penalties of a smooth
+time.
 
 Adam descends from several starts along what was fast, likely or anything; what its paths come near
 to is rounded to configurations, which a cost model ranks, corrected by what was measured.
@@ -49,7 +50,9 @@ class GradientDescent:
         self._times_us: dict[Config, float] = {}
 
     def propose(self, count: int) -> list[Config]:
-        """What descents come near to and candidates of the model, the expected fastest first."""
+        """Propose the expected fastest of the configurations near descents and the model's
+        candidates.
+        """
         found = self._descended() if self._times_us else ()
         pool = list(dict.fromkeys((*found, *islice(self._left, _ROUNDED))))
         if not pool:

@@ -1,8 +1,8 @@
 """The likeliest first, by the cost model and by what was measured; stops when nothing can win.
 
-Bolt's and Hidet's minutes are those of spaces that are measured whole. Here a candidate is left out
-whose time would be above the best so far even if the model were wrong about it as much as it was
-about others: expected * exp(-z * spread) > best.
+Bolt and Hidet need minutes because they measure whole spaces. Here a candidate is left out if its
+time would exceed the best so far even with the model's usual error: expected * exp(-z * spread) >
+best.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ModelFirst:
     def propose(self, count: int) -> list[Config]:
         """The candidates that are expected to be fastest, if they can win."""
         if self._heard < _FIRST:
-            # Nothing is concluded from a few outcomes, nor from those that are to come.
+            # A few outcomes prove nothing, and outstanding outcomes prove nothing either.
             ready = max(0, _FIRST - self._heard - self._waiting)
             chosen = self._likeliest()[: min(count, ready)]
         else:
@@ -57,7 +57,7 @@ class ModelFirst:
         return [self._candidates[number] for number in chosen]
 
     def _likeliest(self) -> NDArray[np.intp]:
-        """Those that can win, the expected fastest first."""
+        """Return the candidates that can win, the expected fastest first."""
         points = self._points[self._left]
         expected_us, spread = self._residual.expected(points)
         bounds_us = expected_us * np.exp(-_Z * spread)

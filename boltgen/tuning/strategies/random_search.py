@@ -1,4 +1,4 @@
-"""Candidates in random order: what every other strategy has to beat."""
+"""Candidates in random order: the baseline that every other strategy has to beat."""
 
 from __future__ import annotations
 

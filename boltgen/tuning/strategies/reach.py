@@ -1,4 +1,4 @@
-"""What a search can reach: a problem's candidates, and what the enumerator does not list.
+"""The configurations that a search can reach: a problem's candidates, and unlisted legal ones.
 
 To ask about every setting of the knobs would take a quarter of a minute: a product has half a
 million. But of most knobs' values no legal kernel comes: a few hundred are, and all of them are
@@ -19,15 +19,15 @@ from boltgen.tuning.strategies.experience import Array
 from boltgen.tuning.strategies.residual import Points, Residual
 from boltgen.tuning.strategies.strategy import SearchProblem
 
-# Of so many that are predicted to be fastest the times are corrected, and the launches of so many
-# that are then expected to be fastest are varied, each time. Choices.
+# Each time, correct the times of the predicted fastest (first number), then vary the launches of
+# the expected fastest (second number). Choices.
 _CORRECTED, _VARIED = 256, 12
 
 _Numbers = NDArray[np.intp]
 
 
 class Reach:
-    """Configurations that may be proposed; they become more as they are asked for."""
+    """Configurations that may be proposed; more are added when more are asked for."""
 
     def __init__(self, problem: SearchProblem, residual: Residual) -> None:
         self._spaces = {space.family: space for space in problem.spaces}
@@ -35,7 +35,7 @@ class Reach:
         self._numbers: dict[Config, int] = {}
         self._configs: list[Config] = []
         self._points: Points = residual.points(())
-        # Of each: whether it may still be proposed, and whether its launches were varied.
+        # For each: whether it may still be proposed, and whether its launches were varied.
         self._is_open = np.zeros(0, dtype=bool)
         self._is_varied = np.zeros(0, dtype=bool)
         self._is_whole = False
@@ -54,17 +54,19 @@ class Reach:
         self._is_varied = np.append(self._is_varied, np.zeros(len(new), dtype=bool))
 
     def take(self, configs: Iterable[Config]) -> None:
-        """Never give these again."""
+        """Mark these: they are never proposed again."""
         self._is_open[[self._numbers[each] for each in configs]] = False
 
     def predicted(self, count: int, *, listed: bool = False) -> list[Config]:
-        """At most so many, those that the cost model likes best; of the candidates if `listed`."""
+        """Return at most `count` configurations that the cost model predicts to be fastest;
+        candidates only if `listed`.
+        """
         numbers = np.flatnonzero(self._is_open[: self._listed] if listed else self._is_open)
         fastest = np.argsort(self._points.predicted_us[numbers], kind="stable")
         return [self._configs[number] for number in numbers[fastest[:count]]]
 
     def likeliest(self) -> list[Config]:
-        """Some hundred that are hoped to be fastest, by what was measured too, in that order."""
+        """Return some hundred configurations, the shortest hoped time first."""
         if not self._is_whole:
             self._is_whole = True
             for space in self._spaces.values():
@@ -77,7 +79,7 @@ class Reach:
         return [self._configs[number] for number in np.append(numbers, more)[fastest]]
 
     def _varied(self, numbers: Sequence[int] | _Numbers) -> Iterator[Config]:
-        """The launches beside configurations, of each once."""
+        """Return the other launches of configurations, each configuration once."""
         for number in numbers:
             if not self._is_varied[number]:
                 self._is_varied[number] = True
@@ -85,7 +87,7 @@ class Reach:
                 yield from self._spaces[config.family].relaunched(config)
 
     def _expected(self, numbers: _Numbers) -> tuple[_Numbers, Array]:
-        """Of these the predicted fastest, by the times that are hoped for, in microseconds."""
+        """Return the predicted fastest of these, sorted by hoped time in microseconds."""
         predicted_us = self._points.predicted_us[numbers]
         if len(numbers) > _CORRECTED:
             numbers = numbers[np.argpartition(predicted_us, _CORRECTED)[:_CORRECTED]]

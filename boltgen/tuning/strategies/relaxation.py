@@ -1,4 +1,5 @@
-"""A family's knobs as real numbers: a smooth time and penalty through exact ones.
+"""A family's knobs as real numbers: a smooth time and a smooth penalty that interpolate exact
+values.
 
     f(x) = mean + sum w_i exp(-|x - c_i|^2 / 2 h^2),   f(c_i) = f_i
 
@@ -21,7 +22,7 @@ from boltgen.families.space import AnySpace
 
 # A step of a knob of eight values is a seventh of its scale. A choice.
 _WIDTH = 0.25
-# Keeps the system of equations solvable; what the smooth function is off by at its anchors.
+# Keeps the system of equations solvable; the smooth function's error at its anchors.
 _JITTER = 1e-6
 # Anchors: the likeliest, others evenly through the rest, and random settings, most of them illegal.
 _LIKELIEST, _OTHERS, _ANY = 32, 32, 32
@@ -53,7 +54,7 @@ class Relaxation:
         sizes = [len(each) for each in self._places]
         self._strides = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
         self._known: set[int] = set()
-        # Those that may still be proposed.
+        # The configurations that may still be proposed.
         self._open: dict[int, Config] = {}
 
     def fit(self, expected_us: Array) -> None:
@@ -69,7 +70,7 @@ class Relaxation:
         return np.asarray(self._mean + self._kernel(points) @ self._times)
 
     def penalty(self, points: Array) -> Array:
-        """How far each point is from legality: 0 where it is legal."""
+        """Return how far each point is from legality: 0 if it is legal."""
         return np.asarray(np.maximum(0.0, self._kernel(points) @ self._penalties))
 
     def slope(self, points: Array, *, penalty: float) -> Array:
@@ -82,7 +83,7 @@ class Relaxation:
         return np.asarray(toward / _WIDTH**2)
 
     def rounded(self, points: Array, seen: set[Config], *, most: int) -> list[Config]:
-        """Legal configurations nearest to points, of those not seen the smoothly fastest.
+        """Return the legal unseen configurations nearest to points, the fastest by smooth time.
 
         One knob of each may be rounded the other way: what is nearest is often illegal, where
         one knob has to divide another.
@@ -127,7 +128,7 @@ class Relaxation:
         return found
 
     def _legal_at(self, number: int) -> Config | None:
-        """The configuration of a setting, by its number; None where it is not legal."""
+        """Return the configuration of a setting, by its number, or None if it is not legal."""
         point = {
             knob.name: knob.values[number // int(stride) % len(knob.values)]
             for knob, stride in zip(self._space.knobs, self._strides, strict=True)

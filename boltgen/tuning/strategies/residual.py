@@ -1,4 +1,4 @@
-"""What measurements say beyond the cost model, of one workload: see `experience`."""
+"""Correct the cost model by measurements of one workload: see `experience`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Points:
         return Points(self.predicted_us[chosen], self.places[chosen])
 
     def joined(self, others: Points) -> Points:
-        """These, and then others."""
+        """Concatenate with other points."""
         predicted_us = np.append(self.predicted_us, others.predicted_us)
         return Points(predicted_us, self.places.joined(others.places))
 
@@ -47,7 +47,7 @@ class Residual:
         self._version = -1
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Take outcomes in, but for faults that say nothing of the configuration."""
+        """Take in outcomes, except faults that do not depend on the configuration."""
         told = [(c, o) for c, o in results if isinstance(o, Timing) or o.fault not in BLAMELESS]
         predicted_us = self._problem.predicted_us([config for config, _ in told])
         facts = {}
@@ -65,16 +65,16 @@ class Residual:
         )
 
     def expected(self, points: Points) -> tuple[Array, Array]:
-        """The corrected time of each configuration in microseconds; and the standard deviation of
-        each one's logarithm.
+        """Return the corrected time of each configuration in microseconds, and the standard
+        deviation of its logarithm.
         """
         errors, spread = self._posterior.of(points.places)
         return points.predicted_us * np.exp(errors), spread
 
     def hopeful_us(self, points: Points) -> Array:
-        """The corrected times, less where little is known of a configuration: a search that asks
-        for these looks where it may win. Source: Srinivas et al., Gaussian process optimization in
-        the bandit setting, ICML 2010, equation 6.
+        """Return the corrected times, lowered for uncertain configurations, so that a search looks
+        where it may win. Source: Srinivas et al., Gaussian process optimization in the bandit
+        setting, ICML 2010, equation 6.
         """
         expected_us, spread = self.expected(points)
         return np.asarray(expected_us * np.exp(-_HOPE * spread))

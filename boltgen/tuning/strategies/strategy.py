@@ -1,4 +1,4 @@
-"""What a search strategy is, and the registry by name."""
+"""The interface of a search strategy, and the registry by name."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ Observation: TypeAlias = tuple[Config, Outcome]
 
 
 class Strategy(Protocol):
-    """Proposes configurations of one workload, and learns from their outcomes.
+    """Propose configurations of one workload, and learn from their outcomes.
 
-    It owns no budget, compiles nothing and measures nothing; the session does. What it proposes
-    may be illegal or known: the session then answers at once, with what it knows.
+    It owns no budget, compiles nothing and measures nothing; the session does. It may propose
+    illegal or known configurations: the session then answers at once.
     """
 
     def propose(self, count: int) -> list[Config]:
-        """At most `count` configurations not proposed before.
+        """Return at most `count` configurations that were not proposed before.
 
-        None until the outcomes of those before are known, if it waits for them; and none at all if
-        there are no more.
+        The list is empty while the strategy waits for earlier outcomes, and when it has no more.
         """
         ...
 
@@ -38,7 +37,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchProblem:
-    """What a strategy searches: a workload, as it ships or without its epilogue.
+    """A workload to search, as it ships or without its epilogue.
 
     `candidates` are legal and worth trying, the likeliest first; `spaces` also hold what lies
     between them, for strategies that move: one for each family that computes the workload.

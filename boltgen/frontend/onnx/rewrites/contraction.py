@@ -1,4 +1,4 @@
-"""Einsum as matrix products.
+"""Rewrite Einsum as matrix products.
 
     bhqd,bhkd->bhqk    ij,kj    ...i,ij->...j    ab,bc,cd->ad
 
@@ -81,7 +81,7 @@ def _operand(build: Builder, place: int, term: str) -> _Operand:
 
 
 def _result(operands: Sequence[_Operand], terms: Sequence[str], output: str | None) -> Letters:
-    """The letters of the result: without an arrow those that occur once, in alphabetical order."""
+    """Return the letters of the result: without an arrow, the letters that occur once, sorted."""
     between = max(
         (tuple(letter for letter in each.letters if letter.startswith(_DOTS)) for each in operands),
         key=len,
@@ -96,7 +96,7 @@ def _result(operands: Sequence[_Operand], terms: Sequence[str], output: str | No
 
 
 def _are_alike(operands: Sequence[_Operand]) -> bool:
-    """Whether each letter has one extent; only an axis of an ellipsis may be 1 in some operands."""
+    """Return whether each letter has one extent; an ellipsis's axis may be 1 in some operands."""
     known: dict[str, set[int]] = {}
     for operand in operands:
         for letter, extent in zip(operand.letters, operand.extents, strict=True):
@@ -106,7 +106,9 @@ def _are_alike(operands: Sequence[_Operand]) -> bool:
 
 
 def _product(build: Builder, first: _Operand, second: _Operand, later: set[str]) -> _Operand | None:
-    """The product of two operands, None if it is none; the letters `later` are read behind it."""
+    """Return the product of two operands, or None if it is none; the letters `later` are still
+    needed.
+    """
     one, two = first.letters, second.letters
     batch = tuple(each for each in one if each in two and each in later)
     summed = tuple(each for each in one if each in two and each not in later)
@@ -136,7 +138,7 @@ def _product(build: Builder, first: _Operand, second: _Operand, later: set[str])
 
 
 def _summed(build: Builder, operand: _Operand, kept: set[str]) -> _Operand:
-    """An operand without the axes whose letters are not `kept`, which are summed."""
+    """Sum an operand over the axes whose letters are not `kept`."""
     axes = [axis for axis, letter in enumerate(operand.letters) if letter not in kept]
     if not axes:
         return operand
@@ -155,7 +157,7 @@ def _broadcast(*extents: int | None) -> int | None:
 
 
 def _arranged(build: Builder, operand: _Operand, batch: Letters, groups: Sequence[Letters]) -> str:
-    """An operand with the axes of `batch`, then one axis for each group of its letters."""
+    """Reshape an operand to the axes of `batch`, then one axis for each group of its letters."""
     order = (*batch, *(letter for group in groups for letter in group))
     moved = _transposed(build, operand, order).name
     if all(len(group) == 1 for group in groups):
@@ -170,7 +172,7 @@ def _joined(extents: Sequence[int | None]) -> int | None:
 
 
 def _reshaped(build: Builder, name: str, kept: int, extents: Sequence[int | None]) -> str:
-    """A tensor whose first axes are `kept`, and whose others have these extents then.
+    """Reshape a tensor: its first axes are `kept`, the others have these extents.
 
     Raises:
         UnknownError: two of these are not known.

@@ -1,4 +1,4 @@
-"""Attention of com.microsoft as products and a softmax, which one kernel computes.
+"""Rewrite attention of com.microsoft as matmuls and a softmax, which one kernel computes.
 
 Source: ONNX Runtime, docs/ContribOperators.md. Masks are added to scores, a causal mask of known
 extents is a constant, and heads of K and V that several heads of Q read are repeated: boltgen's
@@ -30,7 +30,7 @@ _SHARED = "export it without shared buffers of the past: each step then returns 
 class Heads:
     """Q, K and V (batch, heads, places, width).
 
-    `hidden` is the width of V in all heads, and the numbers of places are those that are known.
+    `hidden` is the width of V in all heads together; the numbers of places are None if unknown.
     """
 
     query: str
@@ -48,19 +48,19 @@ def _width(extent: int | str | None) -> int:
 
 
 def split_heads(build: Builder, x: str, count: int, hidden: int) -> str:
-    """Heads (batch, heads, places, width) of rows (batch, places, hidden)."""
+    """Reshape rows (batch, places, hidden) to heads (batch, heads, places, width)."""
     return build.Transpose(build.Reshape(x, [0, 0, count, hidden // count]), perm=[0, 2, 1, 3])
 
 
 def joined_heads(build: Builder, heads: str, hidden: int) -> str:
-    """Rows (batch, places, hidden) of heads."""
+    """Reshape heads to rows (batch, places, hidden)."""
     return build.Reshape(build.Transpose(heads, perm=[0, 2, 1, 3]), [0, 0, hidden])
 
 
 def weights(
     build: Builder, heads: Heads, masks: Sequence[str], *, scale: float, softcap: float = 0.0
 ) -> str:
-    """The scores of all keys, to which masks are added."""
+    """Return the scores of all keys; masks are added to them."""
     number = build.dtype().type
     scores = build.MatMul(heads.query, build.Transpose(heads.key, perm=[0, 1, 3, 2]))
     if scale != 1:
@@ -73,13 +73,13 @@ def weights(
 
 
 def _chosen(build: Builder, is_seen: str, hidden: float) -> str:
-    """Numbers to add to scores: 0 where a key is seen."""
+    """Return numbers to add to scores: 0 for a visible key."""
     number = build.dtype().type
     return build.Where(is_seen, number(0), number(hidden))
 
 
 def causal(build: Builder, rows: int | str | None, keys: int | str | None, window: int = 0) -> str:
-    """Hide keys behind a row's own and, with a window, those `window` or more before it.
+    """Hide keys after a row's own place and, with a window, the keys `window` or more before it.
 
     The last row and the last key are at the same place.
     """
@@ -171,14 +171,14 @@ def _refuse(build: Builder, places: dict[int, str]) -> None:
 
 @rewrites("com.microsoft.MultiHeadAttention", why=_WHY)
 def multi_head(build: Builder) -> list[str]:
-    """Attention of projected Q, K and V, packed or not, with what was kept of the past."""
+    """Compute attention of projected Q, K and V, packed or not, with the past's keys and values."""
     _refuse(build, {8: "past_sequence_length", 9: "cache_indirection"})
     return _projected(build, mask=4, bias=3, added_bias=5, past=6)
 
 
 @rewrites("com.microsoft.DecoderMaskedMultiHeadAttention", why=_WHY)
 def decoder(build: Builder) -> list[str]:
-    """Attention of one place, with what was kept of the past."""
+    """Compute attention of one place, with keys and values of the past."""
     _refuse(build, {7: "past_sequence_length", 8: "beam_width", 9: "cache_indirection"})
     return _projected(build, mask=3, bias=10, added_bias=4, past=5)
 
@@ -208,7 +208,7 @@ def _projected(build: Builder, *, mask: int, bias: int, added_bias: int, past: i
 
 
 def _packed(build: Builder) -> Heads | None:
-    """Heads of one tensor (batch, places, heads, 3, width), or None where Q is apart."""
+    """Return heads of one tensor (batch, places, heads, 3, width), or None if Q is separate."""
     extents = build.extents()
     if len(extents) != 5:
         return None
@@ -225,7 +225,7 @@ def _packed(build: Builder) -> Heads | None:
 
 
 def _apart(build: Builder, count: int, bias: int) -> Heads:
-    """Heads of Q, and of K and V that are projected, packed, or heads already."""
+    """Return heads of Q, and of K and V that are projected, packed, or heads already."""
     extents = build.extents()
     names: list[str] = [build.x, build.operand(1), build.operand(2)]
     if not names[1]:
@@ -258,7 +258,7 @@ def _apart(build: Builder, count: int, bias: int) -> Heads:
 def _with_bias(
     build: Builder, names: list[str], bias: int, *, packed: bool, heads: bool
 ) -> list[str]:
-    """Add its share of a bias to Q, and to K and V where they are projected."""
+    """Add a bias's parts to Q, and to K and V if they are projected."""
     if packed:
         raise UnsupportedError("packed K and V with a bias", "export it with K and V apart")
     hidden = _width(build.extents()[-1])

@@ -26,13 +26,13 @@ def gelu(build: Builder, x: str) -> str:
 
 @rewrites("com.microsoft.Gelu", "com.microsoft.BiasGelu", why=_SPELLED)
 def exact(build: Builder) -> str:
-    """Gelu by the error function, of a sum where there is a bias."""
+    """Gelu by the error function, of a sum if there is a bias."""
     return gelu(build, _biased(build))
 
 
 @rewrites("com.microsoft.FastGelu", why=_SPELLED)
 def fast(build: Builder) -> str:
-    """Gelu by the hyperbolic tangent, of a sum where there is a bias."""
+    """Gelu by the hyperbolic tangent, of a sum if there is a bias."""
     x, number = _biased(build), build.dtype().type
     cube = build.Mul(build.Mul(build.Mul(x, x), x), number(0.044715))
     inner = build.Mul(build.Add(x, cube), number(math.sqrt(2 / math.pi)))
@@ -123,7 +123,7 @@ def distances(build: Builder) -> str:
 
 @rewrites("com.microsoft.IsAllFinite", why=_SPELLED)
 def all_finite(build: Builder) -> str:
-    """Whether no tensor has an infinity or a NaN, or only one of these kinds."""
+    """Return whether no tensor has an infinity or a NaN, or only one of these kinds."""
     proto = build.scope.onnx.TensorProto
     only_nan, only_infinite = build.get("isnan_only", 0), build.get("isinf_only", 0)
     found = ""
@@ -203,7 +203,7 @@ def quantised(build: Builder) -> str | None:
 
 @rewrites("com.microsoft.GemmaRotaryEmbedding", why=_SPELLED)
 def gemma_rotary(build: Builder) -> list[str]:
-    """Q and K, turned by angles of which cosines and sines are taken here."""
+    """Turn Q and K by angles; their cosines and sines are computed here."""
     code = build.scope.onnx.helper.np_dtype_to_tensor_dtype(build.dtype(1))
     turns = [
         build.Unsqueeze(build.Cast(each, to=code), [1])

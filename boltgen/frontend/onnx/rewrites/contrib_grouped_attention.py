@@ -1,4 +1,5 @@
-"""GroupQueryAttention of com.microsoft: causal attention whose heads of Q share those of K and V.
+"""Rewrite GroupQueryAttention of com.microsoft: causal attention whose heads of Q share heads of K
+and V.
 
 Source: ONNX Runtime, docs/ContribOperators.md, com.microsoft.GroupQueryAttention. Each sequence may
 have fewer places in the past than the tensor of the past has. Its new keys then follow these, both
@@ -25,7 +26,8 @@ from boltgen.ir.key_masks import HIDDEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Past:
-    """The places of the past: how many the tensor has, and how many of them each sequence has.
+    """The places of the past: the number that the tensor has, and the number that each sequence
+    uses.
 
     `lengths` is "" where each has all of them, else of shape (batch).
     """
@@ -37,7 +39,9 @@ class _Past:
 
 @rewrites("com.microsoft.GroupQueryAttention", why="it is written as products and a causal softmax")
 def grouped(build: Builder) -> list[str]:
-    """Attention of Q, K and V, with a rotary embedding, a window, and what was kept of the past."""
+    """Compute attention of Q, K and V, with a rotary embedding, a window, and keys and values of
+    the past.
+    """
     _refuse_forms(build)
     count, shared = int(build.get("num_heads")), int(build.get("kv_num_heads"))
     extents = build.extents()
@@ -108,7 +112,7 @@ def _refuse_forms(build: Builder) -> None:
 
 
 def _past(build: Builder) -> _Past | None:
-    """What the node has of the past; None where it has none.
+    """Return the node's past, or None if it has none.
 
     Raises:
         UnsupportedError: its tensors have room for the present.
@@ -133,7 +137,7 @@ def _past(build: Builder) -> _Past | None:
 def _rotated(
     build: Builder, heads: tuple[str, str], width: int, past: _Past | None
 ) -> tuple[str, str]:
-    """Q and K, turned by their places."""
+    """Rotate Q and K by their places."""
     given, pairs = build.operand(9), build.shape(7)[1]
     own = counted(build, build.extents()[1], 1)
     if past and given:
@@ -160,7 +164,7 @@ def _rotated(
 def _repeated(  # noqa: PLR0917
     build: Builder, heads: str, count: int, shared: int, width: int, keys: int | str | None
 ) -> str:
-    """Heads of K or V, each as often as heads of Q read it."""
+    """Repeat each head of K or V as often as heads of Q read it."""
     if count == shared:
         return heads
     extents = build.extents()
@@ -172,7 +176,7 @@ def _repeated(  # noqa: PLR0917
 
 
 def _seen(build: Builder, past: _Past, window: int) -> str:
-    """Hide places of the past that a sequence does not have, and new ones behind a row's own."""
+    """Hide places of the past that a sequence does not use, and new places after a row's own."""
     number = build.dtype().type
     keys, rows = np.arange(past.places + past.new), np.arange(past.new)[:, None]
     new = keys - past.places
@@ -188,7 +192,7 @@ def _seen(build: Builder, past: _Past, window: int) -> str:
 
 
 def _softmax(build: Builder, scores: str, count: int) -> str:
-    """The softmax of scores, and of one more that no value belongs to where there is a sink."""
+    """Compute the softmax of scores; a sink adds one score that belongs to no value."""
     number, sink = build.dtype().type, build.operand(11)
     if not sink and build.get("smooth_softmax", 0) != 1:
         return build.Softmax(scores, axis=-1)
@@ -200,7 +204,7 @@ def _softmax(build: Builder, scores: str, count: int) -> str:
 
 
 def _in_order(build: Builder, joint: str, past: _Past) -> str:
-    """K or V of the past and the new ones, in the order of places of each sequence."""
+    """Join the past and the new K or V, in the order of places of each sequence."""
     places = np.arange(past.places + past.new)
     lengths = build.Unsqueeze(past.lengths, [1])
     new = build.Min(build.Sub(places, lengths), np.int64(past.new - 1))

@@ -1,4 +1,5 @@
-"""Products and convolutions of com.microsoft, which ONNX Runtime fuses with their neighbours.
+"""Rewrite matmuls and convolutions of com.microsoft, which ONNX Runtime fuses with their
+neighbours.
 
 Source: ONNX Runtime, docs/ContribOperators.md. They become the standard operators that they stand
 for, so that boltgen's own fusion sees them.
@@ -45,7 +46,7 @@ def activated(build: Builder, x: str, name: str, parameters: list[float]) -> str
 
 
 def _oriented(build: Builder, place: int, *, swaps: bool, batch: bool) -> str:
-    """An operand of a product: with its last two axes swapped, and its first one behind a batch."""
+    """Transpose an operand: swap its last two axes, or move its first axis behind a batch axis."""
     name = build.operand(place)
     if not swaps and not batch:
         return name
@@ -108,8 +109,8 @@ def gemm_gelu(build: Builder) -> str:
 def convolution(build: Builder) -> str:
     """A convolution, a tensor that is added to it, and an activation of both.
 
-    The operators that begin with Nhwc have the channels of their tensors last, those of their
-    filters as ever.
+    The operators that begin with Nhwc have the channels of their tensors last; their filters keep
+    the usual layout.
     """
     is_last = build.node.op_type.startswith("Nhwc")
     x, *weights = build.node.input[:3]

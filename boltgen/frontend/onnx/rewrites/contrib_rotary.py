@@ -1,4 +1,4 @@
-"""Rotary embeddings of com.microsoft: heads whose pairs of numbers are turned by their place.
+"""Rewrite rotary embeddings of com.microsoft: a head's pairs of numbers are turned by their place.
 
 Source: ONNX Runtime, docs/ContribOperators.md, com.microsoft.RotaryEmbedding.
 """
@@ -16,7 +16,7 @@ from boltgen.frontend.onnx.rewrites.registry import (
 def turned(  # noqa: PLR0917
     build: Builder, heads: str, cos: str, sin: str, width: int, pairs: int, *, interleaved: bool
 ) -> str:
-    """Turn the first `pairs` pairs of each of the heads (., ., ., width); the rest stays.
+    """Turn the first `pairs` pairs of each head (., ., ., width); other elements stay.
 
     `cos` and `sin` have one number for each pair, and broadcast to the heads.
     """
@@ -93,7 +93,7 @@ def counted(build: Builder, extent: int | str | None, axis: int) -> str:
     """The places from 0 on along an axis of the node's first operand."""
     if isinstance(extent, int):
         return build.constant(list(range(extent)))
-    # Of a Range to an extent that is not known TVM's converter loses the shape.
+    # TVM's converter loses the shape of a Range to an unknown extent.
     ones = build.Expand(build.constant([1]), extent_of(build, extent, axis))
     return build.CumSum(ones, build.constant(0), exclusive=1)
 

@@ -1,4 +1,4 @@
-"""Operators on boxes, whose borders TVM's converters draw otherwise than ONNX."""
+"""Rewrite operators on boxes: TVM's converters and ONNX disagree about their borders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _LIMITS = (
 def suppressed(build: Builder) -> list[str]:
     """Raise the threshold of overlap by one step of FP32.
 
-    ONNX suppresses boxes that overlap by more than it, TVM also those that overlap by as much.
+    ONNX suppresses boxes that overlap by more than the threshold; TVM also suppresses boxes at the
+    threshold.
     """
     limits = []
     for place, (what, dtype, default) in enumerate(_LIMITS, 2):

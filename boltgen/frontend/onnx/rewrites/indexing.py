@@ -1,4 +1,4 @@
-"""Elements that a model takes at a place that is known."""
+"""Rewrite indexing at known places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _END = 2**63 - 1
 
 @rewrites("Gather", why="extents that are taken of a shape are taken one by one")
 def extents(build: Builder) -> str | None:
-    """Take several extents of a shape one by one: of many TVM's converter makes a tensor."""
+    """Take several extents of a shape one by one: TVM's converter would make a tensor of them."""
     shape, places = build.scope.elements(build.x), build.known(1)
     if shape is None or places is None or places.ndim != 1 or build.known(0) is not None:
         return None

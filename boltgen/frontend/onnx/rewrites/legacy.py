@@ -44,7 +44,7 @@ for _operator, (_below, _names) in _OPERANDS.items():
 
 @rewrites("Softmax", "LogSoftmax", "Hardmax", why=LIFTED, below=13)
 def softmax(build: Builder) -> str | None:
-    """Write a softmax over all axes from `axis` on as one over a last axis that joins them."""
+    """Write a softmax over all axes from `axis` on as a softmax over one joined last axis."""
     axis = build.get("axis", 1)
     apply: Callable[..., str] = getattr(build, build.node.op_type)
     if axis == -1 or axis == len(build.extents()) - 1:
@@ -55,7 +55,7 @@ def softmax(build: Builder) -> str | None:
 
 @rewrites("Upsample", why="it is written as the Resize that took its place", below=10)
 def upsample(build: Builder) -> str:
-    """Write Upsample as Resize, which computes coordinates as it does when told so."""
+    """Write Upsample as Resize with the attributes that give the same coordinates."""
     scales = build.operand(1) or np.asarray(build.get("scales"), np.float32)
     return _old_resize(build, scales, "floor")
 
@@ -88,7 +88,7 @@ def scatter(build: Builder) -> str:
 
 @rewrites("Dropout", why="it does nothing outside of training")
 def dropout(build: Builder) -> list[str]:
-    """Write Dropout as what it is outside of training: its operand, and a mask of ones."""
+    """Write Dropout as its operand and a mask of ones, its results outside of training."""
     training = build.known(2) if build.operand(2) else np.False_
     ratio = build.known(1)
     keeps_all = ratio is not None and not ratio.any()

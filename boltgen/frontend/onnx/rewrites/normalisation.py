@@ -16,7 +16,7 @@ def reduced(build: Builder, operator: str, x: str, axes: list[int]) -> str:
 
 @rewrites("LpNormalization", why="it is written as a division by its norm")
 def lp(build: Builder) -> str:
-    """Divide by the L1 or L2 norm along an axis; where that is zero, so is the result."""
+    """Divide by the L1 or L2 norm along an axis; if the norm is zero, so is the result."""
     zero, one = build.dtype().type(0), build.dtype().type(1)
     operator = "ReduceL1" if build.get("p", 2) == 1 else "ReduceL2"
     norm = reduced(build, operator, build.x, [build.get("axis", -1)])
@@ -25,7 +25,7 @@ def lp(build: Builder) -> str:
 
 @rewrites("BatchNormalization", why="results that only training has are left out, or computed")
 def batch(build: Builder) -> list[str] | None:
-    """Leave statistics out that nobody computes at inference, and compute a batch's own."""
+    """Leave out statistics that nobody computes at inference, and compute a batch's own."""
     if build.get("training_mode", 0):
         return _trained(build)
     if len(build.node.output) == 1:
@@ -57,7 +57,7 @@ def _trained(build: Builder) -> list[str]:
 
 @rewrites("LayerNormalization", why="its mean and deviation are computed where they are read")
 def layer(build: Builder) -> list[str] | None:
-    """Leave out statistics that nobody reads; with those that somebody does it is written out."""
+    """Leave out statistics that nobody reads; if somebody reads them, write the norm out."""
     statistics = build.node.output[1:]
     if build.scope.read.intersection(filter(None, statistics)):
         return build.defined()
@@ -69,7 +69,7 @@ def layer(build: Builder) -> list[str] | None:
 
 @rewrites("RMSNormalization", why="it is written out where it joins several axes")
 def root_mean_square(build: Builder) -> str | None:
-    """Write the norm out where it takes more than the last axis, which TVM's converter does not."""
+    """Write the norm out if it takes more than the last axis: TVM's converter takes only that."""
     x, rank = build.x, len(build.extents())
     axes = list(range(build.get("axis", -1) % rank, rank))
     if build.dtype() != np.float32 or len(axes) == 1:

@@ -1,8 +1,9 @@
-"""Matrices of whole numbers with scales, in the one form that the Relax frontend packs them from.
+"""Keep matrices of whole numbers with scales in the one form that the Relax frontend packs them
+from.
 
 They stay whole numbers on the way through TVM's converter: a constant of INT8 with a scale and a
-zero point for each of its rows, which are runs of one scale, and shape operators after it. What is
-not packed later is folded to floats then.
+zero point for each of its rows, which are runs of one scale, and shape operators after it. A matrix
+that is not packed later is folded to floats.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def is_whole(build: Builder) -> bool:
 
 
 def kept_whole(build: Builder) -> str | None:
-    """A DequantizeLinear of a constant matrix in that form; None where it is none.
+    """Return a DequantizeLinear of a constant matrix in that form, or None if it has another form.
 
     Its blocks may be along either axis.
     """

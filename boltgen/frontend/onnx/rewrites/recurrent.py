@@ -1,5 +1,5 @@
-"""LSTM, GRU and RNN as products over time: one product for the inputs of all steps, then a step
-each for what depends on the state.
+"""Unroll LSTM, GRU and RNN: one matmul for the inputs of all steps, then one step each for the part
+that depends on the state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "Elu": {"alpha": 1.0},
 }
 _Activation: TypeAlias = Callable[[str], str]
-# A step's new state and, of an LSTM, that of its cell.
+# A step's new state and, for an LSTM, its cell's new state.
 _State: TypeAlias = "tuple[str, str | None]"
 
 
@@ -67,7 +67,7 @@ def _stacked(build: Builder, values: Sequence[str], axis: int) -> str:
 
 
 def _activations(build: Builder, directions: int) -> list[_Activation] | None:
-    """The activations of all directions, or None where one is not known."""
+    """Return the activations of all directions, or None if one is unknown."""
     default = DEFAULT[build.node.op_type] * directions
     names = build.get("activations") or default
     known = {name.lower(): name for name in PARAMETERS}
@@ -150,7 +150,7 @@ class _Direction:
         return self._build.Clip(value, np.float32(-limit), np.float32(limit))
 
     def _sum(self, value: str, *others: str | None) -> str:
-        """The sum of what is there."""
+        """Sum the operands that are present."""
         for other in others:
             value = self._build.Add(value, other) if other else value
         return value

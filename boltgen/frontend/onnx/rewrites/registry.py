@@ -1,4 +1,4 @@
-"""The table of rewritings: operators that a converter lacks or has wrongly, as standard ones."""
+"""The table of rewrites: operators that a converter lacks or gets wrong, as standard operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnknownError(Exception):
 
 
 class Builder:
-    """Tells what is known of a node, and makes the nodes that take its place.
+    """Answer queries about a node, and make the nodes that take its place.
 
     `build.MatMul(a, b)` adds a node and gives the name of its result. An operand is a name, "" or
     None where it is left out, or what becomes a constant: an array, or whole numbers.
@@ -55,11 +55,11 @@ class Builder:
         return attribute(self.node, name, default)
 
     def operand(self, place: int) -> str:
-        """The name of the node's operand, "" where it is left out."""
+        """Return the name of the node's operand, or "" if it is left out."""
         return operand(self.node, place)
 
     def known(self, place: int) -> Array | None:
-        """The node's operand where it is a constant."""
+        """Return the node's operand if it is a constant."""
         return self.scope.constant(self.operand(place))
 
     def dtype(self, place: int = 0) -> np.dtype[Any]:
@@ -100,7 +100,7 @@ class Builder:
         return self.many("Split", [value, lengths], len(lengths), axis=-1)
 
     def again(self, operands: Sequence[Any] | None = None, **changed: Any) -> list[str]:
-        """Add the node itself, with other operands and attributes; None removes one."""
+        """Add the node itself, with other operands and attributes; None removes an attribute."""
         node = self.node
         attributes = {each.name: attribute(node, each.name) for each in node.attribute} | changed
         operands = list(node.input) if operands is None else operands
@@ -127,7 +127,7 @@ class Builder:
         return value if isinstance(value, str) else self.constant(value)
 
     def finish(self, results: str | Sequence[str]) -> None:
-        """Give results the names of the node's own; "" is one that is left out."""
+        """Give results the names of the node's own results; "" marks a result that is left out."""
         named: dict[str, str] = {}
         values = [results] if isinstance(results, str) else results
         for value, out in zip(values, self.node.output, strict=False):
@@ -156,8 +156,8 @@ def _replace(names: Any, old: str, new: str) -> None:
             names[place] = new
 
 
-# Writes what takes a node's place, and names the results; None leaves the node as it is.
-# Raises `UnsupportedError` where a converter would compute other numbers than ONNX has for it.
+# Writes the nodes that take a node's place, and names the results; None leaves the node as it is.
+# Raises `UnsupportedError` if a converter would compute other numbers than ONNX does.
 Rewriting: TypeAlias = Callable[[Builder], "str | Sequence[str] | None"]
 
 
@@ -177,7 +177,7 @@ class Rule:
 
 
 RULES: dict[str, list[Rule]] = {}
-# What is tried last, of any operator that the importer lacks.
+# The rule that is tried last, for any operator that the importer lacks.
 AS_DEFINED = Rule(apply=Builder.defined, why="it is written as ONNX defines it")
 
 

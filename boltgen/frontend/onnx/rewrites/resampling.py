@@ -1,4 +1,4 @@
-"""Resize where TVM's converters compute other coordinates than ONNX: a product for each axis.
+"""Rewrite Resize if TVM's converters compute other coordinates than ONNX: as a matmul per axis.
 
 A Resize is linear and takes one axis after the other, so along each it is a product with a matrix
 of its filter's weights; the nearest neighbour is a Gather. TVM takes the ratio of the extents for
@@ -55,7 +55,7 @@ def resize(build: Builder) -> str | list[str] | None:
 
 
 def _is_plain(build: Builder, axes: list[_Axis], coordinates: str) -> bool:
-    """Whether TVM computes what ONNX has."""
+    """Return whether TVM computes the same as ONNX."""
     nearest = build.get("mode", "nearest") == "nearest" and build.get("nearest_mode") != "floor"
     return (
         not (build.get("antialias", 0) and any(axis.scale < 1 for axis in axes))
@@ -70,7 +70,9 @@ def _is_plain(build: Builder, axes: list[_Axis], coordinates: str) -> bool:
 
 
 def _axes(build: Builder) -> list[_Axis] | None:
-    """The axes that change; None where TVM's converter sees what is not known, and refuses it."""
+    """Return the axes that change; None if TVM's converter reads unknown values, and refuses the
+    node.
+    """
     extents = build.scope.extents(build.x) or ()
     scales, sizes = (
         None if each is None or not each.size else each for each in map(build.known, (2, 3))
@@ -85,7 +87,7 @@ def _axes(build: Builder) -> list[_Axis] | None:
         if not isinstance(before, int):
             if sizes is not None or number != int(number) or build.get("antialias", 0):
                 raise _unknown(place, number)
-            # Of any extent it gives a whole one.
+            # Every new extent is a whole number.
             found.append(_Axis(place=place, before=0, after=0, scale=np.float32(number)))
             continue
         scale = np.float32(number if sizes is None else number / before)
@@ -155,7 +157,7 @@ def _multiplied(build: Builder, x: str, place: int, rank: int, weights: Array) -
 
 
 def _centres(axis: _Axis, coordinates: str) -> Array:
-    """Where each new element lies among the old ones, in FP32 as ONNX Runtime has it.
+    """Return the position of each new element among the old ones, in FP32 as in ONNX Runtime.
 
     Source: ONNX's Operators.md, Resize, coordinate_transformation_mode.
     """
@@ -197,7 +199,7 @@ def _nearest(centres: Array, rule: str) -> Array:
 
 
 def _weights(build: Builder, axis: _Axis, centres: Array) -> Array:
-    """What each new element takes of each old one: (after, before)."""
+    """Return the weight of each old element in each new one: (after, before)."""
     is_cubic = build.get("mode", "nearest") == "cubic"
     stretch = min(float(axis.scale), 1.0) if build.get("antialias", 0) else 1.0
     reach = int(np.ceil((2 if is_cubic else 1) / stretch))

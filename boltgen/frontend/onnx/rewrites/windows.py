@@ -1,4 +1,4 @@
-"""Convolutions and pools: padding that is a rule becomes numbers."""
+"""Rewrite convolutions and pools: padding that is a rule becomes numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _windows(build: Builder) -> list[tuple[int | str | None, int, int]]:
 
 
 def _pads(totals: list[int], *, upper: bool) -> list[int]:
-    """Widths before each axis, then behind; the odd one behind where it is `upper`."""
+    """Return widths before each axis, then behind; the odd one is behind if `upper`."""
     small, large = [each // 2 for each in totals], [each - each // 2 for each in totals]
     return [*small, *large] if upper else [*large, *small]
 
