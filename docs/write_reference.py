@@ -98,8 +98,8 @@ def _sentence(text: str) -> str:
 def _passes() -> str:
     parts = [
         "# Passes",
-        "`boltgen/passes/pipeline.py` has this list. A pass takes a graph and returns a graph. Each "
-        "function of a model goes through all passes in this order.",
+        "`boltgen/passes/pipeline.py` has this list. A pass takes a graph and returns a graph. "
+        "Each function of a model goes through all passes in this order.",
     ]
     for stage in Stage:
         parts += [f"## {stage.name.capitalize()}", stage.value]
