@@ -231,9 +231,7 @@ class Session:
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
     def _opening_searches(self, beyond: bool) -> list[Search]:
-        """Return round one: a search for every workload that ranks kernels, weighted by how often
-        its tasks run.
-        """
+        """Return round one: a search for every workload that ranks kernels."""
         ranked = [
             replace(task, workload=ranking)
             for task in self.tasks
