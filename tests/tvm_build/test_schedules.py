@@ -235,3 +235,24 @@ def test_the_median_is_the_lesser_middle_or_nan_where_there_is_one(columns: int)
     np.testing.assert_array_equal(result[1:], np.sort(x[1:])[:, (columns - 1) // 2])
     _, result, _ = run(op.median, (3, columns), "float32", holes=True)
     assert np.isnan(result)
+
+
+@pytest.mark.parametrize("columns", [8, 300])
+def test_a_function_whose_extents_are_formulas_has_a_schedule(columns: int) -> None:
+    rows, more = tirx.Var("rows", "int64"), tirx.Var("more", "int64")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((rows, more, columns), "float32"))
+    with builder.function("main", [x]):
+        wide = builder.emit(op.nn.pad(x, [0, 0, 1, 1, 0, 0]))
+        late = builder.emit(op.strided_slice(wide, [1], [1], [more + 2], [1], assume_inbound=True))
+        builder.emit_func_output(builder.emit(op.concat([late, late], 1)))
+    settings = settings_from()
+    tools, cache = find_toolchain(settings), Cache(settings.cache_dir)
+    activate("vgpu")
+    executable, _ = build_library(builder.get(), arch_named("sm_80"), tools, cache)
+    machine = relax.VirtualMachine(executable, tvm.cuda(0))
+    for shape in ((2, 5, columns), (1, 1, columns)):
+        value = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        result = machine["main"](tvm.runtime.tensor(value, tvm.cuda(0))).numpy()
+        late_rows = np.pad(value, [(0, 0), (0, 1), (0, 0)])
+        np.testing.assert_array_equal(result, np.concatenate([late_rows, late_rows], 1))

@@ -39,8 +39,7 @@ MOST_SMALL = 1 << 16
 
 
 def fold(node: Any, scope: Scope) -> bool:
-    """Make a node's results constants of the scope if they can be known; return whether they are.
-    """
+    """Make a node's results constants of the scope if they can be known; tell whether they are."""
     if node.domain not in {"", "ai.onnx"}:
         return False
     if node.op_type == "Constant":

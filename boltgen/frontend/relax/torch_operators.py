@@ -170,25 +170,42 @@ def _cut(node: Any, importer: Any) -> relax.Expr:
     args, defaults = list[Any](node.args), [None, 0, None, None, 1]
     x, axis, begin, end, step = args + defaults[len(args) :]
     begin = 0 if begin is None else begin
-    if not isinstance(begin, int) or begin < 0 or step != 1:
-        return importer._slice(node)
     axis %= len(node.meta["val"].shape)
-    tensor, extent = importer.env[x], node.meta["val"].shape[axis]
+    tensor, before = importer.env[x], x.meta["val"].shape[axis]
+    extent = node.meta["val"].shape[axis]
+    emit, whole = importer.block_builder.emit, importer.shape_of(tensor)[axis]
+    if not isinstance(begin, int) or not isinstance(step, int):
+        return importer._slice(node)
+    if not isinstance(before, int) and (end is None or _is_beyond(end)):
+        # TVM's minimum of this end and a formula leaves int64.
+        if begin < 0:
+            first, is_within = whole + begin, str(extent) == str(-begin)
+        else:
+            first, is_within = begin, begin == 0 or str(extent) == str(before - begin)
+        if not is_within or (step != 1 and begin != 0):
+            return importer._slice(node)
+        cut = relax.op.strided_slice(tensor, [axis], [first], [whole], [step], assume_inbound=True)
+        return emit(cut)
+    if begin < 0 or step != 1:
+        return importer._slice(node)
     if isinstance(end, int):
         given = end
-        is_open = not isinstance(x.meta["val"].shape[axis], int)
+        is_open = not isinstance(before, int)
         is_within = is_open and isinstance(extent, int) and extent == end - begin
     elif hasattr(end, "meta"):
         given = importer.env[end]
-        whole = importer.shape_of(tensor)[axis]
         is_tensor = begin == 0 and tvm_ffi.structural_equal(given, whole)
         is_within = not is_tensor and str(extent) == str(end.meta["val"] - begin)
     else:
         is_within = False
     if not is_within:
         return importer._slice(node)
-    cut = relax.op.strided_slice(tensor, [axis], [begin], [given], assume_inbound=True)
-    return importer.block_builder.emit(cut)
+    return emit(relax.op.strided_slice(tensor, [axis], [begin], [given], assume_inbound=True))
+
+
+def _is_beyond(end: Any) -> bool:
+    """Whether an end is PyTorch's number for the end of a dimension."""
+    return isinstance(end, int) and end >= 2**62
 
 
 def _bounded(node: Any, importer: Any) -> relax.Expr:

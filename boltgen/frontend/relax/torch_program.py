@@ -41,29 +41,19 @@ from boltgen.frontend.relax.torch_images import compositions as resizes
 from boltgen.frontend.relax.torch_indices import converters
 from boltgen.frontend.relax.torch_operators import CONVERTERS
 from boltgen.frontend.relax.torch_reductions import CONVERTERS as REDUCTIONS
-from boltgen.frontend.relax.torch_types import cast, dtype_of, promote
+from boltgen.frontend.relax.torch_types import (
+    cast,
+    drop_assertions,
+    dtype_of,
+    promote,
+    type_products,
+)
 from boltgen.frontend.torch_module import quietly
 from boltgen.installation import install_command
 from boltgen.ir.extent_text import formula_of, solve
 from boltgen.passes.weights.checks import refuse_nan
 
 _log = logging.getLogger(__name__)
-
-# Products that TVM's importer gives results in FP32, and which argument is added to the product.
-_ADDENDS: Mapping[str, int | None] = {
-    "mm.default": None,
-    "bmm.default": None,
-    "matmul.default": None,
-    "addmm.default": 0,
-    "linear.default": 2,
-    "convolution.default": 2,
-    "conv1d.default": 2,
-    "conv2d.default": 2,
-    "conv3d.default": 2,
-    "conv_transpose1d.default": 2,
-    "conv_transpose2d.input": 2,
-    "conv_transpose3d.input": 2,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +127,9 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     _drop_constants(own)
     _widen_bfloat16(own)
     for graph_module in _graph_modules(own):
+        drop_assertions(graph_module.graph)
         promote(graph_module.graph)
-        _mend_products(graph_module.graph)
+        type_products(graph_module.graph)
     try:
         with quietly():
             module = from_exported_program(
@@ -315,30 +306,6 @@ def _widen_bfloat16(program: Any) -> None:
         with graph.inserting_before(first):
             wide = cast(graph, node, torch.float32)
         node.replace_all_uses_with(wide, delete_user_cb=lambda user, w=wide: user is not w)
-
-
-def _mend_products(graph: Any) -> None:
-    """Give each product the type that PyTorch gives it, in a form that TVM's importer takes."""
-    import torch  # noqa: PLC0415
-
-    for node in list(graph.nodes):
-        name = getattr(node.target, "__name__", "")
-        if node.op != "call_function" or name not in _ADDENDS or dtype_of(node) is torch.float32:
-            continue
-        dtype = dtype_of(node)
-        if dtype is None or not dtype.is_floating_point:
-            raise ModelImportError(
-                f"the product {node.name!r} ({name}) of the torch.export program is {dtype}; "
-                "products are computed in floating point: cast its operands"
-            )
-        addend = _ADDENDS[name]
-        if addend is not None and addend < len(node.args) and node.args[addend] is not None:
-            with graph.inserting_before(node):
-                wide = cast(graph, node.args[addend], torch.float32)
-            node.update_arg(addend, wide)
-        with graph.inserting_after(node):
-            result = cast(graph, node, dtype)
-        node.replace_all_uses_with(result, delete_user_cb=lambda user, r=result: user is not r)
 
 
 def _ranges(module: tvm.IRModule) -> dict[str, tuple[int, int | None]]:

@@ -7,9 +7,14 @@ integers as integers. Source: PyTorch, Tensor Attributes, type promotion.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeAlias
+
+from boltgen.errors import ModelImportError
+
+_log = logging.getLogger(__name__)
 
 Converter: TypeAlias = Callable[[Any, Any], Any]
 
@@ -48,6 +53,24 @@ _SUMMED = overloads(
     ("var std", "correction"),
 )
 _SCALED = frozenset(("add.Tensor", "sub.Tensor", "rsub.Scalar", "rsub.Tensor"))
+
+
+_ASSERTIONS = overloads(("_assert_async", "default msg"))
+# Products that TVM's importer gives results in FP32, and which argument is added to the product.
+_ADDENDS: Mapping[str, int | None] = {
+    "mm.default": None,
+    "bmm.default": None,
+    "matmul.default": None,
+    "addmm.default": 0,
+    "linear.default": 2,
+    "convolution.default": 2,
+    "conv1d.default": 2,
+    "conv2d.default": 2,
+    "conv3d.default": 2,
+    "conv_transpose1d.default": 2,
+    "conv_transpose2d.input": 2,
+    "conv_transpose3d.input": 2,
+}
 
 
 def dtype_of(node: Any) -> Any:
@@ -176,3 +199,43 @@ def _scale(graph: Any, node: Any) -> None:
         made = graph.call_function(torch.ops.aten.mul.Tensor, (wide, alpha))
         made.meta["val"] = wide.meta["val"] * alpha
     node.update_arg(place, made)
+
+
+def type_products(graph: Any) -> None:
+    """Give each product the type that PyTorch gives it, in a form that TVM's importer takes."""
+    import torch  # noqa: PLC0415
+
+    for node in list(graph.nodes):
+        name = getattr(node.target, "__name__", "")
+        if node.op != "call_function" or name not in _ADDENDS or dtype_of(node) is torch.float32:
+            continue
+        dtype = dtype_of(node)
+        if dtype is None or not dtype.is_floating_point:
+            raise ModelImportError(
+                f"the product {node.name!r} ({name}) of the torch.export program is {dtype}; "
+                "products are computed in floating point: cast its operands"
+            )
+        addend = _ADDENDS[name]
+        if addend is not None and addend < len(node.args) and node.args[addend] is not None:
+            with graph.inserting_before(node):
+                wide = cast(graph, node.args[addend], torch.float32)
+            node.update_arg(addend, wide)
+        with graph.inserting_after(node):
+            result = cast(graph, node, dtype)
+        node.replace_all_uses_with(result, delete_user_cb=lambda user, r=result: user is not r)
+
+
+def drop_assertions(graph: Any) -> None:
+    """Drop what asserts something of a tensor's elements, and say so.
+
+    An assertion reads the device back at each run, and TVM has it for Python alone.
+    """
+    asserting = [
+        node for node in graph.nodes if getattr(node.target, "__name__", "") in _ASSERTIONS
+    ]
+    for node in asserting:
+        message = node.args[1] if len(node.args) > 1 else node.name
+        _log.warning("the compiled model does not check this of its inputs: %s", message)
+        graph.erase_node(node)
+    if asserting:
+        graph.eliminate_dead_code()

@@ -136,8 +136,27 @@ def schedule_plainly(function: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
         for position in _own_results(schedule, block.block_rv):
             schedule.set_scope(block.block_rv, position, "local")
         schedule.reorder(*results, *others)
-        _bind(schedule, schedule.fuse(*results), _THREADS)
+        _bind_results(schedule, results)
     return schedule
+
+
+def _bind_results(schedule: s_tir.Schedule, results: Sequence[Any]) -> None:
+    """Give each step of the loops `results` a thread.
+
+    TVM cannot split the fused loops where an extent is a formula of dimensions, such as s + 2: it
+    cannot prove what divides their product. There the last loop alone has the threads of a block.
+    """
+    *outer, last = results
+    extents = [schedule.get(loop).extent for loop in results]
+    is_formula = any(not isinstance(each, (tirx.Var, tirx.IntImm)) for each in extents)
+    if not is_formula:
+        _bind(schedule, schedule.fuse(*results), _THREADS)
+        return
+    known = extents[-1]
+    threads = min(int(known), _THREADS) if isinstance(known, tirx.IntImm) else _THREADS
+    beyond, thread = schedule.split(last, factors=[None, threads])
+    schedule.bind(schedule.fuse(*outer, beyond), "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
 
 
 def _bind(schedule: s_tir.Schedule, loop: Any, threads: int) -> None:

@@ -155,6 +155,14 @@ def test_an_operator_is_pytorchs(name: str) -> None:
     _compare(model.run(X.numpy(), COUNTS.numpy()), module(X, COUNTS))
 
 
+def test_assertions_of_elements_are_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    module = Computed(lambda x, i: FUNCTIONAL.one_hot(i.abs() % 5, 5))
+    imported = import_program(torch.export.export(module, (X, COUNTS))).module
+    assert "assert_op" not in imported.script()
+    assert "one_hot: Class values must be non-negative." in caplog.text
+    _compare(Model(imported).run(X.numpy(), COUNTS.numpy()), module(X, COUNTS))
+
+
 TINY = torch.tensor(
     [0.0, 1e-30, -1e-12, 3e-8, -2e-5, 0.3, -0.45, -0.7, -1.0, 0.9, 5.0, 90.0, torch.inf]
 )
@@ -192,6 +200,9 @@ OPEN: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "a first row that is put": lambda x, i: _put(x, slice(0, 1), 5.0),
     "a last row that is put": lambda x, i: _put(x, slice(-1, None), x[:1]),
     "windows": lambda x, i: x.unfold(1, 2, 1),
+    "from the second of an extended one": lambda x, i: FUNCTIONAL.pad(x, (0, 0, 1, 1))[1:],
+    "every second of an extended one": lambda x, i: FUNCTIONAL.pad(x, (0, 0, 1, 1))[::2],
+    "the last of an extended one": lambda x, i: FUNCTIONAL.pad(x, (0, 0, 1, 1))[-2:],
     "bounded by an extent": lambda x, i: i.clamp(max=i.shape[0] - 2),
 }
 
