@@ -155,7 +155,11 @@ def _bind_results(schedule: s_tir.Schedule, results: Sequence[Any]) -> None:
     known = extents[-1]
     threads = min(int(known), _THREADS) if isinstance(known, tirx.IntImm) else _THREADS
     beyond, thread = schedule.split(last, factors=[None, threads])
-    schedule.bind(schedule.fuse(*outer, beyond), "blockIdx.x")
+    if isinstance(known, tirx.IntImm):
+        schedule.bind(schedule.fuse(*outer), "blockIdx.x")  # the formula is an outer extent
+        schedule.bind(beyond, "blockIdx.y")
+    else:
+        schedule.bind(schedule.fuse(*outer, beyond), "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
 
 
