@@ -6,6 +6,8 @@ BOLTGEN_JOBS        compilers that run at once, 1 to 4096; default: the processo
 BOLTGEN_DEVICE_CODE  machine code in kernels: "sass+ptx" (default), or "ptx", which compiles three
                     times as fast and is all that the virtual GPU needs; a GPU's driver compiles
                     such kernels when they are loaded, and nothing looks for spilled registers
+BOLTGEN_VERIFY_GRAPHS  1: check the graph of a model between all passes, as `compile --trace` does;
+                    default: 0
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
 CXX                 the host compiler; default: g++
 PATH                where nvcc, g++ and make are looked for last
@@ -123,6 +125,18 @@ def _device_code(text: str | None) -> str:
             f"{' or '.join(DEVICE_CODES)}"
         )
     return code
+
+
+def verifies_graphs() -> bool:
+    """Whether graphs are checked between all passes.
+
+    Raises:
+        BoltgenError: BOLTGEN_VERIFY_GRAPHS is neither 0 nor 1.
+    """
+    text = os.environ.get("BOLTGEN_VERIFY_GRAPHS", "").strip() or "0"
+    if text not in {"0", "1"}:
+        raise BoltgenError(f"BOLTGEN_VERIFY_GRAPHS={shown(text)} is neither 0 nor 1: unset it")
+    return text == "1"
 
 
 def _folder(env: Mapping[str, str], variable: str, default: Callable[[], str]) -> Path:

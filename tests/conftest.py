@@ -25,11 +25,13 @@ _EACH_APART = {"test_relay_suite.py"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile kernels to PTX alone, in child processes too: the virtual GPU runs nothing else.
+    """Compile kernels to PTX alone, and verify graphs between passes; in child processes too.
 
-    `BOLTGEN_DEVICE_CODE=sass+ptx` runs the suite on what users deploy, in three times the time.
+    The virtual GPU runs nothing but PTX. `BOLTGEN_DEVICE_CODE=sass+ptx` runs the suite on what
+    users deploy, in three times the time.
     """
     os.environ.setdefault("BOLTGEN_DEVICE_CODE", "ptx")
+    os.environ.setdefault("BOLTGEN_VERIFY_GRAPHS", "1")
     if config.getoption("--kernels-report"):
         config.pluginmanager.register(KernelsReport())
 

@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "stored": _MAKING,
     "options": _MAKING,
     "graph": {"ir"},
-    "passes": {"ir", "graph"},
+    "passes": {"ir", "graph", "settings"},
     "frontend": {"ir", "arch", "graph", "passes"},
     "pipeline": _MAKING | {"stored", "options"},
     "model_passes": _MAKING | {"stored", "options", "pipeline"} | _GRAPHS,

@@ -36,6 +36,7 @@ from boltgen.errors import (
     CheckError,
     CompileError,
     DeviceError,
+    GraphError,
     ToolchainError,
 )
 from boltgen.settings import settings_from
@@ -93,6 +94,8 @@ class Ending:
 def ending_of(error: BaseException, interrupted: str) -> Ending:
     """How the command ends that raised `error`; `interrupted` says what a Ctrl-C left behind."""
     match error:
+        case GraphError():
+            return Ending(INTERNAL, _internal(error))
         case BoltgenError():
             status = next((each for kind, each in _KINDS if isinstance(error, kind)), REFUSED)
             return Ending(status, f"error: {error}")

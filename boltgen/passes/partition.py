@@ -12,6 +12,8 @@ from boltgen.passes.outline import Symbols
 from boltgen.passes.pipeline import PIPELINE
 from boltgen.passes.regions.placement import placements
 from boltgen.passes.run import Partitioned, Passes, Run
+from boltgen.passes.trace import Watch
+from boltgen.settings import verifies_graphs
 
 
 def partition_graphs(
@@ -30,6 +32,7 @@ def partition_graphs(
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and that is not allowed.
+        GraphError: a graph that is watched breaks a rule of the IR.
     """
     run = Run(
         passes=passes,
@@ -37,22 +40,17 @@ def partition_graphs(
         grouped_nhwc=grouped_nhwc,
         packs_weights=packs_weights,
     )
-    chosen = [each for each in PIPELINE if each.when.holds(passes)]
+    is_watched = passes.trace is not None or verifies_graphs()
+    watch = Watch(passes.trace) if is_watched else None
     made: dict[str, Graph] = {}
     placed: list[Placement] = []
     for name, graph in graphs.items():
-        run.function, rewritten, before = name, graph, frozenset(run.carved)
-        for each in chosen:
-            rewritten = each.run(rewritten, run)
-        made[name] = rewritten
-        own = {symbol: run.carved[symbol] for symbol in run.carved if symbol not in before}
-        placed += placements(rewritten, {symbol: each.region for symbol, each in own.items()})
-    in_bodies = [each for each in chosen if each.in_bodies]
+        before = len(run.carved)
+        made[name] = _rewritten(name, graph, run, watch)
+        own = {symbol: run.carved[symbol].region for symbol in list(run.carved)[before:]}
+        placed += placements(made[name], own)
     for symbol, carved in run.carved.items():
-        body = carved.body
-        for each in in_bodies:
-            body = each.run(body, run)
-        run.carved[symbol] = replace(carved, body=body)
+        run.carved[symbol] = replace(carved, body=_body(symbol, carved.body, run, watch))
     return Partitioned(
         graphs=made,
         carved=run.carved,
@@ -61,3 +59,26 @@ def partition_graphs(
         notes=tuple(run.notes),
         write=write,
     )
+
+
+def _rewritten(name: str, graph: Graph, run: Run, watch: Watch | None) -> Graph:
+    """The graph of the function `name` after all passes."""
+    run.function = name
+    if watch is not None:
+        watch.begin(name, graph)
+    for number, each in enumerate(PIPELINE, 1):
+        if each.when.holds(run.passes):
+            before, graph = graph, each.run(graph, run)
+            if watch is not None:
+                watch.passed(name, before, graph, number, each)
+    return graph
+
+
+def _body(symbol: str, graph: Graph, run: Run, watch: Watch | None) -> Graph:
+    """The body of a region after the passes that bodies go through."""
+    for each in PIPELINE:
+        if each.in_bodies and each.when.holds(run.passes):
+            graph = each.run(graph, run)
+            if watch is not None:
+                watch.body(symbol, graph, each)
+    return graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from boltgen.graph.graph import Graph, Noted
@@ -26,7 +27,8 @@ class Passes:
     their results, if at all, `rejects` why no kernel computes a workload; products are summed in
     `accumulate`. The expressions `observed` of the function `main`, as it is imported, were seen to
     have a least and a greatest element; those of its inputs that are `narrowed`, by their places,
-    are of `precision`, and FP32 to their author.
+    are of `precision`, and FP32 to their author. With `trace`, graphs are verified between passes,
+    and that folder gets the text of each graph that a pass changed.
     """
 
     normalise: bool = True
@@ -39,6 +41,7 @@ class Passes:
     accumulate: DType = DType.F32
     observed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     narrowed: frozenset[int] = frozenset()
+    trace: Path | None = None
 
 
 DEFAULT_PASSES = Passes()

@@ -1,0 +1,405 @@
+"""The operators that passes make or know: one record each.
+
+A record has the number of operands, the attributes with their types, and the result's shape and
+dtype as they follow from the operands. `boltgen.graph.verify` holds graphs to the records. An
+operator without a record is its author's, and passes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from math import prod
+from types import NoneType
+from typing import TypeAlias, cast
+
+from boltgen.graph.graph import (
+    CONSTANT,
+    CORNER,
+    GROUPED,
+    INPUT,
+    OPAQUE,
+    PART,
+    REGION,
+    UNPACK,
+    Expr,
+)
+from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim, broadcast
+
+Shape: TypeAlias = "tuple[int, ...]"
+# An inferred shape may have None for an extent that no rule computes.
+Inferred: TypeAlias = "tuple[int | None, ...] | None"
+ShapeRule: TypeAlias = "Callable[[Expr, Sequence[Shape]], Inferred]"
+DtypeRule: TypeAlias = "Callable[[Expr, Sequence[str]], str | None]"
+_BOOL = "bool"
+
+
+class OperandError(ValueError):
+    """Operands or attributes that do not fit together; the message says which rule they break."""
+
+
+def _no_shape(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    del expr, shapes
+    return None
+
+
+def _no_dtype(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    del expr, dtypes
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """An operator: `least` to `most` operands (None: any number), attributes and inference.
+
+    `attributes` has the types of the attributes that an expression must have. `shape` and `dtype`
+    return None where they do not follow from the operands.
+    """
+
+    name: str
+    least: int
+    most: int | None
+    attributes: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
+    shape: ShapeRule = _no_shape
+    dtype: DtypeRule = _no_dtype
+
+
+def differs(extent: int, other: int) -> bool:
+    """Whether two extents are different for all values of their symbols."""
+    if not isinstance(extent, Dim) and not isinstance(other, Dim):
+        return extent != other
+    difference = extent - other
+    if not isinstance(difference, Dim):
+        return difference != 0
+    low, high = difference.bounds
+    return low > 0 or high < 0
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise OperandError(rule)
+
+
+def _first_dtype(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    del expr
+    return dtypes[0]
+
+
+def _equal_dtypes(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    del expr
+    _require(len(set(dtypes)) == 1, f"operands of the dtypes {', '.join(dtypes)} must be equal")
+    return dtypes[0]
+
+
+def _truth(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    del expr, dtypes
+    return _BOOL
+
+
+def _same(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    del expr
+    return shapes[0]
+
+
+def _broadcast(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """The common shape; a symbolic extent that may equal another one is not compared."""
+    del expr
+    if not any(isinstance(extent, Dim) for shape in shapes for extent in shape):
+        try:
+            return broadcast(*shapes)
+        except ValueError as error:
+            raise OperandError(str(error)) from None
+    made: list[int | None] = []
+    for extents in zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
+        others = [extent for extent in extents if isinstance(extent, Dim) or extent != 1]
+        for other in others[1:]:
+            _require(not differs(others[0], other), f"{others[0]} and {other} must broadcast")
+        is_known = len(set(others)) <= 1
+        made.append((others or [1])[0] if is_known else None)
+    return tuple(made[::-1])
+
+
+def _elements(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """A view: as many elements as the operand."""
+    before, after = prod(shapes[0]), prod(cast("Shape", expr.shape))
+    _require(not differs(before, after), f"{before} elements cannot be {after}")
+    return expr.shape if expr.is_static else None  # type: ignore[return-value]
+
+
+def _axis(expr: Expr, rank: int, name: str = "axis") -> int:
+    axis = cast("int", expr.attrs[name])
+    _require(-rank <= axis < rank, f"{name}={axis} must be an axis of {rank}")
+    return axis % rank
+
+
+def _permuted(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    (shape,), axes = shapes, cast("Sequence[int] | None", expr.attrs["axes"])
+    order = [axis % len(shape) for axis in axes] if axes is not None else range(len(shape))[::-1]
+    _require(sorted(order) == list(range(len(shape))), f"axes={axes} must name each axis once")
+    return tuple(shape[axis] for axis in order)
+
+
+def _broadcast_to(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    if not expr.is_static:
+        return None
+    wanted = expr.static_shape
+    made = _broadcast(expr, [*shapes, wanted])
+    _require(made is not None and len(made) == len(wanted), f"{wanted} must be the larger shape")
+    return made
+
+
+def _concatenated(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    if expr.attrs["axis"] is None:
+        return None
+    first = shapes[0]
+    axis = _axis(expr, len(first))
+    for shape in shapes[1:]:
+        _require(len(shape) == len(first), "operands must have one rank")
+        for place, (left, right) in enumerate(zip(first, shape, strict=True)):
+            _require(
+                place == axis or not differs(left, right),
+                f"extents {left} and {right} of axis {place} must be equal",
+            )
+    total = sum((shape[axis] for shape in shapes[1:]), start=first[axis])
+    return (*first[:axis], total, *first[axis + 1 :])
+
+
+def _stacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    if expr.attrs["axis"] is None:
+        return None
+    axis = _axis(expr, len(shapes[0]) + 1)
+    return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])
+
+
+def _sliced(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """Neighbours along one axis; other slices are their author's."""
+    if "axis" not in expr.attrs:
+        return None
+    axis = _axis(expr, len(shapes[0]))
+    begin, end = cast("int", expr.attrs["begin"]), cast("int", expr.attrs["end"])
+    extent = shapes[0][axis]
+    if not isinstance(extent, Dim):
+        _require(0 <= begin <= end <= extent, f"{begin}:{end} must be within {extent}")
+    return (*shapes[0][:axis], end - begin, *shapes[0][axis + 1 :])
+
+
+def _taken(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    x, rows = shapes
+    if expr.attrs["axis"] is None:
+        return rows
+    axis = _axis(expr, len(x))
+    return (*x[:axis], *rows, *x[axis + 1 :])
+
+
+def _reduced(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    rank = len(shapes[0])
+    given = cast("Sequence[int] | None", expr.attrs["axis"])
+    axes = set(range(rank)) if given is None else {axis % rank for axis in given}
+    if expr.attrs["keepdims"]:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shapes[0]))
+    return tuple(extent for axis, extent in enumerate(shapes[0]) if axis not in axes)
+
+
+def _mean_of_image(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    n, _, _, c = shapes[0]
+    return (n, 1, 1, c) if expr.attrs["keepdims"] else (n, c)
+
+
+def _multiplied(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    a, b = shapes
+    if len(a) < 2 or len(b) < 2:
+        return None
+    _require(not differs(a[-1], b[-2]), f"inner extents {a[-1]} and {b[-2]} must be equal")
+    batch = _broadcast(expr, (a[:-2], b[:-2])) or ()
+    return (*batch, a[-2], b[-1])
+
+
+def _multiplied_in_groups(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    del expr
+    a, b, ends = shapes
+    _require(len(a) == 2 and len(b) == 3, "operands must be (M, K) and (groups, K, N)")
+    _require(not differs(a[-1], b[1]), f"inner extents {a[-1]} and {b[1]} must be equal")
+    _require(len(ends) == 1 and not differs(ends[0], b[0]), "each group must have an end")
+    return a[0], b[2]
+
+
+def _convolved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    attrs = expr.attrs
+    data, kernel, out = (str(attrs[k]) for k in ("data_layout", "kernel_layout", "out_layout"))
+    if any(sorted(each) != sorted("NCHW") for each in (data, out)):
+        return None
+    if sorted(kernel) != sorted("OIHW"):
+        return None
+    x, w = dict(zip(data, shapes[0], strict=True)), dict(zip(kernel, shapes[1], strict=True))
+    groups = cast("int", attrs["groups"])
+    _require(
+        not differs(x["C"], w["I"] * groups),
+        f"{x['C']} channels must be {w['I']} times {groups} groups",
+    )
+    strides, padding, dilation = (
+        cast("Sequence[int]", attrs[name]) for name in ("strides", "padding", "dilation")
+    )
+    made: dict[str, int | None] = {"N": x["N"], "C": w["O"]}
+    for place, axis in enumerate("HW"):
+        if isinstance(x[axis], Dim):
+            made[axis] = None
+            continue
+        padded = x[axis] + padding[place] + padding[place + 2]
+        made[axis] = (padded - dilation[place] * (w[axis] - 1) - 1) // strides[place] + 1
+    return tuple(made[axis] for axis in out)
+
+
+def _padded(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    widths = cast("Sequence[tuple[int, int]]", expr.attrs["widths"])
+    _require(len(widths) == len(shapes[0]), f"{len(widths)} widths must be {len(shapes[0])}")
+    return tuple(
+        before + extent + after for extent, (before, after) in zip(shapes[0], widths, strict=True)
+    )
+
+
+def _cut(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    _require(len(shapes[0]) == len(expr.shape or ()), "the rank must stay")
+    return None
+
+
+def _unpacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    return shapes[0][0], cast("int", expr.attrs["k"])
+
+
+def _halved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    del expr
+    *rows, columns = shapes[0]
+    _require(columns % 2 == 0, f"{columns} columns must be even")
+    return (*rows, columns // 2)
+
+
+def _float16(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    del expr, dtypes
+    return DType.F16.value
+
+
+def _cast_from(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    source = expr.attrs["from_dtype"]
+    _require(source == dtypes[0], f"from_dtype={source} must be the operand's, {dtypes[0]}")
+    return None
+
+
+def _chosen(expr: Expr, dtypes: Sequence[str]) -> str | None:
+    del expr
+    _require(dtypes[0] == _BOOL, f"the condition is {dtypes[0]} and must be bool")
+    _require(dtypes[1] == dtypes[2], f"choices of {dtypes[1]} and {dtypes[2]} must be equal")
+    return dtypes[1]
+
+
+_AXES = (tuple, NoneType)
+_AXIS = (int, NoneType)
+_NUMBER = (int, float)
+_Attributes: TypeAlias = "Mapping[str, type | tuple[type, ...]]"
+
+
+def _of(
+    least: int,
+    most: int | None,
+    *names: str,
+    shape: ShapeRule = _no_shape,
+    dtype: DtypeRule = _no_dtype,
+    **attributes: type | tuple[type, ...],
+) -> list[Operator]:
+    """Records of operators that differ in their names only."""
+    return [
+        Operator(name=name, least=least, most=most, attributes=attributes, shape=shape, dtype=dtype)
+        for name in names
+    ]
+
+
+_CONVOLUTION: _Attributes = {
+    "strides": tuple,
+    "padding": tuple,
+    "dilation": tuple,
+    "groups": int,
+    "data_layout": str,
+    "kernel_layout": str,
+    "out_layout": str,
+}
+_POOL: _Attributes = {
+    "pool_size": tuple,
+    "strides": tuple,
+    "padding": tuple,
+    "dilation": tuple,
+    "ceil_mode": bool,
+    "layout": str,
+}
+
+OPERATORS: Mapping[str, Operator] = {
+    each.name: each
+    for each in [
+        # Values that compute nothing.
+        *_of(0, 0, INPUT, CONSTANT),
+        *_of(0, None, OPAQUE, callee=str),
+        *_of(1, 1, PART, index=int),
+        *_of(0, None, REGION, symbol=str),
+        # Elementwise operators of one tensor.
+        *_of(1, 1, "abs", "ceil", "cos", "erf", "exp", "floor", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "log", "negative", "round", "rsqrt", "sign", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "sigmoid", "sin", "sqrt", "square", "tan", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "tanh", "trunc", "bitwise_not", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "nn.relu", "nn.gelu", "nn.silu", "nn.selu", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "nn.gelu_tanh", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "nn.leakyrelu", shape=_same, dtype=_first_dtype, alpha=float),
+        *_of(1, 1, "nn.softplus", shape=_same, dtype=_first_dtype, beta=_NUMBER),
+        *_of(1, 1, "clip", shape=_same, dtype=_first_dtype, low=float, high=float),
+        *_of(1, 1, "isnan", "logical_not", shape=_same, dtype=_truth),
+        *_of(1, 1, "astype", shape=_same, dtype=_cast_from, from_dtype=str),
+        # Elementwise operators of several.
+        *_of(2, 2, "add", "subtract", "multiply", "divide", shape=_broadcast, dtype=_equal_dtypes),
+        *_of(2, 2, "maximum", "minimum", "power", shape=_broadcast, dtype=_equal_dtypes),
+        *_of(2, 2, "mod", "floor_mod", shape=_broadcast, dtype=_equal_dtypes),
+        *_of(2, 2, "bitwise_and", "bitwise_or", shape=_broadcast, dtype=_equal_dtypes),
+        *_of(2, 2, "logical_and", "logical_or", shape=_broadcast, dtype=_truth),
+        *_of(2, 2, "equal", "not_equal", shape=_broadcast, dtype=_truth),
+        *_of(2, 2, "greater", "greater_equal", shape=_broadcast, dtype=_truth),
+        *_of(2, 2, "less", "less_equal", shape=_broadcast, dtype=_truth),
+        *_of(3, 3, "where", shape=_broadcast, dtype=_chosen),
+        *_of(2, 2, "nn.prelu", shape=_same, dtype=_first_dtype, axis=_AXIS),
+        *_of(2, 2, "nn.bias_add", shape=_same, dtype=_first_dtype, axis=_AXIS),
+        # Views and other movements.
+        *_of(1, 1, "reshape", "squeeze", "expand_dims", shape=_elements, dtype=_first_dtype),
+        *_of(1, 1, "flatten", "nn.batch_flatten", shape=_elements, dtype=_first_dtype),
+        *_of(1, 1, "permute_dims", shape=_permuted, dtype=_first_dtype, axes=_AXES),
+        *_of(1, 1, "broadcast_to", shape=_broadcast_to, dtype=_first_dtype),
+        *_of(1, None, "concat", shape=_concatenated, dtype=_equal_dtypes, axis=_AXIS),
+        *_of(1, None, "stack", shape=_stacked, dtype=_equal_dtypes, axis=_AXIS),
+        *_of(1, 1, "split", axis=int),
+        *_of(1, 1, "strided_slice", shape=_sliced, dtype=_first_dtype),
+        *_of(2, 2, "take", shape=_taken, dtype=_first_dtype, axis=_AXIS, mode=str),
+        *_of(2, 2, "gather_elements", dtype=_first_dtype, axis=_AXIS),
+        *_of(2, None, "index_tensor", dtype=_first_dtype),
+        *_of(1, 1, "triu", "tril", shape=_same, dtype=_first_dtype, k=int),
+        *_of(
+            1, 1, "nn.pad", shape=_padded, dtype=_first_dtype, widths=tuple, value=float, mode=str
+        ),
+        *_of(1, 1, CORNER, shape=_cut, dtype=_first_dtype),
+        # Reductions, norms and softmax.
+        *_of(1, 1, "mean", "sum", "max", "min", shape=_reduced, axis=_AXES, keepdims=bool),
+        *_of(1, 1, "variance", "std", shape=_reduced, axis=_AXES, keepdims=bool),
+        *_of(1, 1, "image_mean", shape=_mean_of_image, dtype=_first_dtype, keepdims=bool),
+        *_of(1, 1, "nn.softmax", "nn.log_softmax", shape=_same, dtype=_first_dtype, axis=_AXIS),
+        *_of(1, None, "nn.layer_norm", shape=_same, axes=tuple, epsilon=float),
+        *_of(1, None, "nn.rms_norm", shape=_same, axes=tuple, epsilon=float),
+        *_of(1, None, "nn.group_norm", shape=_same, groups=int, channel_axis=int, epsilon=float),
+        *_of(5, 5, "nn.batch_norm", shape=_same, axis=int, epsilon=float),
+        *_of(1, 1, "group_norm", shape=_same, groups=int, channel_axis=int, epsilon=float),
+        *_of(2, None, "boltgen.normed", shape=_same, roles=tuple, columns=int, epsilon=float),
+        # Anchors. The dtype is the one in which products are summed and stored.
+        *_of(2, 2, "matmul", shape=_multiplied),
+        *_of(3, 3, GROUPED, shape=_multiplied_in_groups),
+        *_of(2, 2, "nn.conv2d", shape=_convolved, **_CONVOLUTION),
+        *_of(2, 2, "nn.conv1d", **_CONVOLUTION),
+        *_of(1, 1, "nn.max_pool2d", "nn.avg_pool2d", dtype=_first_dtype, **_POOL),
+        *_of(1, 1, "nn.adaptive_avg_pool2d", dtype=_first_dtype, output_size=tuple, layout=str),
+        *_of(1, 1, UNPACK, shape=_unpacked, dtype=_float16, k=int),
+        *_of(1, 1, "boltgen.half", shape=_halved, dtype=_first_dtype, index=int),
+    ]
+}

@@ -1,0 +1,92 @@
+"""A watch over the graphs between passes: it verifies each, and writes those that changed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from boltgen.errors import BoltgenError, GraphError
+from boltgen.graph.graph import Graph
+from boltgen.graph.text import Constants, print_graph
+from boltgen.graph.verify import Verifier
+from boltgen.passes.run import Pass
+
+# The name of the first text of a function.
+IMPORTED = "imported"
+_SUFFIX = ".graph.txt"
+
+
+class Watch:
+    """Sees each graph after each pass; with a `folder` it writes a trace there.
+
+    A function has a folder of the trace, and each of its files the number and the name of the pass
+    that changed the graph: `0/12-set_precision.graph.txt`.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._verifier = Verifier()
+        self._constants = Constants()
+        self._functions: dict[str, Path] = {}
+        self._last = ""
+
+    def begin(self, function: str, graph: Graph) -> None:
+        """See the graph of a function as it was imported."""
+        if self._folder is not None:
+            path = self._folder / str(len(self._functions))
+            _empty(path)
+            self._functions[function], self._last = path, ""
+        self._see(function, graph, 0, IMPORTED)
+
+    def passed(self, function: str, before: Graph, after: Graph, number: int, each: Pass) -> None:
+        """See the graph that the pass of that number made of the graph `before`.
+
+        Raises:
+            GraphError: the graph breaks a rule; the message names the pass.
+        """
+        if after is not before:
+            self._see(function, after, number, each.name)
+
+    def body(self, symbol: str, graph: Graph, each: Pass) -> None:
+        """See the body of a region after a pass."""
+        self._verify(f"the body of the region {symbol}", graph, each.name)
+
+    def _see(self, function: str, graph: Graph, number: int, name: str) -> None:
+        if self._folder is not None:
+            text = print_graph(graph, self._constants)
+            if text != self._last:
+                path = self._functions[function] / f"{number:02}-{name}{_SUFFIX}"
+                path.write_text(f"# function {function!r}\n{text}", encoding="utf-8")
+                self._last = text
+        self._verify(f"the function {function}", graph, name)
+
+    def _verify(self, whose: str, graph: Graph, name: str) -> None:
+        try:
+            self._verifier.verify(graph)
+        except GraphError as error:
+            seen = f"the trace is in {self._folder}" if self._folder else "use --trace to see it"
+            raise GraphError(
+                f"after the pass {name}, {whose} is no graph: {error}; {seen}"
+            ) from None
+
+
+def _empty(folder: Path) -> None:
+    """Make a folder without files of an earlier trace.
+
+    Raises:
+        BoltgenError: it cannot be made, or holds other files.
+    """
+    try:
+        if folder.exists():
+            others = [each for each in folder.iterdir() if not each.name.endswith(_SUFFIX)]
+            if others:
+                raise BoltgenError(
+                    f"{folder} holds {others[0].name}, which is no part of a trace: "
+                    "give --trace another folder"
+                )
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise BoltgenError(
+            f"--trace: {folder} cannot be written: {error.strerror or error}"
+        ) from error
