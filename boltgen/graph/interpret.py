@@ -28,7 +28,7 @@ from boltgen.graph.graph import (
     leaves,
 )
 from boltgen.graph.semantics import Operation, compute, is_float, numpy_dtype
-from boltgen.ir.extent import Dim, Symbol
+from boltgen.ir.extent import Dim, Symbol, symbolic
 
 SPLIT = "split"
 # An array, or the elements of a tuple.
@@ -40,7 +40,7 @@ def run(
     graph: Graph,
     inputs: Sequence[Array],
     *,
-    sizes: Mapping[Symbol, int] | None = None,
+    sizes: Mapping[Symbol | str, int] | None = None,
     regions: Mapping[str, Graph] | None = None,
     observe: Observer | None = None,
     is_exact: bool = False,
@@ -50,7 +50,8 @@ def run(
     Args:
         graph: a graph without opaque calls.
         inputs: one array for each expression `INPUT`, in order, of its shape and dtype.
-        sizes: the values of symbols that no input has as an extent.
+        sizes: the values of symbols, and of dimensions that have a name alone, that no input has
+            as an extent.
         regions: the body of each region that the graph calls, by the region's symbol.
         observe: is called with the index and the value of each tensor, in order.
         is_exact: compute all floating values in FP64, and round none.
@@ -74,7 +75,7 @@ class _Machine:
     """One graph under interpretation; `values[i]` is what its expression `i` is."""
 
     graph: Graph
-    sizes: dict[Symbol, int]
+    sizes: dict[Symbol | str, int]
     regions: Mapping[str, Graph]
     is_exact: bool
     values: list[_Item] = field(default_factory=list)
@@ -88,10 +89,10 @@ class _Machine:
         for index, given in zip(places, inputs, strict=True):
             expr, array = self.graph[index], np.asarray(given)
             for extent, size in zip(expr.shape or (), array.shape, strict=False):
-                if isinstance(extent, Dim) and len(extent.symbols) == 1:
-                    (symbol,) = extent.symbols
-                    if extent == Dim({(symbol,): 1}):
-                        self.sizes.setdefault(symbol, size)
+                if isinstance(extent, str):
+                    self.sizes.setdefault(extent, size)
+                elif isinstance(extent, Dim) and extent == symbolic(extent.symbols[0]):
+                    self.sizes.setdefault(extent.symbols[0], size)
             self.inputs[index] = array
 
     def value(self, index: int, expr: Expr) -> _Item:
@@ -169,17 +170,16 @@ class _Machine:
         return tuple(self._extent(index, expr, extent) for extent in expr.shape)
 
     def _extent(self, index: int, expr: Expr, extent: int | str) -> int:
+        names = extent.symbols if isinstance(extent, Dim) else [extent]
+        for name in names:
+            if not isinstance(name, int) and name not in self.sizes:
+                raise InterpretError(
+                    f"expression {index}, {expr.op}, has the dimension {name}, of which no size is "
+                    "given"
+                )
         if isinstance(extent, Dim):
-            missing = [symbol.name for symbol in extent.symbols if symbol not in self.sizes]
-            if not missing:
-                return extent.of(self.sizes)
-            extent = missing[0]
-        if isinstance(extent, str):
-            raise InterpretError(
-                f"expression {index}, {expr.op}, has the dimension {extent!r}, of which no size is "
-                "given"
-            )
-        return extent
+            return extent.of({symbol: self.sizes[symbol] for symbol in extent.symbols})
+        return self.sizes[extent] if isinstance(extent, str) else extent
 
     def _dtype(self, dtype: str) -> str:
         return "float64" if self.is_exact and is_float(dtype) else dtype

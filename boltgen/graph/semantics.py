@@ -161,8 +161,15 @@ def _scattered(op: Operation, x: Array, part: Array) -> Array:
 
 
 def _taken(op: Operation, x: Array, indices: Array) -> Array:
-    axis, mode = cast("int | None", op.attrs.get("axis")), op.attrs.get("mode", "fast")
-    return np.take(x, indices, axis, mode={"fast": "raise"}.get(str(mode), cast("Any", mode)))
+    """Elements at indices, of which the mode says what those beyond the tensor are."""
+    axis, mode = cast("int | None", op.attrs.get("axis")), str(op.attrs.get("mode", "fast"))
+    if mode != "nan":
+        return np.take(x, indices, axis, mode=cast("Any", {"fast": "raise"}.get(mode, mode)))
+    x, place = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
+    extent = x.shape[place]
+    found = np.take(x, indices, place, mode="clip")
+    is_within = (indices >= -extent) & (indices < extent)
+    return np.where(is_within.reshape(indices.shape + (1,) * (x.ndim - place - 1)), found, np.nan)
 
 
 def _gathered(op: Operation, x: Array, places: Array) -> Array:
@@ -177,10 +184,13 @@ def _gathered(op: Operation, x: Array, places: Array) -> Array:
 
 
 def _padded(op: Operation, x: Array) -> Array:
-    widths, mode = op.attrs["widths"], str(op.attrs["mode"])
+    widths = cast("Sequence[tuple[int, int]]", op.attrs["widths"])
+    mode = str(op.attrs["mode"])
+    kept = (slice(max(0, -before), min(0, after) or None) for before, after in widths)
+    x, widths = x[tuple(kept)], [(max(0, before), max(0, after)) for before, after in widths]
     if mode == "constant":
-        return np.pad(x, cast("Any", widths), constant_values=op.number("value"))
-    return np.pad(x, cast("Any", widths), mode=cast("Any", {"replicate": "edge"}.get(mode, mode)))
+        return np.pad(x, widths, constant_values=op.number("value"))
+    return np.pad(x, widths, mode=cast("Any", {"replicate": "edge"}.get(mode, mode)))
 
 
 def _tiled(op: Operation, x: Array) -> Array:
@@ -216,6 +226,8 @@ _MOVES: Mapping[str, _Function] = {
     CORNER: _corner,
     "take": _taken,
     "gather_elements": _gathered,
+    "index_tensor": lambda op, x, *indices: x[indices],
+    "flip": lambda op, x: np.flip(x, _axis(op, x.ndim)),
     "concat": lambda op, *parts: np.concatenate(parts, _axis(op, parts[0].ndim)),
     "stack": lambda op, *parts: np.stack(parts, cast("int", op.attrs["axis"]) or 0),
     "repeat": lambda op, x: np.repeat(x, op.integer("repeats"), _axis(op, x.ndim)),
@@ -389,7 +401,14 @@ _ARITHMETIC: Mapping[str, _Function] = {
             *("sin", "cos", "tan", "floor", "ceil", "trunc", "sign"),
             *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
             *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"),
-            *("bitwise_and", "bitwise_or", "bitwise_not", "floor_divide"),
+            *(
+                "bitwise_and",
+                "bitwise_or",
+                "bitwise_not",
+                "floor_divide",
+                "right_shift",
+                "left_shift",
+            ),
         ),
         _of_numpy,
     ),

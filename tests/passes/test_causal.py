@@ -11,8 +11,11 @@ import pytest
 from boltgen.graph.graph import INPUT, Expr, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.workload import Workload
-from boltgen.passes.masks.where_as_minimum import masks_as_bounds
+from boltgen.passes.masks import where_as_minimum
 from boltgen.passes.outline import Symbols, carve
+from tests.passes.differential import checked
+
+masks_as_bounds = checked(where_as_minimum.masks_as_bounds)
 
 HEADS, ROWS, HEAD = 3, 20, 16
 F16 = "float16"

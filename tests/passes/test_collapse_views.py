@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,52 +12,12 @@ from hypothesis import strategies as st
 
 from boltgen.graph.graph import INPUT, PART, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.passes.movement.collapse_views import with_fewer_moves
+from boltgen.passes.movement import collapse_views
+from tests.passes.differential import checked
+
+with_fewer_moves = checked(collapse_views.with_fewer_moves)
 
 Array = np.ndarray[Any, Any]
-
-
-def _computed(graph: Graph, inputs: Sequence[Array], sizes: Mapping[Symbol, int]) -> Array:
-    """The graph's result by NumPy; symbolic extents have these `sizes`."""
-    given_ = iter(inputs)
-    values: list[Any] = []
-    for expr in graph.exprs:
-        args = [values[arg] for arg in expr.args]
-        shape = tuple(
-            getattr(extent, "of", lambda _, e=extent: e)(sizes) for extent in expr.shape or ()
-        )
-        values.append(_value(expr, args, shape, given_))
-    return np.asarray(values[graph.results])  # type: ignore[call-overload]
-
-
-def _value(expr: Expr, args: list[Any], shape: tuple[int, ...], given_: Any) -> Any:
-    match expr.op:
-        case "input":
-            return next(given_)
-        case "constant":
-            return expr.array
-        case "reshape" | "squeeze" | "expand_dims":
-            return args[0].reshape(shape)
-        case "permute_dims":
-            return args[0].transpose(expr.attrs["axes"])
-        case "broadcast_to":
-            return np.broadcast_to(args[0], shape)
-        case "take":
-            return np.take(args[0], int(args[1]), axis=expr.attrs["axis"])
-        case "strided_slice":
-            axis, begin, end = (expr.attrs[key] for key in ("axis", "begin", "end"))
-            return args[0][(slice(None),) * axis + (slice(begin, end),)]
-        case "split":
-            return np.split(args[0], expr.attrs["ends"], axis=expr.attrs["axis"])
-        case "part":
-            return args[0][expr.attrs["index"]]
-        case "matmul":
-            return args[0] @ args[1]
-        case "add":
-            return args[0] + args[1]
-        case "nn.relu":
-            return np.maximum(args[0], 0)
-    raise AssertionError(expr.op)
 
 
 def _input(builder: GraphBuilder, shape: tuple[int, ...]) -> int:
@@ -69,19 +28,9 @@ def _ops(graph: Graph) -> list[str]:
     return [expr.op for expr in graph.exprs if expr.op not in {"input", "constant"}]
 
 
-def _same(builder: GraphBuilder, result: int, sizes: Mapping[Symbol, int] | None = None) -> Graph:
+def _same(builder: GraphBuilder, result: int) -> Graph:
     """The rewritten graph, which computes what the one of `result` does."""
-    graph = builder.graph(result)
-    made = with_fewer_moves(graph)
-    rng = np.random.default_rng(0)
-    sizes = sizes or {}
-    inputs = [
-        rng.integers(-9, 9, [getattr(e, "of", lambda _, e=e: e)(sizes) for e in expr.shape or ()])
-        for expr in graph.exprs
-        if expr.op == INPUT
-    ]
-    np.testing.assert_array_equal(_computed(made, inputs, sizes), _computed(graph, inputs, sizes))
-    return made
+    return with_fewer_moves(builder.graph(result))
 
 
 @st.composite
@@ -196,7 +145,7 @@ def test_sequences_before_batches_go_behind_a_product(is_repeated: bool) -> None
     # torch.nn.MultiheadAttention(batch_first=True) transposes its input, and its result back.
     builder = GraphBuilder()
     x = _input(builder, (2, 5, 4))
-    weight = builder.constant(np.arange(12).reshape(4, 3))
+    weight = builder.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
     if is_repeated:
         weight = builder.operator("broadcast_to", [weight], (5, 4, 3), "float32")
     made = builder.matmul(builder.permute_dims(x, (1, 0, 2)), weight, "float32")
@@ -236,7 +185,7 @@ def test_open_extents_are_factors_too() -> None:
     x = _input(builder, (s * b, 12))
     apart = builder.permute_dims(builder.reshape(x, (s, b * 2, 6)), (1, 0, 2))
     heads = builder.permute_dims(builder.reshape(apart, (b, 2, s, 6)), (2, 0, 1, 3))
-    made = _same(builder, builder.reshape(heads, (s, b, 12)), {batch: 3, length: 5})
+    made = _same(builder, builder.reshape(heads, (s, b, 12)))
     assert _ops(made) == ["reshape"]
 
 

@@ -7,7 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
-from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
+from boltgen.passes.arithmetic import cse
+from tests.passes.differential import checked
+
+with_single_reshapes = checked(cse.with_single_reshapes)
+without_repeated = checked(cse.without_repeated)
 
 
 def _input(b: GraphBuilder, *shape: int | str) -> int:
@@ -90,7 +94,7 @@ def test_moves_of_open_sizes_are_one_where_their_shape_is_known() -> None:
     x = _input(b, "n", 6)
     named = [b.add(Expr(op="reshape", args=(x,), shape=("n", 2, 3), dtype="float32")) for _ in "ab"]
     unknown = [b.add(Expr(op="reshape", args=(x,), dtype="float32")) for _ in "ab"]
-    graph = without_repeated(b.graph((*named, *unknown)))
+    graph = cse.without_repeated(b.graph((*named, *unknown)))  # one that cannot be computed
     assert graph.results == (1, 1, 2, 3)
 
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
-from boltgen.passes.arithmetic.hoist_scale import factors_behind_products
+from boltgen.passes.arithmetic import hoist_scale
+from tests.passes.differential import checked
+
+factors_behind_products = checked(hoist_scale.factors_behind_products)
 
 
 def _product(

@@ -9,7 +9,11 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.passes.movement.index_by_arange import counts, indexed_by_all_places
+from boltgen.passes.movement import index_by_arange
+from boltgen.passes.movement.index_by_arange import counts
+from tests.passes.differential import checked
+
+indexed_by_all_places = checked(index_by_arange.indexed_by_all_places)
 
 BATCH, KEYS = symbolic(Symbol("batch", 1, 4)), symbolic(Symbol("keys", 2, 64))
 

@@ -15,7 +15,11 @@ from boltgen.ir.workload import Workload
 from boltgen.passes.outline import Symbols, carve, computes_all
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.regions.anchor import Anchor, match_anchor
-from boltgen.passes.weights.packed import with_floats, with_packed_weights
+from boltgen.passes.weights import packed
+from tests.passes.differential import checked
+
+with_floats = checked(packed.with_floats)
+with_packed_weights = checked(packed.with_packed_weights, unit=2.0**-11)
 
 K, N, GROUP = 256, 24, 64
 

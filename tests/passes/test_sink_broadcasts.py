@@ -9,7 +9,10 @@ import pytest
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.passes.movement.sink_broadcasts import with_late_broadcasts
+from boltgen.passes.movement import sink_broadcasts
+from tests.passes.differential import checked
+
+with_late_broadcasts = checked(sink_broadcasts.with_late_broadcasts)
 
 ROWS, KEYS = 6, 8
 BATCHES = [3, symbolic(Symbol("batch", 1, 4))]

@@ -6,8 +6,12 @@ import pytest
 
 from boltgen.graph.graph import GROUPED, INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.passes.movement.sink_gathers import Taken, gathered_last
+from boltgen.passes.movement import sink_gathers
+from boltgen.passes.movement.sink_gathers import Taken
 from boltgen.passes.regions.anchor import Anchor, match_anchor
+from tests.passes.differential import checked
+
+gathered_last = checked(sink_gathers.gathered_last)
 
 TOKENS = symbolic(Symbol("tokens", 2, 64))
 K, N, GROUPS = 32, 48, 4
@@ -26,7 +30,8 @@ class Net:
         return self.builder.add(Expr(op=INPUT, shape=shape, dtype=dtype))
 
     def taken(self, x: int, rows: int, **attrs: object) -> int:
-        shape = (*self.builder.shape(rows), *self.builder.shape(x)[1:])
+        flat = attrs.get("axis", 0) is None
+        shape = (*self.builder.shape(rows), *self.builder.shape(x)[1 + flat :])
         given = {"axis": 0, "mode": "fast", **attrs}
         return self.builder.operator("take", (x, rows), shape, self.builder.dtype(x), **given)
 
@@ -66,7 +71,7 @@ def test_a_kernel_takes_the_rows_of_an_operator_before_it() -> None:
     [
         (((6,), "int64"), {"mode": "wrap"}),
         (((6,), "int64"), {"mode": "nan"}),
-        (((6,), "int64"), {"axis": None}),
+        (((6, K), "int64"), {"axis": None}),
         (((TOKENS,), "uint8"), {}),
     ],
     ids=["wrap", "nan", "flat", "bytes"],
@@ -137,7 +142,7 @@ def test_a_norm_is_of_rows_of_what_is_narrow_already(rows: int, others: bool) ->
     narrow = net.builder.astype(net.builder.reshape(taken, (1, rows, K)), "float16")
     scale = (net.input((K,), "float16"), net.input((K,), "float16"))
     args, shape = (narrow, *scale), (1, rows, K)
-    normed = net.builder.operator("nn.layer_norm", args, shape, "float16", axes=(-1,))
+    normed = net.builder.operator("nn.layer_norm", args, shape, "float16", axes=(-1,), epsilon=1e-5)
     graph = gathered_last(net.builder.graph((normed, taken) if others else normed))
     moved = ["take", "reshape", "astype"] if others else ["astype", "take", "reshape"]
     assert _names(graph) == [*moved, "nn.layer_norm"]
@@ -147,6 +152,8 @@ def test_a_norm_widens_the_rows_that_it_takes() -> None:
     net = Net()
     taken = net.builder.astype(net.taken(net.x, net.input((TOKENS,), "int32")), "float32")
     args = (taken, net.input((K,), "float32"), net.input((K,), "float32"))
-    normed = net.builder.operator("nn.layer_norm", args, (TOKENS, K), "float32", axes=(-1,))
+    normed = net.builder.operator(
+        "nn.layer_norm", args, (TOKENS, K), "float32", axes=(-1,), epsilon=1e-5
+    )
     graph = gathered_last(net.builder.graph(normed))
     assert _names(graph) == ["take", "astype", "nn.layer_norm"]

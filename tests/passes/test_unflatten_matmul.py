@@ -11,8 +11,11 @@ import pytest
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.region import HeadView
-from boltgen.passes.movement.unflatten_matmul import products_of_open_rows
+from boltgen.passes.movement import unflatten_matmul
 from boltgen.passes.outline import Symbols, carve
+from tests.passes.differential import checked
+
+products_of_open_rows = checked(unflatten_matmul.products_of_open_rows)
 
 BATCH, ROWS = symbolic(Symbol("b", 1, 4)), symbolic(Symbol("s", 8, 64))
 HEADS, DEPTH = 3, 16

@@ -9,8 +9,10 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.passes.masks import window_mask as window_masks
-from boltgen.passes.masks.window_mask import masks_of_all_windows
+from boltgen.passes.masks import window_mask
+from tests.passes.differential import checked
+
+masks_of_all_windows = checked(window_mask.masks_of_all_windows)
 
 Array = np.ndarray[Any, Any]
 IMAGES, WINDOWS, HEADS, M, N = 3, 4, 2, 5, 7
@@ -38,30 +40,6 @@ class Net:
         return self.builder.graph(self.builder.reshape(result, self.whole))
 
 
-def _computed(graph: Graph, scores: Array) -> Array:
-    functions: Any = {"add": np.add, "minimum": np.minimum, "subtract": np.subtract}
-    values: list[Any] = []
-    for expr in graph.exprs:
-        args = [values[arg] for arg in expr.args]
-        if expr.op == INPUT:
-            values.append(scores)
-        elif expr.op == "constant":
-            values.append(expr.array)
-        elif expr.op == "reshape":
-            values.append(args[0].reshape(expr.shape))
-        else:
-            values.append(functions[expr.op](*args))
-        assert values[-1].shape == expr.shape
-    return np.asarray(values[graph.results])  # type: ignore[call-overload]
-
-
-def _checked(before: Graph) -> Graph:
-    after = masks_of_all_windows(before)
-    scores = np.random.default_rng(0).random(WHOLE, np.float32)
-    np.testing.assert_array_equal(_computed(after, scores), _computed(before, scores))
-    return after
-
-
 def _shapes(graph: Graph) -> list[tuple[str, Any]]:
     return [(expr.op, expr.shape) for expr in graph.exprs if expr.op != INPUT]
 
@@ -71,7 +49,7 @@ def _shapes(graph: Graph) -> list[tuple[str, Any]]:
 )
 def test_a_mask_of_each_image_s_windows_is_repeated(shape: tuple[int, ...]) -> None:
     net = Net()
-    after = _checked(net.graph(net.combined("add", net.split, net.mask(*shape))))
+    after = masks_of_all_windows(net.graph(net.combined("add", net.split, net.mask(*shape))))
     heads = shape[-3]
     repeated = (IMAGES * WINDOWS, heads, M, N)
     assert _shapes(after) == [("constant", repeated), ("add", WHOLE)]
@@ -79,7 +57,7 @@ def test_a_mask_of_each_image_s_windows_is_repeated(shape: tuple[int, ...]) -> N
 
 def test_what_all_windows_share_is_not_repeated() -> None:
     net = Net()
-    after = _checked(net.graph(net.combined("add", net.mask(HEADS, M, N), net.split)))
+    after = masks_of_all_windows(net.graph(net.combined("add", net.mask(HEADS, M, N), net.split)))
     assert _shapes(after) == [("constant", (1, HEADS, M, N)), ("add", WHOLE)]
 
 
@@ -87,7 +65,7 @@ def test_several_masks_one_after_another() -> None:
     net = Net()
     masked = net.combined("subtract", net.mask(WINDOWS, 1, M, N), net.split)
     masked = net.combined("minimum", masked, net.mask(HEADS, 1, N))
-    after = _checked(net.graph(masked))
+    after = masks_of_all_windows(net.graph(masked))
     assert [op for op, _ in _shapes(after)] == ["constant", "subtract", "constant", "minimum"]
 
 
@@ -107,7 +85,7 @@ def test_a_mask_that_the_model_is_given_stays() -> None:
 
 
 def test_masks_that_are_too_large_for_a_library_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_masks, "_MOST_BYTES", IMAGES * WINDOWS * M * N * 4 - 1)
+    monkeypatch.setattr(window_mask, "_MOST_BYTES", IMAGES * WINDOWS * M * N * 4 - 1)
     net = Net()
     before = net.graph(net.combined("add", net.split, net.mask(WINDOWS, 1, M, N)))
     assert _shapes(masks_of_all_windows(before)) == _shapes(before)

@@ -1,0 +1,165 @@
+"""Compare the values of a graph before and after a pass, by the interpreter of `boltgen.graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.graph.interpret import run
+from boltgen.graph.semantics import is_float, numpy_dtype
+from boltgen.ir.extent import Dim, Symbol
+
+AnyArray = np.ndarray[Any, Any]
+Sizes = Mapping[Symbol | str, int]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Roots, quotients and norms enlarge an error that lies before them; by less than this in tests,
+# whose values are of ordinary size.
+_GAIN = 2.0**10
+_EXACT = 2.0**-53
+# Sizes of open dimensions: the least, and one that is neither small nor a power of two.
+_SIZES = (1, 13)
+
+
+def checked(rewrite: Callable[P, T], **inputs: Any) -> Callable[P, T]:
+    """Return `rewrite`, which then compares the values of its graph before and after.
+
+    The graph is its first argument; its result is a graph, or has one as its attribute `graph`.
+    """
+
+    @wraps(rewrite)
+    def compared(*args: P.args, **kwargs: P.kwargs) -> T:
+        before = args[0]
+        assert isinstance(before, Graph)
+        made = rewrite(*args, **kwargs)
+        after = made if isinstance(made, Graph) else getattr(made, "graph", None)
+        assert isinstance(after, Graph)
+        if after is not before:
+            assert_same(before, after, **inputs)
+        return made
+
+    return compared
+
+
+def assert_same(
+    before: Graph,
+    after: Graph,
+    *,
+    unit: float = 2.0**-53,
+    inputs: Callable[[Graph, Sizes], Sequence[AnyArray]] | None = None,
+    regions: Mapping[str, Graph] | None = None,
+) -> None:
+    """Check that two graphs of the same inputs have the same results, rounding left out.
+
+    A pass that writes constants anew rounds them, at most by `unit`.
+    """
+    for sizes in _sizes_of(before):
+        given = (inputs or drawn)(before, sizes)
+        assert len(given) == len([expr for expr in after.exprs if expr.op == INPUT])
+        assert_equal(
+            *(
+                _results(graph, given, sizes, regions or {}, is_exact=True)
+                for graph in (before, after)
+            ),
+            bound=max(_bound(graph, given, sizes, regions or {}) for graph in (before, after))
+            * (_GAIN if unit == _EXACT else 1.0)
+            * unit,
+        )
+
+
+def assert_equal(found: Sequence[AnyArray], wanted: Sequence[AnyArray], bound: float) -> None:
+    """Check arrays of the same shapes to an absolute error; infinities and NaN are equal."""
+    assert [each.shape for each in found] == [each.shape for each in wanted]
+    for left, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=bound)
+
+
+def drawn(graph: Graph, sizes: Sizes | None = None) -> list[AnyArray]:
+    """Random inputs of a graph: numbers that FP16 holds, indices 0 and 1, and truths."""
+    rng = np.random.default_rng(0)
+    return [_drawn(rng, expr, sizes or {}) for expr in graph.exprs if expr.op == INPUT]
+
+
+def of_sizes(shape: Sequence[int | str], sizes: Sizes) -> tuple[int, ...]:
+    """The shape where the symbols have these sizes."""
+    return tuple(
+        extent.of({symbol: sizes[symbol] for symbol in extent.symbols})
+        if isinstance(extent, Dim)
+        else sizes[extent]
+        if isinstance(extent, str)
+        else extent
+        for extent in shape
+    )
+
+
+def _drawn(rng: np.random.Generator, expr: Expr, sizes: Sizes) -> AnyArray:
+    shape, dtype = of_sizes(expr.shape or (), sizes), numpy_dtype(expr.dtype)
+    if is_float(expr.dtype):
+        return rng.standard_normal(shape).astype(np.float16).astype(dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
+
+
+def _sizes_of(graph: Graph) -> Iterator[Sizes]:
+    """Sizes of all open dimensions of a graph, which differ from each other."""
+    extents = {extent for expr in graph.exprs for extent in expr.shape or ()}
+    symbols = {each for extent in extents if isinstance(extent, Dim) for each in extent.symbols}
+    names = [*sorted(symbols), *sorted(each for each in extents if isinstance(each, str))]
+    for size in _SIZES if names else (1,):
+        yield {
+            name: size + place
+            if isinstance(name, str)
+            else min(max(size + place, name.low), name.high)
+            for place, name in enumerate(names)
+        }
+
+
+def _results(
+    graph: Graph,
+    given: Sequence[AnyArray],
+    sizes: Sizes,
+    regions: Mapping[str, Graph],
+    **options: Any,
+) -> list[AnyArray]:
+    return run(graph, given, sizes=sizes, regions=regions, **options)
+
+
+def _bound(
+    graph: Graph,
+    given: Sequence[AnyArray],
+    sizes: Sizes,
+    regions: Mapping[str, Graph],
+) -> float:
+    """A rounding for each operator and each addend, of the largest of all values, in units."""
+    largest, roundings = 1.0, 1.0
+    elements: dict[int, int] = {}
+
+    def observe(index: int, value: AnyArray) -> None:
+        nonlocal largest, roundings
+        elements[index] = value.size
+        if value.dtype.kind == "f":
+            finite = np.abs(value[np.isfinite(value)])
+            largest = max(largest, float(finite.max(initial=0.0)))
+        expr = graph[index]
+        if expr.op not in {INPUT, CONSTANT} and value.size:
+            # An element is the sum of no more than all elements of an operand.
+            read = [elements.get(arg, 1) for arg in expr.args]
+            roundings += max(1.0, max(read, default=1) / value.size, _depth(graph, expr))
+
+    _results(graph, given, sizes, regions, is_exact=True, observe=observe)
+    return roundings * largest
+
+
+def _depth(graph: Graph, expr: Expr) -> float:
+    """How many products an element of a matrix product sums."""
+    shape = graph[expr.args[0]].shape if expr.op == "matmul" else None
+    return float(shape[-1]) if shape and not isinstance(shape[-1], (Dim, str)) else 1.0
+
+
+def operators(graph: Graph) -> list[str]:
+    """The operators of a graph that compute something, in order."""
+    return [expr.op for expr in graph.exprs if expr.op not in {INPUT, CONSTANT}]
