@@ -117,6 +117,8 @@ def _matrices(
         return array.reshape(shape)
     rows, columns = shape[-2:]
     sequences = array.reshape(-1, rows, view.row)
+    if view.rows_first:
+        sequences = array.reshape(rows, -1, view.row).swapaxes(0, 1)
     firsts = (view.offset + head * view.stride for head in range(view.heads))
     heads = [sequences[..., first : first + columns] for first in firsts]
     return np.stack(heads, axis=1).reshape(shape)
@@ -128,7 +130,8 @@ def _in_rows(view: HeadView, d: np.ndarray) -> np.ndarray:
     assert (view.offset, view.row) == (0, view.heads * columns)
     assert view.heads == 1 or view.stride == columns
     heads = d.reshape(-1, view.heads, rows, columns)
-    return heads.transpose(0, 2, 1, 3).reshape(-1, rows, *view.inner)
+    made = heads.transpose(0, 2, 1, 3).reshape(-1, rows, *view.inner)
+    return made.swapaxes(0, 1) if view.rows_first else made
 
 
 def _activation(region: Region, array: np.ndarray) -> np.ndarray:

@@ -58,7 +58,7 @@ def assert_same(
 
     A pass that writes constants anew rounds them, at most by `unit`.
     """
-    for sizes in _sizes_of(before):
+    for sizes in sizes_of(before):
         given = (inputs or drawn)(before, sizes)
         assert len(given) == len([expr for expr in after.exprs if expr.op == INPUT])
         assert_equal(
@@ -104,7 +104,7 @@ def _drawn(rng: np.random.Generator, expr: Expr, sizes: Sizes) -> AnyArray:
     return rng.integers(0, 2, shape).astype(dtype)
 
 
-def _sizes_of(graph: Graph) -> Iterator[Sizes]:
+def sizes_of(graph: Graph) -> Iterator[Sizes]:
     """Sizes of all open dimensions of a graph, which differ from each other."""
     extents = {extent for expr in graph.exprs for extent in expr.shape or ()}
     symbols = {each for extent in extents if isinstance(extent, Dim) for each in extent.symbols}

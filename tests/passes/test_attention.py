@@ -15,7 +15,8 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX, LoadKind
 from boltgen.ir.region import Shared, Sharing
 from boltgen.ir.workload import Workload
-from boltgen.passes.outline import Found, Symbols, carve, find_regions
+from boltgen.passes.outline import Found, Symbols, find_regions
+from tests.passes.carved import carve
 
 BATCH, HEADS, ROWS, KEYS, DEPTH, COLUMNS = 2, 3, 40, 56, 16, 24
 

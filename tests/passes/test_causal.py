@@ -12,7 +12,8 @@ from boltgen.graph.graph import INPUT, Expr, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.workload import Workload
 from boltgen.passes.masks import where_as_minimum
-from boltgen.passes.outline import Symbols, carve
+from boltgen.passes.outline import Symbols
+from tests.passes.carved import carve
 from tests.passes.differential import checked
 
 masks_as_bounds = checked(where_as_minimum.masks_as_bounds)

@@ -13,7 +13,8 @@ from boltgen.ir.elementwise import local_softmax
 from boltgen.ir.extent import MOST_UNKNOWN, Symbol, symbolic
 from boltgen.ir.region import Shared, Sharing
 from boltgen.passes.movement import dynamic_shape_constants
-from boltgen.passes.outline import CarvedRegion, Symbols, carve
+from boltgen.passes.outline import CarvedRegion, Symbols
+from tests.passes.carved import carve
 from tests.passes.differential import checked
 
 corners_where_read = checked(dynamic_shape_constants.corners_where_read)

@@ -15,7 +15,8 @@ from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.graph_costs import KernelTimes
 from boltgen.ir.workload import Workload
-from boltgen.passes.outline import CarvedRegion, Symbols, carve
+from boltgen.passes.outline import CarvedRegion, Symbols
+from tests.passes.carved import carve
 
 F16, F32 = "float16", "float32"
 M, N, K = 6, 16, 8

@@ -11,7 +11,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.region import Shared, Sharing
-from boltgen.passes.outline import CarvedRegion, Symbols, carve
+from boltgen.passes.outline import CarvedRegion, Symbols
+from tests.passes.carved import carve
 from tests.passes.test_attention import Builder
 
 HEADS, ROWS, DEPTH = 3, 40, 16

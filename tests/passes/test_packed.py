@@ -12,10 +12,11 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.packed import PackedWeights
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
-from boltgen.passes.outline import Symbols, carve, computes_all
+from boltgen.passes.outline import Symbols, computes_all
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.passes.weights import packed
+from tests.passes.carved import carve
 from tests.passes.differential import checked
 
 with_floats = checked(packed.with_floats)

@@ -12,7 +12,8 @@ from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.region import HeadView
 from boltgen.passes.movement import unflatten_matmul
-from boltgen.passes.outline import Symbols, carve
+from boltgen.passes.outline import Symbols
+from tests.passes.carved import carve
 from tests.passes.differential import checked
 
 products_of_open_rows = checked(unflatten_matmul.products_of_open_rows)

@@ -1,0 +1,53 @@
+"""Compare a graph's values before and after regions are carved out of it.
+
+The graph that calls regions, with each region's body in its place, is compared with the graph
+before. Each region, as the oracle of kernels computes it, is compared with its body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from boltgen.graph.graph import REGION, Graph
+from boltgen.graph.interpret import run
+from boltgen.passes import outline
+from boltgen.passes.outline import CarvedRegion
+from tests.frontend.region_oracle import compute
+from tests.passes.differential import AnyArray, Sizes, assert_same, drawn, sizes_of
+
+# A kernel keeps weights of rows, and what it stages between two products, in FP16.
+_UNIT = 2.0**-10
+
+
+def carve(graph: Graph, *args: Any, **kwargs: Any) -> tuple[Graph, tuple[CarvedRegion, ...]]:
+    """Carve regions out of `graph`, and check that all of them compute what was there."""
+    made, carved = outline.carve(graph, *args, **kwargs)
+    bodies = {each.region.symbol: each.body for each in carved}
+    assert_same(graph, made, regions=bodies)
+    for sizes in sizes_of(graph):
+        _check_regions(made, carved, sizes)
+    return made, carved
+
+
+def _check_regions(graph: Graph, carved: tuple[CarvedRegion, ...], sizes: Sizes) -> None:
+    bodies = {each.region.symbol: each.body for each in carved}
+    regions = {each.region.symbol: each.region for each in carved}
+    values: dict[int, AnyArray] = {}
+    run(graph, drawn(graph, sizes), sizes=sizes, regions=bodies, observe=values.__setitem__)
+    for expr in graph.exprs:
+        if expr.op != REGION:
+            continue
+        symbol, given = str(expr.attrs["symbol"]), [values[arg] for arg in expr.args]
+        wanted = run(bodies[symbol], given, sizes=sizes, is_exact=True)
+        found = compute(regions[symbol], given)
+        for left, right in zip(found, wanted, strict=True):
+            _assert_near(left.reshape(right.shape), right)
+
+
+def _assert_near(found: AnyArray, wanted: AnyArray) -> None:
+    """Compare to the roundings of FP16 in a kernel, of the largest of its results."""
+    finite = np.abs(wanted[np.isfinite(wanted)])
+    bound = 8 * _UNIT * max(1.0, float(finite.max(initial=0.0)))
+    np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=0, atol=bound)
