@@ -133,14 +133,17 @@ class Graph:
         return tuple(tuple(consumers) for consumers in lists)
 
     @cached_property
-    def without_inputs(self) -> frozenset[int]:
-        """The values that no input has a part in; what is opaque may have read one."""
-        found: set[int] = set()
+    def facts(self) -> dict[Any, Any]:
+        """The facts of `graph.facts` that were asked for so far, by the fact."""
+        return {}
+
+    @cached_property
+    def operators(self) -> Mapping[str, tuple[int, ...]]:
+        """The expressions of each operator, in order."""
+        found: dict[str, list[int]] = {}
         for index, expr in enumerate(self.exprs):
-            is_computed = expr.op not in {INPUT, OPAQUE, REGION} and not expr.pinned
-            if is_computed and all(arg in found for arg in expr.args):
-                found.add(index)
-        return frozenset(found)
+            found.setdefault(expr.op, []).append(index)
+        return {op: tuple(indices) for op, indices in found.items()}
 
     @cached_property
     def uses(self) -> tuple[int, ...]:
@@ -194,6 +197,7 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.exprs: list[Expr] = []
+        self.facts: dict[Any, Any] = {}  # those of `graph.facts`, of the values so far
 
     def __getitem__(self, index: int) -> Expr:
         return self.exprs[index]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from boltgen.graph.facts import counts
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.movement import index_by_arange
-from boltgen.passes.movement.index_by_arange import counts
 from tests.passes.differential import checked
 
 indexed_by_all_places = checked(index_by_arange.indexed_by_all_places)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from boltgen.graph.facts import is_without_inputs
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
 from boltgen.graph.interpret import run
 from boltgen.ir.extent import Symbol, symbolic
@@ -116,7 +117,7 @@ def _masks(graph: Graph) -> list[int]:
 def test_truths_of_places_and_of_keys(build: Callable[[Builder], int], rows: int) -> None:
     graph = _weights(build, rows)
     known, keys = _masks(graph)
-    assert known in graph.without_inputs
+    assert is_without_inputs(graph, known)
     assert graph[keys].shape == (BATCH, 1, 1, rows)
 
 

@@ -11,17 +11,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
+from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
 
 # What masks are made by, and a norm's difference from its mean. Other arithmetic is computed anew:
 # of two norms of a tensor each is a kernel.
-_COMPUTED = frozenset(
-    {
-        *("where", "equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
-        *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
-        *("clip", "max", "min", "subtract"),
-    }
-)
+_COMPUTED = frozenset({"where", "clip", "max", "min", "subtract"}) | COMPARISONS | AND | OR | NOT
 _KNOWN = _COMPUTED | {"astype", "permute_dims", "reshape", "broadcast_to"}
 
 

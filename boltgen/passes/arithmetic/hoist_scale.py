@@ -13,12 +13,12 @@ from math import isfinite
 
 import numpy as np
 
+from boltgen.graph.facts import VIEWS, is_read_once
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.weights.checks import FP16_MAX
 
 _FLOATS = frozenset({"float16", "float32"})
-_VIEWS = frozenset({"reshape", "permute_dims", "squeeze", "expand_dims"})
 
 
 def factors_behind_products(graph: Graph) -> Graph:
@@ -67,7 +67,7 @@ def _factors(graph: Graph, product: Expr) -> dict[int, float]:
     factors: dict[int, float] = {}
     for at in product.args:
         place = at
-        while _is_view(graph, place) and _is_inner(graph, place):
+        while _is_view(graph, place) and is_read_once(graph, place):
             place = graph[place].args[0]
         number = _number(graph, place)
         if number is not None and place not in factors:
@@ -78,7 +78,7 @@ def _factors(graph: Graph, product: Expr) -> dict[int, float]:
 def _number(graph: Graph, index: int) -> float | None:
     """What a tensor's one reader reads multiplied; None for any other operator."""
     expr = graph[index]
-    if expr.op not in {"multiply", "divide"} or not _is_inner(graph, index):
+    if expr.op not in {"multiply", "divide"} or not is_read_once(graph, index):
         return None
     x, by = expr.args
     number = graph[by].scalar
@@ -102,9 +102,4 @@ def _is_view(graph: Graph, index: int) -> bool:
     """Whether an operator has the elements of its first operand, each of them once."""
     expr = graph[index]
     is_same = expr.op == "broadcast_to" and graph[expr.args[0]].shape == expr.shape
-    return expr.op in _VIEWS or is_same
-
-
-def _is_inner(graph: Graph, index: int) -> bool:
-    """Whether one operator reads a value, once, and nothing else."""
-    return graph.uses[index] == 1 and index not in graph.escaping
+    return expr.op in VIEWS or is_same

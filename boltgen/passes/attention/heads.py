@@ -14,6 +14,7 @@ from itertools import dropwhile
 from math import prod
 from typing import Any
 
+from boltgen.graph.facts import only_reader, permutation
 from boltgen.graph.graph import Expr, Graph
 from boltgen.graph.view import in_shape
 from boltgen.ir.dtypes import Layout
@@ -218,8 +219,8 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
     """The nearest tensor after `output`, transposed, of which that is a view."""
     members: list[int] = []
     at = output
-    while at not in graph.escaping and len(graph.consumers[at]) == 1:
-        (at,) = graph.consumers[at]
+    while (reader := only_reader(graph, at)) is not None:
+        at = reader
         if graph[at].op not in {_VIEW, _PERMUTATION} or not graph[at].is_static:
             return None
         members.append(at)
@@ -253,7 +254,7 @@ def _swaps(graph: Graph, at: int) -> bool:
     if expr.op != _PERMUTATION or not expr.is_static:
         return False
     rank = len(expr.static_shape)
-    return tuple(_axes(expr, rank)) == (*range(rank - 2), rank - 1, rank - 2)
+    return permutation(expr) == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _repeats(graph: Graph, at: int) -> int:
@@ -293,7 +294,7 @@ def _after(x: _Strided, expr: Expr) -> _Strided | None:
     if expr.op == _VIEW:
         return _reshaped(x, expr.static_shape)
     if expr.op == _PERMUTATION:
-        return _permuted(x, _axes(expr, len(x.dims)))
+        return _permuted(x, permutation(expr))
     axis, begin = expr.attrs.get("axis"), expr.attrs.get("begin")
     # Only slices that a pass has written have them, of neighbouring elements.
     if not isinstance(axis, int) or not isinstance(begin, int) or len(x.dims[axis]) != 1:
@@ -308,16 +309,8 @@ def _before(x: _Strided, expr: Expr, shape: tuple[int, ...]) -> _Strided | None:
     """What the operator takes, which has `shape`, where its result is `x`."""
     if expr.op == _VIEW:
         return _reshaped(x, shape)
-    axes = _axes(expr, len(shape))
+    axes = permutation(expr)
     return _permuted(x, tuple(axes.index(axis) for axis in range(len(axes))))
-
-
-def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
-    axes = expr.attrs["axes"]
-    if axes is None:
-        return tuple(reversed(range(rank)))
-    assert isinstance(axes, tuple)
-    return axes
 
 
 def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:

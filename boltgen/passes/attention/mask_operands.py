@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from boltgen.graph.facts import has_one_reader
 from boltgen.graph.graph import CONSTANT, CORNER, INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import greatest
@@ -48,7 +49,7 @@ def made_of(graph: Graph, index: int) -> MadeOf:
         return MadeOf()
     whole = graph[index]
     sizes = [_elements(graph[leaf]) for leaf in leaves]
-    if len(graph.consumers[index]) > 1 or index in graph.escaping:
+    if not has_one_reader(graph, index):
         bytes_read = sum(map(_bytes, (graph[leaf] for leaf in leaves)))
         is_less = bytes_read < _bytes(whole)
     else:
@@ -69,16 +70,14 @@ def _members(graph: Graph, index: int) -> set[int]:
         if at in found or expr.op not in _INLINED or not all(map(_is_float, (expr, *args))):
             continue
         found.add(at)
-        pending += (
-            arg for arg in expr.args if len(graph.consumers[arg]) == 1 and arg not in graph.escaping
-        )
+        pending += (arg for arg in expr.args if has_one_reader(graph, arg))
     return found
 
 
 def _is_there(graph: Graph, index: int) -> bool:
     """Whether a tensor is in memory whatever the reader does."""
     is_stored = graph[index].op in {INPUT, CONSTANT, CORNER}
-    return is_stored or len(graph.consumers[index]) > 1 or index in graph.escaping
+    return is_stored or not has_one_reader(graph, index)
 
 
 def _is_float(expr: Expr) -> bool:

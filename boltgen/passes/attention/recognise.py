@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.facts import FLOATS, axis_of, has_one_reader
 from boltgen.graph.graph import CORNER, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
@@ -20,7 +21,6 @@ from boltgen.passes.masks.padding_mask import hiding
 from boltgen.passes.regions.products import Product, Softmaxed, alike
 
 _SOFTMAX, _CAST, _VIEW = "nn.softmax", "astype", "reshape"
-_FLOATS = frozenset(dtype.value for dtype in DType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +116,15 @@ def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Soft
     has_softmax = False
     if product.anchor.b == at or any(each.expr == at for each in product.tail.operands):
         return None
-    while _is_inner(graph, at) and at not in sources:
+    while has_one_reader(graph, at) and at not in sources:
         is_softmax = _step(graph, at)
         if is_softmax is None or (is_softmax and has_softmax):
             return None
         has_softmax = has_softmax or is_softmax
         members.insert(0, at)
         (at,) = graph[at].args
-    is_whole = has_softmax and _is_inner(graph, at)
+    is_whole = has_softmax and has_one_reader(graph, at)
     return Softmaxed(source=at, members=tuple(members)) if is_whole else None
-
-
-def _is_inner(graph: Graph, index: int) -> bool:
-    """Whether one operator reads a value, and nothing else."""
-    return len(graph.consumers[index]) == 1 and index not in graph.escaping
 
 
 def _step(graph: Graph, index: int) -> bool | None:
@@ -138,10 +133,10 @@ def _step(graph: Graph, index: int) -> bool | None:
     if expr.op not in {_SOFTMAX, _CAST, _VIEW} or not expr.is_static:
         return None
     source = graph[expr.args[0]]
-    if not source.is_static or {expr.dtype, source.dtype} - _FLOATS:
+    if not source.is_static or {expr.dtype, source.dtype} - FLOATS:
         return None
     before, after = source.static_shape, expr.static_shape
     if expr.op == _SOFTMAX:
-        return True if expr.attrs["axis"] in {-1, len(after) - 1} else None
+        return True if axis_of(expr) == len(after) - 1 else None
     # Heads may become a part of the batch, rows must stay rows.
     return False if before[-2:] == after[-2:] else None

@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 
+from boltgen.graph.facts import is_only_read_by, only_reader
 from boltgen.graph.graph import (
     CONSTANT,
     PART,
@@ -131,7 +132,7 @@ def _source(graph: Graph, index: int, product: Product) -> int:
     alone; else -1.
     """
     readers = set(product.tail.members)
-    while index not in graph.escaping and readers.issuperset(graph.consumers[index]):
+    while is_only_read_by(graph, index, readers):
         if graph[index].op != _VIEW:
             return index
         readers = {index}
@@ -155,13 +156,13 @@ def _split(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
 
 def _reader(graph: Graph, index: int) -> int | None:
     """The view or the cast of whole rows that alone reads a value."""
-    readers = graph.consumers[index]
-    if index in graph.escaping or len(readers) != 1:
+    reader = only_reader(graph, index)
+    if reader is None:
         return None
-    expr = graph[readers[0]]
+    expr = graph[reader]
     if expr.op not in {_VIEW, _CAST} or not expr.is_static:
         return None
-    return readers[0] if expr.static_shape[-1] == graph[index].static_shape[-1] else None
+    return reader if expr.static_shape[-1] == graph[index].static_shape[-1] else None
 
 
 def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]] | None:

@@ -18,6 +18,7 @@ from typing import cast
 
 import numpy as np
 
+from boltgen.graph.facts import MOVES, axis_of, is_only_read_by, only_reader
 from boltgen.graph.graph import (
     CONSTANT,
     INPUT,
@@ -36,8 +37,6 @@ _SLICE, _VIEW, _JOIN = "strided_slice", "reshape", "concat"
 _OF_HEADS = frozenset({"add", "subtract", "multiply", "negative", "astype", _JOIN, _SLICE})
 # Two of these are not the same for what they have in common.
 _UNLIKE = frozenset({INPUT, CONSTANT, OPAQUE})
-# What is between heads and the product that reads them; attention's kernel has strides for it.
-_MOVES = frozenset({_VIEW, "permute_dims", "broadcast_to", "expand_dims"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,9 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
     if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
         return None
     members = _members(graph, index)
-    if _is_read_outside(graph, index, members):
+    if not is_only_read_by(graph, index, members):
         return None
-    outputs = [each for each in members if _is_read_outside(graph, each, members)]
+    outputs = [each for each in members if not is_only_read_by(graph, each, members)]
     if len(outputs) != 1 or not all(_is_product(graph, *each) for each in _exits(graph, *outputs)):
         return None
     if outputs[0] in graph.escaping:
@@ -95,7 +94,7 @@ def _source(graph: Graph, index: int) -> int:
     """What is reshaped, once or several times, for `index` alone."""
     while True:
         (source,) = graph[index].args
-        if graph.consumers[source] != (index,) or source in graph.escaping:
+        if only_reader(graph, source) is None:
             return index
         if graph[source].op != _VIEW:
             return source
@@ -119,7 +118,7 @@ def _is_of_each(graph: Graph, index: int, view: int) -> bool:
     if not expr.is_static or expr.static_shape[:-1] != heads[:-1]:
         return False
     if expr.op in {_JOIN, _SLICE}:
-        return expr.attrs.get("axis") in {-1, len(heads) - 1}
+        return axis_of(expr) == len(heads) - 1
     return True
 
 
@@ -129,18 +128,13 @@ def _is_shared(graph: Graph, index: int) -> bool:
     return expr.is_static and (len(expr.static_shape) < 2 or expr.static_shape[-2] == 1)
 
 
-def _is_read_outside(graph: Graph, index: int, members: frozenset[int]) -> bool:
-    readers = graph.consumers[index]
-    return index in graph.escaping or any(reader not in members for reader in readers)
-
-
 def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
     """What reads a value, moved or not, and the value as it is read."""
     pending = [index]
     while pending:
         value = pending.pop()
         for reader in graph.consumers[value]:
-            if graph[reader].op in _MOVES and reader not in graph.escaping:
+            if graph[reader].op in MOVES and reader not in graph.escaping:
                 pending.append(reader)
             else:
                 yield reader, value
@@ -175,7 +169,9 @@ def _span(graph: Graph, heads: _Heads) -> tuple[int, int]:
 
 
 def _axis(cut: Expr) -> int:
-    return cast("int", cut.attrs["axis"]) % len(cut.static_shape)
+    axis = axis_of(cut)
+    assert axis is not None  # a slice with an end has one
+    return axis
 
 
 def _same(

@@ -13,12 +13,13 @@ are 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from boltgen.graph.facts import AND, NOT, behind, counts
 from boltgen.graph.graph import CONSTANT, CORNER, Array, Expr, Graph
 from boltgen.ir.elementwise import (
     Binary,
@@ -33,7 +34,6 @@ from boltgen.ir.elementwise import (
 from boltgen.ir.extent import Dim
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key_masks import HIDDEN
-from boltgen.passes.movement.index_by_arange import counts
 from boltgen.passes.regions.products import Product
 
 # How a mask joins the scores, and the least number that leaves them as they are: all, for a sum.
@@ -144,18 +144,11 @@ def _renamed(node: Node, names: Mapping[int, int]) -> Node:
     return node
 
 
-def _behind(graph: Graph, index: int, operators: Collection[str]) -> int:
-    """What goes through `operators` alone to become the value at `index`."""
-    while graph[index].op in operators:
-        index = graph[index].args[0]
-    return index
-
-
 def _window(graph: Graph, index: int, neutral: float) -> int | None:
     """How many keys up to its own a row of a tensor of (rows, keys) sees, 0 for all: its numbers
     are `neutral` there, and hide elsewhere. None for any other tensor.
     """
-    expr = graph[_behind(graph, index, _AS_NUMBERS)]
+    expr = graph[behind(graph, index, _AS_NUMBERS)]
     if expr.op == CONSTANT:
         return None if expr.array is None else _window_of_numbers(expr.array, neutral)
     if expr.op == "triu" and expr.attrs["k"] == 1 and _is_square(expr):
@@ -179,7 +172,7 @@ def _is_square(expr: Expr) -> bool:
 
 def _is_hiding(graph: Graph, index: int) -> bool:
     """Whether a tensor is one number that hides."""
-    expr = graph[_behind(graph, index, {"broadcast_to"})]
+    expr = graph[behind(graph, index, {"broadcast_to"})]
     number = expr.scalar
     if number is None and expr.array is not None and expr.array.size:
         number = float(expr.array.max())
@@ -217,8 +210,8 @@ def _seen(graph: Graph, index: int, *, joins: bool = True) -> _Seen | None:
     """The keys that truths show, those that `_both` joins too if it `joins`."""
     holds = True
     while True:
-        index = _behind(graph, index, _AS_TRUTHS)
-        if graph[index].op not in _NOT or graph[index].dtype != "bool":
+        index = behind(graph, index, _AS_TRUTHS)
+        if graph[index].op not in NOT or graph[index].dtype != "bool":
             break
         holds, index = not holds, graph[index].args[0]
     seen = _both(graph, *graph[index].args) if joins and _is_and(graph[index]) else None
@@ -227,7 +220,7 @@ def _seen(graph: Graph, index: int, *, joins: bool = True) -> _Seen | None:
 
 
 def _is_and(expr: Expr) -> bool:
-    return expr.op in _AND and expr.dtype == "bool"
+    return expr.op in AND and expr.dtype == "bool"
 
 
 def _seen_alone(graph: Graph, index: int) -> _Seen | None:
@@ -260,7 +253,7 @@ def _both(graph: Graph, *args: int) -> _Seen | None:
 
 def _reach(graph: Graph, index: int) -> int | None:
     """W where a tensor of truths is key > row - W."""
-    expr = graph[_behind(graph, index, {"reshape", "broadcast_to"})]
+    expr = graph[behind(graph, index, {"reshape", "broadcast_to"})]
     if expr.op not in {"greater", "less"}:
         return None
     key, row = expr.args if expr.op == "greater" else reversed(expr.args)
@@ -274,8 +267,6 @@ def _reach(graph: Graph, index: int) -> int | None:
 
 _AS_NUMBERS = frozenset({"astype", "reshape", "broadcast_to", CORNER})
 _AS_TRUTHS = frozenset({"reshape", "broadcast_to", CORNER})
-# PyTorch's `~` and `&` of truths are those of bits.
-_NOT, _AND = frozenset({"logical_not", "bitwise_not"}), frozenset({"logical_and", "bitwise_and"})
 # By which of the two operands has places of rows: whether a comparison holds up to the diagonal
 # (True), or behind it (False).
 _COMPARISONS = {

@@ -23,6 +23,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
+from boltgen.graph.facts import AND, NOT, OR, are_static, axis_of, is_without_inputs, only_reader
 from boltgen.graph.graph import Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.extent import broadcast
@@ -30,9 +31,6 @@ from boltgen.ir.key_masks import HIDDEN
 
 _ADD, _CAST, _CLIP, _SOFTMAX = "add", "astype", "clip", "nn.softmax"
 _WHERE, _BROADCAST = "where", "broadcast_to"
-_AND = frozenset({"logical_and", "bitwise_and"})
-_OR = frozenset({"logical_or", "bitwise_or"})
-_NOT = frozenset({"logical_not", "bitwise_not"})
 # What scores of all keys go through before a softmax, beside a sum with another mask.
 _BEFORE = frozenset({_ADD, _CAST, _CLIP, _WHERE, "minimum"})
 # What a clip leaves as it is at least, of what is no mask: the greatest number of FP16.
@@ -68,7 +66,6 @@ class _Walk:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._known = graph.without_inputs
         self._builder = GraphBuilder()
         self._names: dict[int, int] = {}
         self._softmaxed: dict[int, bool] = {}
@@ -100,18 +97,18 @@ class _Walk:
 
     def _is_softmaxed(self, index: int) -> Steps[int, bool]:
         """Whether a softmax along keys alone reads a value, or sums of it with other masks."""
-        readers = self._graph.consumers[index]
-        if len(readers) != 1 or index in self._graph.escaping:
+        at = only_reader(self._graph, index)
+        if at is None:
             return False
-        reader = self._graph[readers[0]]
+        reader = self._graph[at]
         if reader.op == _SOFTMAX and reader.is_static:
-            return reader.attrs["axis"] in {-1, len(reader.static_shape) - 1}
-        return reader.op in _BEFORE and (yield readers[0])
+            return axis_of(reader) == len(reader.static_shape) - 1
+        return reader.op in _BEFORE and (yield at)
 
     def _chosen(self, index: int) -> int | None:
         """Scores where a key is seen, chosen by what is known, and then by what is of keys."""
         joint = self._choice(index)
-        if joint is None or not joint.known or joint.shown in self._known:
+        if joint is None or not joint.known or self._is_known(joint.shown):
             return None
         shown, hidden = self._names[joint.shown], self._names[joint.hidden]
         if self._graph[joint.shown].shape != self._graph[index].shape:
@@ -124,12 +121,12 @@ class _Walk:
         while self._graph[index].op in {_CAST, _BROADCAST} or self._keeps_hidden(index):
             through.append(index)
             index = self._graph[index].args[0]
-        if not all(self._graph[each].is_static for each in (*through, index)):
+        if not are_static(self._graph, *through, index):
             return None
         if any(self._graph[each].pinned for each in (*through, index)):
             return None
         joint = self._choice(index)
-        if joint is None or joint.shown not in self._known:
+        if joint is None or not self._is_known(joint.shown):
             return None
         if not joint.known and self._graph[joint.shown].elements == 1:
             return None
@@ -146,8 +143,8 @@ class _Walk:
             if number is None or number > HIDDEN:
                 continue
             joined = tuple(self._joined(truths, negated=hidden == choices[0]))
-            known = tuple(each for each in joined if each[0] in self._known)
-            keys = tuple(each for each in joined if each[0] not in self._known)
+            known = tuple(each for each in joined if self._is_known(each[0]))
+            keys = tuple(each for each in joined if not self._is_known(each[0]))
             if keys and all(self._is_of_keys(each) for each, _ in keys):
                 return _Joint(shown, hidden, known, keys)
         return None
@@ -171,16 +168,19 @@ class _Walk:
                 continue
             found.add((at, is_negated))
             expr = self._graph[at]
-            if at in self._known or expr.dtype != "bool":
+            if self._is_known(at) or expr.dtype != "bool":
                 yield at, is_negated
             elif expr.op == _BROADCAST:
                 pending.append((expr.args[0], is_negated))
-            elif expr.op in _NOT:
+            elif expr.op in NOT:
                 pending.append((expr.args[0], not is_negated))
-            elif expr.op in (_OR if is_negated else _AND):
+            elif expr.op in (OR if is_negated else AND):
                 pending += ((arg, is_negated) for arg in reversed(expr.args))
             else:
                 yield at, is_negated
+
+    def _is_known(self, index: int) -> bool:
+        return is_without_inputs(self._graph, index)
 
     def _is_of_keys(self, index: int) -> bool:
         expr = self._graph[index]

@@ -15,6 +15,7 @@ from itertools import accumulate
 from math import prod
 from typing import cast
 
+from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import CONSTANT, PART, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.view import (
     Factors,
@@ -29,7 +30,6 @@ from boltgen.graph.view import (
     whole,
 )
 from boltgen.ir.extent import Dim
-from boltgen.passes.movement.row_permutation import VIEWS
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
@@ -37,7 +37,7 @@ _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
 _SLICE, _SPLIT, _PAD = "strided_slice", "split", "nn.pad"
 # A reshape, a transpose and a reshape.
 _MOST_MOVES = 3
-_POINTWISE = frozenset(ELEMENTWISE) - VIEWS | {"astype"}
+_POINTWISE = frozenset(ELEMENTWISE) - RESHAPES | {"astype"}
 
 
 def with_fewer_moves(graph: Graph) -> Graph:
@@ -121,12 +121,11 @@ class _Walk:
             return self._product(index, expr)
         if x is None or not self._graph[expr.args[0]].is_static:
             return None
-        if expr.op in VIEWS:
+        if expr.op in RESHAPES:
             dims = in_shape(x.factors, expr.static_shape, extent_of, split_factor)
             return self._step(expr, x, dims)
         if expr.op == _TRANSPOSE:
-            axes = expr.attrs["axes"]
-            order = cast("tuple[int, ...]", axes) or tuple(reversed(range(len(x.dims))))
+            order = permutation(expr)
             if passes_one_row(x, order):
                 return None
             return self._step(expr, x, tuple(x.dims[axis] for axis in order))
@@ -284,7 +283,7 @@ class _Walk:
     def _repeated(self, b: int) -> int:
         """The matrix that is repeated for each product of a batch; `b` itself if none is."""
         at = b
-        while self._graph[at].op in {_BROADCAST, *VIEWS}:
+        while self._graph[at].op in {_BROADCAST, *RESHAPES}:
             (inner,) = self._graph[at].args
             if not (self._graph[at].is_static and self._graph[inner].is_static):
                 break

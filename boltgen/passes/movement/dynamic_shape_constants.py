@@ -18,6 +18,7 @@ from typing import cast
 
 import numpy as np
 
+from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import (
     CONSTANT,
     CORNER,
@@ -39,7 +40,6 @@ from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 _MOST_BYTES = 32 << 20
 
 _SLICE, _BROADCAST = "strided_slice", "broadcast_to"
-_VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +286,9 @@ def _viewed(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 def _permuted(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     (x,) = args
-    rank = len(expr.static_shape)
-    axes = cast("tuple[int, ...] | None", expr.attrs["axes"])
     if not x.is_plain:
         return None
-    order = tuple(axis % rank for axis in axes) if axes is not None else tuple(range(rank))[::-1]
-    return _of_array(x.full.transpose(order), expr.static_shape, x.steps)
+    return _of_array(x.full.transpose(permutation(expr)), expr.static_shape, x.steps)
 
 
 def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
@@ -414,7 +411,7 @@ def _multiplied(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 _Rule = Callable[[Expr, Sequence[_Sized]], "_Sized | None"]
 _RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(_VIEWS, _viewed),
+    **dict.fromkeys(RESHAPES, _viewed),
     "permute_dims": _permuted,
     _BROADCAST: _broadcast,
     _SLICE: _cut,

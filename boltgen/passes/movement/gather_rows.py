@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from boltgen.graph.facts import RESHAPES
 from boltgen.graph.graph import Expr, GraphBuilder
-from boltgen.passes.movement.row_permutation import TAKE, VIEWS, Rows, is_known
+from boltgen.passes.movement.row_permutation import TAKE, Rows, is_known
 from boltgen.passes.movement.sink_gathers import ROW_NORMS
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
-_POINTWISE = ELEMENTWISE - VIEWS - {"nn.prelu"}
+_POINTWISE = ELEMENTWISE - RESHAPES - {"nn.prelu"}
 _REDUCTIONS = frozenset({"mean", "sum", "variance"})
 # What begins a norm, spelled out or not.
 NORMING = ROW_NORMS | _REDUCTIONS
@@ -101,7 +102,7 @@ class RowTaking:
     def root(self, at: int) -> int:
         """The tensor whose rows a view has, each in its place."""
         expr = self._builder[at]
-        while expr.op in VIEWS and is_known(expr) and is_known(self._builder[expr.args[0]]):
+        while expr.op in RESHAPES and is_known(expr) and is_known(self._builder[expr.args[0]]):
             (before,) = expr.args
             if self._builder.shape(before)[-1] != expr.static_shape[-1]:
                 break

@@ -8,16 +8,12 @@ So transformers takes a tokenizer's mask, and the places of rows and keys for a 
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
-import numpy as np
-
-from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, rewritten
-from boltgen.graph.recursion import Steps, answer
+from boltgen.graph.facts import counts, is_static_call
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, rewritten
 
 _INDEX = "index_tensor"
-_VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "flatten", "astype"})
 
 
 def indexed_by_all_places(graph: Graph) -> Graph:
@@ -31,33 +27,10 @@ def indexed_by_all_places(graph: Graph) -> Graph:
     return rewritten(graph, found, write)
 
 
-def counts(graph: Graph, index: int) -> bool:
-    """Whether a tensor has the numbers 0, 1, 2 and so on, in whatever shape."""
-    return answer(partial(_counts, graph), index)
-
-
-def _counts(graph: Graph, index: int) -> Steps[int, bool]:
-    expr = graph[index]
-    if expr.dtype == "bool":
-        return False
-    if expr.op in _VIEWS:
-        return (yield expr.args[0])
-    if expr.op == "add":
-        for places, zero in (expr.args, expr.args[::-1]):
-            if graph[zero].scalar == 0 and graph[places].shape == expr.shape and (yield places):
-                return True
-        return False
-    if expr.op == CONSTANT and expr.array is not None:
-        return bool((expr.array.reshape(-1) == np.arange(expr.array.size)).all())
-    if expr.op != "arange":
-        return False
-    return expr.attrs.get("begin") == 0 and expr.attrs.get("step") == 1
-
-
 def _is_whole(graph: Graph, index: int) -> bool:
     """Whether an index has all places of each dimension, and they stay in their order."""
     expr = graph[index]
-    if expr.op != _INDEX or not all(graph[each].is_static for each in (index, *expr.args)):
+    if expr.op != _INDEX or not is_static_call(graph, index):
         return False
     x, *places = expr.args
     axes: list[int] = []

@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.recursion import Steps, answer
 from boltgen.graph.semantics import Operation
@@ -23,10 +24,9 @@ from boltgen.passes.precision.fold import applied
 # Numbers of rows, in the shape that a tensor has before its last axis.
 Rows: TypeAlias = NDArray[np.int32]
 
-VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
 TRANSPOSE, TAKE, CONCAT = "permute_dims", "take", "concat"
 _SLICE, _BROADCAST = "strided_slice", "broadcast_to"
-MOVES = frozenset({*VIEWS, TRANSPOSE, TAKE, CONCAT, _SLICE, _BROADCAST})
+MOVES = frozenset({*RESHAPES, TRANSPOSE, TAKE, CONCAT, _SLICE, _BROADCAST})
 # What numbers of places are made of, as exporters write a roll: mod(arange + shift, extent).
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "mod", "reshape", "astype", "concat"})
 
@@ -57,12 +57,11 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
     before, after = graph[expr.args[0]].static_shape, expr.static_shape
     last = len(before) - 1
     first = given[0]
-    if expr.op in VIEWS or expr.op == _BROADCAST:
-        is_same = before[-1] == after[-1] if expr.op in VIEWS else before == after
+    if expr.op in RESHAPES or expr.op == _BROADCAST:
+        is_same = before[-1] == after[-1] if expr.op in RESHAPES else before == after
         return first.reshape(after[:-1]) if is_same else None
     if expr.op == TRANSPOSE:
-        axes = cast("tuple[int, ...] | None", expr.attrs["axes"]) or tuple(range(last, -1, -1))
-        order = tuple(axis % (last + 1) for axis in axes)
+        order = permutation(expr)
         return first.transpose(order[:-1]) if order[-1] == last else None
     if "every" in expr.attrs:
         along, begin, step = cast("tuple[int, int, int]", expr.attrs["every"])

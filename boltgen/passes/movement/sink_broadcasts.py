@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 
+from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.semantics import Operation
 from boltgen.ir.extent import broadcast
@@ -26,9 +27,7 @@ POINTWISE = frozenset(
     {
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negative"),
         *("abs", "sqrt", "rsqrt", "square", "exp", "log", "sin", "cos", "tanh", "sigmoid"),
-        *("floor", "ceil", "where", "equal", "not_equal", "greater", "greater_equal", "less"),
-        *("less_equal", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
-        *("bitwise_not", "astype", "clip"),
+        *("floor", "ceil", "where", "astype", "clip", *COMPARISONS, *AND, *OR, *NOT),
     }
 )
 # Of equal elements these are one of them.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from boltgen.graph.facts import FLOATS, INDICES, has_one_reader
 from boltgen.graph.graph import GROUPED, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.extent import UndecidedExtentError
@@ -20,8 +21,6 @@ _TAKE, _CAST, _VIEW = "take", "astype", "reshape"
 _MODES = frozenset({"clip", "fast"})
 # Norms whose kernels take the rows of their operand.
 ROW_NORMS = frozenset({"nn.layer_norm", "nn.rms_norm"})
-_INDICES = frozenset(each.value for each in IndexType)
-_FLOATS = frozenset(each.value for each in DType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
     x, rows = expr.args
     if not all(exprs[each].is_static for each in (take, x, rows)):
         return None
-    if len(exprs[x].static_shape) != 2 or exprs[rows].dtype not in _INDICES:
+    if len(exprs[x].static_shape) != 2 or exprs[rows].dtype not in INDICES:
         return None
     while _is_same_rows(exprs, rows, expr.attrs["mode"]):
         members.append(rows)
@@ -81,7 +80,7 @@ def _is_same_rows(exprs: Sequence[Expr], index: int, mode: object) -> bool:
         return False
     before = exprs[expr.args[0]].dtype
     is_wider = expr.dtype in {before, IndexType.INT64.value}
-    return before in _INDICES and (is_wider or mode == "fast")
+    return before in INDICES and (is_wider or mode == "fast")
 
 
 def gathered_last(graph: Graph) -> Graph:
@@ -121,9 +120,9 @@ def _narrowed_before(
     # A norm's kernel widens what it takes itself.
     if expr.dtype == DType.F32.value or graph[at].dtype != DType.F32.value:
         return None
-    while graph[at].op == _VIEW and _keeps_rows(graph.exprs, at) and _is_inner(graph, at):
+    while graph[at].op == _VIEW and _keeps_rows(graph.exprs, at) and has_one_reader(graph, at):
         (at,) = graph[at].args
-    if not _is_inner(graph, at) or at not in names:
+    if not has_one_reader(graph, at) or at not in names:
         return None
     taken = _taken_at_once(builder, names[at])
     if taken is None or not _is_no_longer(builder, *taken):
@@ -131,11 +130,6 @@ def _narrowed_before(
     narrow = builder.astype(taken[0], expr.dtype)
     rows = replace(builder[names[at]], args=(narrow, taken[1]), dtype=expr.dtype)
     return builder.reshape(builder.add(rows), expr.static_shape)
-
-
-def _is_inner(graph: Graph, index: int) -> bool:
-    """Whether one operator reads a value, and nothing else."""
-    return len(graph.consumers[index]) == 1 and index not in graph.escaping
 
 
 def _last(builder: GraphBuilder, a: int) -> int:
@@ -176,7 +170,7 @@ def _is_no_longer(builder: GraphBuilder, x: int, rows: int) -> bool:
     """Whether a tensor of numbers has no more rows than are taken of it, so that casting all of it
     is no more work.
     """
-    if builder.dtype(x) not in _FLOATS:
+    if builder.dtype(x) not in FLOATS:
         return False
     try:
         return builder.shape(x)[0] <= builder.shape(rows)[0]

@@ -12,6 +12,7 @@ from typing import cast
 
 import numpy as np
 
+from boltgen.graph.facts import only_reader
 from boltgen.graph.graph import CONSTANT, Array, Graph
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, Cast, Load, LoadKind
@@ -189,10 +190,8 @@ def b_of(graph: Graph, product: Product) -> Array:
 
 def bias_behind(graph: Graph, index: int) -> tuple[int, Array] | None:
     """The operator that adds a constant row to a value that nothing else reads, and the row."""
-    if index in graph.escaping or len(graph.consumers[index]) != 1:
-        return None
-    (reader,) = graph.consumers[index]
-    if graph[reader].op != "add" or graph[reader].shape != graph[index].shape:
+    reader = only_reader(graph, index)
+    if reader is None or graph[reader].op != "add" or graph[reader].shape != graph[index].shape:
         return None
     rows = [graph[arg].array for arg in graph[reader].args if arg != index]
     if len(rows) != 1 or rows[0] is None or rows[0].shape != graph[index].static_shape[-1:]:

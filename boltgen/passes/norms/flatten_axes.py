@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import cast
 
+from boltgen.graph.facts import FLOATS, are_static, behind, is_filled
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, rewritten
-from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, UndecidedExtentError
 from boltgen.ir.norm import NormFunction
 from boltgen.passes.norms.image_norms import CHANNELS_FIRST, add_image_norm, spelled_out
@@ -22,7 +22,6 @@ from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
 
 GROUP_NORM, _LAYER_NORM, _RESHAPE = "nn.group_norm", "nn.layer_norm", "reshape"
 _IMAGE_RANK = 4
-_FLOATS = frozenset(dtype.value for dtype in DType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +53,9 @@ def norms_of_joint_rows(graph: Graph) -> Graph:
 
 def _joint(graph: Graph, index: int) -> _Joint | None:
     expr = graph[index]
-    if not expr.is_static or expr.dtype not in _FLOATS:
+    if not expr.is_static or expr.dtype not in FLOATS:
         return None
-    if not all(graph[arg].is_static for arg in expr.args):
+    if not are_static(graph, *expr.args):
         return None
     try:
         if expr.op == GROUP_NORM:
@@ -233,10 +232,7 @@ def _tiled(graph: Graph, at: int, whole: Expr) -> int | None:
 
 def _is_filled(graph: Graph, at: int, number: float) -> bool:
     """Whether all elements of a constant, in whatever shape, are this number."""
-    while graph[at].op == _RESHAPE:
-        (at,) = graph[at].args
-    array = graph[at].array
-    return array is not None and bool((array == number).all())
+    return is_filled(graph[behind(graph, at, {_RESHAPE})], number)
 
 
 def _written(builder: GraphBuilder, names: dict[int, int], joint: _Joint, expr: Expr) -> int:

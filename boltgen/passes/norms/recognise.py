@@ -13,7 +13,8 @@ from math import prod
 from typing import Any, cast
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import IMAGE_NORM, Expr, Graph
+from boltgen.graph.facts import FLOATS, is_filled, is_only_read_by, is_static_call, only_reader
+from boltgen.graph.graph import IMAGE_NORM, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -37,7 +38,6 @@ NORMS = {
     SOFTMAX: NormFunction.SOFTMAX,
 }
 _CAST, _ADD = "astype", "add"
-_FLOATS = frozenset(dtype.value for dtype in DType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _match(graph: Graph, index: int) -> Anchor:
     expr = graph[index]
     if expr.op == IMAGE_NORM:
         return _match_images(graph, index)
-    if not all(graph[at].is_static for at in (index, *expr.args)):
+    if not is_static_call(graph, index):
         raise _NotOffloadableError("a shape is not known")
     x, *rows = expr.args
     shape = graph[x].static_shape
@@ -125,7 +125,7 @@ def _match(graph: Graph, index: int) -> Anchor:
 
 def _match_images(graph: Graph, index: int) -> Anchor:
     expr = graph[index]
-    if not all(graph[at].is_static for at in (index, *expr.args)):
+    if not is_static_call(graph, index):
         raise _NotOffloadableError("a shape is not known")
     if expr.attrs["channel_axis"] != CHANNELS_LAST:
         raise _NotOffloadableError("its images are in NCHW; kernels norm groups of NHWC")
@@ -147,7 +147,7 @@ def _match_spelled(graph: Graph, index: int, spelled: Spelled) -> Anchor:
         out_dtype=DType(expr.dtype),
     )
     whole = {*spelled.members, index}
-    shared = tuple(each for each in spelled.members if _escapes(graph, each, whole))
+    shared = tuple(each for each in spelled.members if not is_only_read_by(graph, each, whole))
     return Anchor(
         index=index,
         problem=problem,
@@ -167,7 +167,7 @@ def _check(graph: Graph, index: int, x: int, rows: Sequence[int]) -> None:
             "threads that are chosen for its length"
         )
     for at in (x, *rows, index):
-        if graph[at].dtype not in _FLOATS:
+        if graph[at].dtype not in FLOATS:
             raise _NotOffloadableError(f"a tensor of it is {graph[at].dtype}")
 
 
@@ -186,13 +186,8 @@ def _applied(graph: Graph, index: int) -> tuple[tuple[BinaryOp, int], ...]:
     return tuple(
         (op, at)
         for op, neutral, at, is_given in rows
-        if is_given and not _is_all(graph[at], neutral)
+        if is_given and not is_filled(graph[at], neutral)
     )
-
-
-def _is_all(expr: Expr, value: float) -> bool:
-    """Whether all numbers of a tensor are known to be one value: of a norm without a scale."""
-    return expr.array is not None and bool((expr.array == value).all())
 
 
 def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product:
@@ -218,7 +213,7 @@ def _widened(graph: Graph, at: int, taken: Collection[int]) -> tuple[list[int], 
         (source,) = graph[at].args
         before, after = graph[source].dtype, graph[at].dtype
         is_wider = after in {DType.F32.value, before}
-        if before not in _FLOATS or not is_wider or not graph[source].is_static:
+        if before not in FLOATS or not is_wider or not graph[source].is_static:
             break
         casts.append(at)
         at = source
@@ -248,14 +243,14 @@ def _summed(
         return None
     if any(operand.expr in inner for operand in norm.tail.operands):
         return None
-    if any(_escapes(graph, each, inner) for each in members if each != total):
+    if any(not is_only_read_by(graph, each, inner) for each in members if each != total):
         return None
     builder, added = ElementwiseBuilder(), 0
     for other, kind in found.others:
         load = builder.load(kind, DType(graph[other].dtype))
         added = builder.binary(BinaryOp.ADD, added, load)
     further: tuple[int, ...] = ()
-    if _escapes(graph, total, inner):
+    if not is_only_read_by(graph, total, inner):
         if not _stands_before(graph, total, inner, norm):
             return None
         further = (total,)
@@ -302,7 +297,7 @@ def _sum(graph: Graph, total: int, claimed: Collection[int]) -> _Sum | None:
     members: tuple[int, ...] = (total,)
     terms = list(graph[total].args)
     for term in terms:
-        is_own = graph.consumers[term] == (total,) and term not in graph.escaping
+        is_own = only_reader(graph, term) == total
         tables = [t for t in graph[term].args if _taken(graph, t, claimed) is not None]
         if is_own and tables and _is_sum(graph, term, claimed):
             terms.remove(term)
@@ -341,7 +336,7 @@ def _is_sum(graph: Graph, index: int, claimed: Collection[int]) -> bool:
     expr = graph[index]
     if expr.op != _ADD or index in claimed or len(expr.args) != 2:
         return False
-    return all(graph[arg].is_static and graph[arg].dtype in _FLOATS for arg in expr.args)
+    return all(graph[arg].is_static and graph[arg].dtype in FLOATS for arg in expr.args)
 
 
 def _gathered(
@@ -358,11 +353,11 @@ def _gathered(
     inner = {*members, *norm.anchor.inner, *norm.tail.members}
     if any(operand.expr in inner for operand in norm.tail.operands):
         return None
-    if any(_escapes(graph, each, inner) for each in members[1:]):
+    if any(not is_only_read_by(graph, each, inner) for each in members[1:]):
         return None
     further: tuple[int, ...] = ()
     builder = ElementwiseBuilder()
-    if _escapes(graph, source, inner):
+    if not is_only_read_by(graph, source, inner):
         if _passed(norm) == MAX_OPERANDS or not _stands_before(graph, source, inner, norm):
             return None
         further = (source,)
@@ -383,7 +378,7 @@ def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
     another kernel's region has an operator that does so.
     """
     taken = taken_rows(graph.exprs, index)
-    if taken is None or graph[taken.x].dtype not in _FLOATS:
+    if taken is None or graph[taken.x].dtype not in FLOATS:
         return None
     return taken if set(taken.members).isdisjoint(claimed) else None
 
@@ -398,8 +393,3 @@ def _stands_before(graph: Graph, index: int, inner: Collection[int], norm: Produ
     read a value.
     """
     return all(each in inner or each > norm.tail.output for each in graph.consumers[index])
-
-
-def _escapes(graph: Graph, index: int, inner: Collection[int]) -> bool:
-    """Whether anything but `inner` reads a value."""
-    return index in graph.escaping or not set(inner).issuperset(graph.consumers[index])

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import cast
 
+from boltgen.graph.facts import FLOATS
 from boltgen.graph.graph import Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
 from boltgen.ir.norm import NormFunction
 
 _CAST = "astype"
-_FLOATS = frozenset(dtype.value for dtype in DType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ class _Reading:
 
     def _is_cast(self, at: int) -> bool:
         expr = self.graph[at]
-        return expr.op == _CAST and {expr.dtype, self.graph[expr.args[0]].dtype} <= _FLOATS
+        return expr.op == _CAST and {expr.dtype, self.graph[expr.args[0]].dtype} <= FLOATS
 
 
 def _first(shape: tuple[int, ...], reduction: Expr) -> int:

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from boltgen.graph.facts import MOVES
 from boltgen.graph.graph import CONSTANT, PART, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 
 _FLOATS = frozenset({"float16", "float32", "float64"})
-# Operators that make no numbers of their own.
-_MOVING = frozenset(
-    {"reshape", "permute_dims", "broadcast_to", "expand_dims", "squeeze", "flatten"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +64,7 @@ def watch(graph: Graph) -> Watched:
 
 
 def _is_watched(expr: Expr) -> bool:
-    if expr.op in {CONSTANT, PART} or expr.op in _MOVING or expr.dtype not in _FLOATS:
+    if expr.op in {CONSTANT, PART} or expr.op in MOVES or expr.dtype not in _FLOATS:
         return False
     return expr.is_static and expr.elements > 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from boltgen.graph.facts import RESHAPES, behind
 from boltgen.graph.graph import CONSTANT, INPUT, Array, Graph
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
@@ -35,7 +36,6 @@ _HOMOGENEOUS = (
     | {"expand_dims", "squeeze", "flatten", "nn.batch_flatten", "nn.pad", "astype"}
     | {"mean", "sum", "max", "min", "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 )
-_VIEWS = frozenset({"reshape", "broadcast_to", "expand_dims", "squeeze", "flatten", "astype"})
 _SOFTMAX = frozenset({"nn.softmax", "nn.log_softmax"})
 # What may stand between scores and their softmax.
 _ON_SCORES = frozenset({"add", "where", "reshape"})
@@ -153,7 +153,5 @@ def _sizes(array: Array) -> Array:
 
 def _constant(graph: Graph, index: int) -> Array | None:
     """The numbers of a floating constant, wherever it is moved."""
-    while graph[index].op in _VIEWS:
-        index = graph[index].args[0]
-    array = graph[index].array
+    array = graph[behind(graph, index, RESHAPES | {"broadcast_to", "astype"})].array
     return array if array is not None and array.dtype.kind == "f" else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from boltgen.graph.facts import has_one_reader, is_static_call, only_reader, permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.move import Form, ImageLayout, nhwc
@@ -42,7 +43,7 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     members: list[int] = []
     at, layout = a if padding is None else graph[a].args[0], ImageLayout.NHWC
     begin = at
-    if padding is not None and (len(graph.consumers[at]) > 1 or at in graph.escaping):
+    if padding is not None and not has_one_reader(graph, at):
         return _border(graph, (padding,), at, layout, narrow, padded=True)
     while (step := _step(graph, at, _TO_NHWC, narrow)) is not None:
         if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
@@ -50,7 +51,7 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
         layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
         members.insert(0, at)
         at = graph[at].args[0]
-        if len(graph.consumers[at]) > 1 or at in graph.escaping:
+        if not has_one_reader(graph, at):
             break
     if padding is None:
         is_input = graph[at].op == INPUT and members
@@ -67,8 +68,7 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
         return None
     members: list[int] = []
     at, layout = output, ImageLayout.NHWC
-    while at not in graph.escaping and len(graph.consumers[at]) == 1:
-        (following,) = graph.consumers[at]
+    while (following := only_reader(graph, at)) is not None:
         step = _step(graph, following, _TO_NCHW, narrow)
         if step is None:
             break
@@ -85,7 +85,7 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
 def _pads_channels(graph: Graph, index: int) -> bool:
     """Whether an operator puts zeros behind the last dimension, and nothing else."""
     expr = graph[index]
-    if expr.op != "nn.pad" or not expr.is_static or not graph[expr.args[0]].is_static:
+    if expr.op != "nn.pad" or not is_static_call(graph, index):
         return False
     widths = expr.attrs["widths"]
     assert isinstance(widths, tuple)
@@ -119,7 +119,7 @@ def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> Ima
     if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
         return None
     source = graph[expr.args[0]]
-    if not (source.is_static and expr.is_static):
+    if not is_static_call(graph, index):
         return None
     if expr.op == "astype":
         kinds = {source.dtype, expr.dtype}
@@ -131,7 +131,7 @@ def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:
     if len(source.static_shape) != len(axes):
         return False
     if expr.op == "permute_dims":
-        return expr.attrs["axes"] == axes
+        return permutation(expr) == axes
     # A reshape is a permutation where all that changes places are extents of one element.
     moved = [axis for axis in axes if source.static_shape[axis] != 1]
     target = tuple(source.static_shape[axis] for axis in axes)

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.facts import are_static, is_only_read_by
 from boltgen.graph.graph import CONSTANT, HALF, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
@@ -269,7 +270,7 @@ def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: 
         pending.remove(index)
         if index in claimed or graph[index].op not in ELEMENTWISE or not graph[index].is_static:
             continue
-        if not all(graph[arg].is_static for arg in graph[index].args):
+        if not are_static(graph, *graph[index].args):
             continue
         try:
             emission.emit(index)
@@ -396,7 +397,7 @@ def _close(
     if anchor.index not in members:
         return None
     for member in members - {output}:
-        if member in graph.escaping or not members.issuperset(graph.consumers[member]):
+        if not is_only_read_by(graph, member, members):
             return None
     return _tail(graph, anchor, members, output, shares=shares)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import prod
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.facts import has_one_reader, is_only_read_by, is_static_call
 from boltgen.graph.graph import CONSTANT, HALF, INPUT, NORMED, Graph
 from boltgen.ir.extent import typical
 from boltgen.ir.graph_costs import GraphCosts
@@ -92,14 +93,11 @@ def _before(
         at = max(pending)  # all that reads it is behind, so it was here before
         pending.remove(at)
         expr = graph[at]
-        is_own = members.issuperset(set(graph.consumers[at]) - {anchor})
         if (
-            is_own
+            is_only_read_by(graph, at, members | {anchor})
             and expr.op in _COMPUTED
-            and at not in graph.escaping
             and at not in claimed
-            and expr.is_static
-            and all(graph[arg].is_static for arg in expr.args)
+            and is_static_call(graph, at)
             and _is_whole(graph, at, a)
         ):
             members.add(at)
@@ -121,7 +119,7 @@ def _is_whole(graph: Graph, index: int, a: int) -> bool:
 def _is_there(graph: Graph, index: int, claimed: Collection[int]) -> bool:
     """Whether a tensor is in memory whatever reads it: TVM would else make it and A at once."""
     is_stored = graph[index].op in {INPUT, CONSTANT} or index in claimed
-    return is_stored or len(graph.consumers[index]) > 1 or index in graph.escaping
+    return is_stored or not has_one_reader(graph, index)
 
 
 def _elements(shape: tuple[int, ...]) -> int:

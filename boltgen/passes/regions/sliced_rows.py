@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import cast
 
+from boltgen.graph.facts import FLOATS, has_one_reader
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
-from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
 from boltgen.ir.region import RowView
 from boltgen.passes.regions.epilogue_rules import VIEW
 
 _SLICE = "strided_slice"
 _SIMPLE = frozenset({"add", "subtract", "multiply", "divide", "astype"})
-_FLOATS = frozenset(dtype.value for dtype in DType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def slice_rows(graph: Graph, index: int) -> SliceRows:
     found = SliceRows(index)
     members: list[int] = []
     at = index
-    while at not in graph.escaping and len(graph.consumers[at]) == 1:
+    while has_one_reader(graph, at):
         expr = graph[at]
         view = _view(graph, expr)
         if view is None and not _is_simple(graph, expr):
@@ -65,7 +64,7 @@ def _is_simple(graph: Graph, expr: Expr) -> bool:
     tensors = [graph[arg] for arg in expr.args if graph[arg].scalar is None]
     if len(tensors) != 1 or not expr.is_static or not tensors[0].is_static:
         return False
-    if not {expr.dtype, tensors[0].dtype} <= _FLOATS:
+    if not {expr.dtype, tensors[0].dtype} <= FLOATS:
         return False
     if expr.op == VIEW:
         return _longer_than_one(expr) == _longer_than_one(tensors[0])

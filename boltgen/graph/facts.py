@@ -1,0 +1,204 @@
+"""Facts of the values of a graph, each with one owner, computed at most once for a graph.
+
+A fact of a value holds in whatever place the value is read; `is_only_read_by` and the facts before
+it are facts of its readers. Facts of one operator take its `Expr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial, wraps
+from math import inf
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+
+from boltgen.graph.graph import CONSTANT, CORNER, INPUT, OPAQUE, REGION, Expr, Graph
+from boltgen.graph.recursion import Steps, answer
+from boltgen.ir.dtypes import DType, IndexType
+
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+
+# The same elements in the same order, in another shape.
+RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
+# The same elements, each once, in any order; and each at least once.
+VIEWS = RESHAPES | {"permute_dims"}
+MOVES = VIEWS | {"broadcast_to"}
+# PyTorch's `~`, `&` and `|` of truths are operators on bits.
+NOT = frozenset({"logical_not", "bitwise_not"})
+AND = frozenset({"logical_and", "bitwise_and"})
+OR = frozenset({"logical_or", "bitwise_or"})
+COMPARISONS = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal"})
+COMMUTATIVE = AND | OR | {"add", "multiply", "maximum", "minimum", "equal", "not_equal"}
+# Types that kernels compute with, and types of indices that they take.
+FLOATS = frozenset(dtype.value for dtype in DType)
+INDICES = frozenset(dtype.value for dtype in IndexType)
+
+
+class Values(Protocol):
+    """Values by index: a graph, or a builder that grows one."""
+
+    @property
+    def facts(self) -> dict[Any, Any]:
+        """The answers so far, by the fact."""
+
+    def __getitem__(self, index: int) -> Expr: ...
+
+
+def recursive_fact(
+    rule: Callable[[Values, int], Steps[int, Answer]],
+) -> Callable[[Values, int], Answer]:
+    """Make a fact of a value from a rule that asks for the fact of other values."""
+
+    name = f"{rule.__module__}.{rule.__qualname__}"
+
+    @wraps(rule)
+    def fact(values: Values, index: int) -> Answer:
+        known: dict[int, Answer] = values.facts.setdefault(name, {})
+        return known[index] if index in known else answer(partial(rule, values), index, known)
+
+    return fact
+
+
+def graph_fact(
+    rule: Callable[Concatenate[Graph, Arguments], Answer],
+) -> Callable[Concatenate[Graph, Arguments], Answer]:
+    """Make a fact of a whole graph; it is computed once for all equal further arguments."""
+
+    name = f"{rule.__module__}.{rule.__qualname__}"
+
+    def fact(graph: Graph, *args: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        known: dict[Any, Answer] = graph.facts.setdefault(name, {})
+        key = args, tuple(sorted(named.items()))
+        if key not in known:
+            known[key] = rule(graph, *args, **named)
+        return known[key]
+
+    return fact
+
+
+# Readers.
+
+
+def only_reader(graph: Graph, index: int) -> int | None:
+    """Return the operator that alone reads a value; None if none or several do, or a result is."""
+    readers = graph.consumers[index]
+    return readers[0] if len(readers) == 1 and index not in graph.escaping else None
+
+
+def has_one_reader(graph: Graph, index: int) -> bool:
+    """Whether one operator reads a value, and nothing else."""
+    return only_reader(graph, index) is not None
+
+
+def is_read_once(graph: Graph, index: int) -> bool:
+    """Whether one operator reads a value, as one of its operands only, and nothing else."""
+    return graph.uses[index] == 1 and index not in graph.escaping
+
+
+def is_only_read_by(graph: Graph, index: int, readers: Collection[int]) -> bool:
+    """Whether no other operators than `readers` read a value, and it is no result."""
+    return index not in graph.escaping and all(each in readers for each in graph.consumers[index])
+
+
+# Operators.
+
+
+def is_float(expr: Expr) -> bool:
+    """Whether a value has floating-point elements of any width."""
+    return expr.dtype.startswith(("float", "bfloat"))
+
+
+def are_static(values: Values, *indices: int) -> bool:
+    """Whether the shapes of all of these values are known."""
+    return all(values[index].is_static for index in indices)
+
+
+def is_static_call(values: Values, index: int) -> bool:
+    """Whether the shapes of an operator's result and of all its operands are known."""
+    return are_static(values, index, *values[index].args)
+
+
+def is_filled(expr: Expr, number: float) -> bool:
+    """Whether a value is a constant all of whose elements are `number`."""
+    return expr.array is not None and bool((expr.array == number).all())
+
+
+def axis_of(expr: Expr) -> int | None:
+    """Return the one axis of an operator, from 0; None if it has none or several.
+
+    Operators that drop an axis, such as `take` of a scalar, count in the rank of their operand.
+    """
+    given, rank = expr.attrs.get("axis"), len(expr.static_shape)
+    if isinstance(given, tuple):
+        given = given[0] if len(given) == 1 else None
+    return given % rank if isinstance(given, int) and rank else None
+
+
+def permutation(expr: Expr) -> tuple[int, ...]:
+    """Return the axes of a `permute_dims`, from 0."""
+    rank, axes = len(expr.static_shape), expr.attrs["axes"]
+    if axes is None:
+        return tuple(reversed(range(rank)))
+    assert isinstance(axes, tuple)
+    return tuple(axis % rank for axis in axes)
+
+
+# Values.
+
+
+def behind(values: Values, index: int, operators: Collection[str]) -> int:
+    """Return the value that only `operators`, on their first operands, make the value of."""
+    while values[index].op in operators:
+        index = values[index].args[0]
+    return index
+
+
+@recursive_fact
+def is_without_inputs(values: Values, index: int) -> Steps[int, bool]:
+    """Whether no input has a part in a value; an opaque call may have read one."""
+    expr = values[index]
+    if expr.op in {INPUT, OPAQUE, REGION} or expr.pinned:
+        return False
+    for arg in expr.args:
+        if not (yield arg):
+            return False
+    return True
+
+
+@recursive_fact
+def counts(values: Values, index: int) -> Steps[int, bool]:
+    """Whether a tensor has the numbers 0, 1, 2 and so on, in whatever shape."""
+    expr = values[index]
+    if expr.dtype == "bool":
+        return False
+    if expr.op in RESHAPES or expr.op == "astype":
+        return (yield expr.args[0])
+    if expr.op == "add":
+        for places, zero in (expr.args, expr.args[::-1]):
+            if values[zero].scalar == 0 and values[places].shape == expr.shape and (yield places):
+                return True
+        return False
+    if expr.op == CONSTANT and expr.array is not None:
+        return bool((expr.array.reshape(-1) == np.arange(expr.array.size)).all())
+    if expr.op != "arange":
+        return False
+    return expr.attrs.get("begin") == 0 and expr.attrs.get("step") == 1
+
+
+@recursive_fact
+def is_above_minus_infinity(values: Values, index: int) -> Steps[int, bool]:
+    """Whether no element of a value is NaN or -inf."""
+    expr = values[index]
+    if expr.op == CONSTANT:
+        return expr.array is not None and bool((expr.array > -inf).all())
+    if expr.op == "where":
+        first, second = expr.args[1:]
+        return (yield first) and (yield second)
+    # No number of FP16 or BF16 is too large for FP32.
+    narrow = {"float16", "bfloat16", "float32"}
+    is_widened = expr.op == "astype" and expr.dtype == "float32"
+    if expr.op in MOVES or expr.op == CORNER:
+        return (yield expr.args[0])
+    return is_widened and values[expr.args[0]].dtype in narrow and (yield expr.args[0])
