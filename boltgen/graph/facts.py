@@ -7,7 +7,8 @@ it are facts of its readers. Facts of one operator take its `Expr`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial, wraps
+from functools import partial, update_wrapper, wraps
+from inspect import signature
 from math import inf
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -67,14 +68,18 @@ def graph_fact(
     """Make a fact of a whole graph; it is computed once for all equal further arguments."""
 
     name = f"{rule.__module__}.{rule.__qualname__}"
+    form = signature(rule)
 
-    def fact(graph: Graph, *args: Arguments.args, **named: Arguments.kwargs) -> Answer:
+    def fact(graph: Graph, /, *args: Arguments.args, **named: Arguments.kwargs) -> Answer:
         known: dict[Any, Answer] = graph.facts.setdefault(name, {})
-        key = args, tuple(sorted(named.items()))
+        asked = form.bind(graph, *args, **named)
+        asked.apply_defaults()
+        key = asked.args[1:]
         if key not in known:
             known[key] = rule(graph, *args, **named)
         return known[key]
 
+    update_wrapper(fact, rule)
     return fact
 
 

@@ -100,10 +100,10 @@ def find_regions(
 
     Products with a softmax between them do so wherever no reason `rejects` them.
     """
-    found = find_attentions(graph, find_products(graph, accumulate, lambda _: True), rejects)
-    taken = {product.anchor.index for pair in found.pairs for product in pair}
+    found = find_attentions(graph, find_products(graph, accumulate, None), rejects)
+    taken = frozenset(product.anchor.index for pair in found.pairs for product in pair)
     # What turned out to be no attention has only the operands that other kernels can read.
-    products = find_products(graph, accumulate, taken.__contains__)
+    products = find_products(graph, accumulate, taken)
     within = {member for pair in found.pairs for product in pair for member in product.computed}
     rest = [
         product

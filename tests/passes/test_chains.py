@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from boltgen.graph.graph import Expr, Graph
+import pytest
+
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import MAX_LAYERS, Cut, Layer
+from boltgen.passes.regions import products
 from boltgen.passes.regions.chains import Joined, join
 from boltgen.passes.regions.products import alike, find_products
 
@@ -132,3 +136,16 @@ def test_a_kernel_has_so_many_layers_at_most():
     joined = net.joined()
     assert sizes(joined) == [MAX_LAYERS, 1]
     assert joined[0].reason.endswith(f"a kernel has {MAX_LAYERS} layers at most")
+
+
+def test_products_are_found_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(16, 64), dtype="float16"))
+    w = b.add(Expr(op=INPUT, shape=(64, 64), dtype="float16"))
+    graph = b.graph(b.matmul(x, w, "float16"))
+    found = find_products(graph)
+    assert len(found) == 1
+    monkeypatch.setattr(products, "match_anchor", None)  # it would fail if it were asked again
+    assert find_products(graph, DType.F32) is find_products(graph, shares=frozenset()) is found
+    with pytest.raises(TypeError):
+        find_products(graph, DType.F16)

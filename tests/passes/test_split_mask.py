@@ -148,7 +148,7 @@ def test_scores_that_are_chosen_are_so_twice() -> None:
     outer = graph[graph[graph.results].args[0]]
     inner = graph[outer.args[1]]
     assert (outer.op, graph[outer.args[0]].shape) == ("where", _SHAPE)
-    assert (inner.op, inner.args[0] in graph.without_inputs) == ("where", True)
+    assert (inner.op, is_without_inputs(graph, inner.args[0])) == ("where", True)
     assert graph[inner.args[1]].op == INPUT
 
 

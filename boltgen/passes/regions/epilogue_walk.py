@@ -394,11 +394,9 @@ def _close(
 ) -> Tail | None:
     """The region with the result `output`; None where a value leaks or loads are too many."""
     members = _with_sources(graph, [output], set(fusible))
-    if anchor.index not in members:
+    inner = members - {output}
+    if anchor.index not in members or not all(is_only_read_by(graph, i, members) for i in inner):
         return None
-    for member in members - {output}:
-        if not is_only_read_by(graph, member, members):
-            return None
     return _tail(graph, anchor, members, output, shares=shares)
 
 

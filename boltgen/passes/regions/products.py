@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from boltgen.graph.facts import graph_fact
 from boltgen.graph.graph import Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
@@ -23,11 +24,6 @@ from boltgen.passes.regions.epilogue_walk import Tail, TailOperand, extensions, 
 
 # Why no kernel computes a workload on the architecture at hand; None where one does.
 Rejects: TypeAlias = Callable[[Workload], "str | None"]
-
-
-def _none(anchor: int) -> bool:
-    del anchor
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +153,14 @@ class Product:
         return Layer(problem=self.problem(graph), epilogue=self.tail.epilogue, prologue=prologue)
 
 
+@graph_fact
 def find_products(
-    graph: Graph, accumulate: DType = DType.F32, shares: Callable[[int], bool] = _none
-) -> list[Product]:
-    """The products that kernels compute, with their tails; no operator is in two of them.
+    graph: Graph, accumulate: DType = DType.F32, shares: frozenset[int] | None = frozenset()
+) -> tuple[Product, ...]:
+    """Find the products that kernels compute, with their tails; no operator is in two of them.
 
-    They are summed in `accumulate`. `shares` tells for an anchor whether it may be attention, whose
-    kernel shares slices of operands between products.
+    They are summed in `accumulate`. The anchors `shares`, all of them if it is None, may be
+    attention, whose kernel shares slices of operands between products.
     """
     claimed: set[int] = set()
     found = []
@@ -173,12 +170,12 @@ def find_products(
         anchor = match_anchor(graph, index, accumulate)
         if isinstance(anchor, Rejected):
             continue
-        tail = grow(graph, anchor, claimed, shares=shares(index))
+        tail = grow(graph, anchor, claimed, shares=shares is None or index in shares)
         claimed.update(tail.members)
         found.append(Product(anchor=anchor, tail=tail))
     # Who takes rows of a tensor reads it as it is.
     activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
-    return [_with_borders(graph, product, activations) for product in found]
+    return tuple(_with_borders(graph, product, activations) for product in found)
 
 
 def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects) -> Product:
