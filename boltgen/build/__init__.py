@@ -1,1 +1,1 @@
-"""From text to objects: toolchain, compiler, cache."""
+"""Turn text into objects: toolchain, compiler, cache."""

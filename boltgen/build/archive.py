@@ -15,7 +15,7 @@ _LOG = "archive.log"
 
 
 def archive(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
-    """The archive with `compiled` as its only member, from the cache where it has it.
+    """Return the archive with `compiled` as its only member, from the cache if it is there.
 
     Raises:
         ToolchainError: the archiver fails or is missing.

@@ -111,7 +111,7 @@ class Cache:
             )
 
     def _sweep(self) -> None:
-        """Remove what killed builds left behind: a lock ends with its process, a clock can jump."""
+        """Remove the leftovers of killed builds: a lock ends with its process, a clock can jump."""
         for folder in (self.root / "building").iterdir():
             if not _is_scratch(folder):  # somebody else's
                 continue
@@ -121,20 +121,21 @@ class Cache:
                 os.close(held)
 
     def folder(self, kind: str, key: str) -> Path:
-        """Where the entry is, or would be."""
+        """Return the folder of the entry, whether it exists or not."""
         return self.root / kind / key[:2] / key
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether the entry is there and whole."""
+        """Return whether the entry is there and whole."""
         return _damage(self.folder(kind, key)) is None
 
     def get_or_build(
         self, kind: str, key: str, build: Callable[[Path], None], holds: Sequence[str] = ()
     ) -> Entry:
-        """The entry; where it is not there, `build` fills an empty folder with its files.
+        """Return the entry; if it is missing, `build` fills an empty folder with its files.
 
-        One that lacks a file of `holds` is damaged. Where several processes ask for one entry, one
-        builds and the others wait. What `build` raises is passed on, and leaves nothing behind.
+        An entry that lacks a file of `holds` is damaged. If several processes ask for one entry,
+        one builds and the others wait. An exception of `build` is passed on, and leaves nothing
+        behind.
 
         Raises:
             CacheError: the disk is full or the folder cannot be written.
@@ -156,8 +157,8 @@ class Cache:
         return Entry(folder, built=True)
 
     def find(self, kind: str, key: str, holds: Sequence[str] = ()) -> Path | None:
-        """The folder of an entry that is there and whole, with the files `holds`; it counts as
-        used now.
+        """Return the folder of an entry that is there and whole, with the files `holds`; it counts
+        as used now.
         """
         folder = self.folder(kind, key)
         damage = _damage(folder, holds)
@@ -170,8 +171,8 @@ class Cache:
         return None
 
     def put(self, kind: str, key: str, files: Path, most_bytes: int) -> None:
-        """Copy the folder `files` in as an entry; the least recently used ones of its kind make
-        room, so that all together are at most `most_bytes`.
+        """Copy the folder `files` in as an entry; remove the least recently used entries of its
+        kind, so that all together have at most `most_bytes`.
 
         Raises:
             CacheError: the disk is full or the folder cannot be written.
@@ -243,7 +244,7 @@ def _is_scratch(folder: Path) -> bool:
 def _hold(folder: Path) -> int | None:
     """Lock a folder under construction until the file whose number this is is closed.
 
-    None: another process holds it, or it is gone.
+    Return None if another process holds it, or if it is gone.
     """
     try:
         number = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -281,7 +282,7 @@ def _seal(folder: Path) -> None:
 
 
 def _damage(folder: Path, holds: Sequence[str] = ()) -> str | None:
-    """What is wrong with an entry: None if it is whole, "" if there is none."""
+    """Describe the damage of an entry: None if it is whole, "" if it is absent."""
     if not os.path.lexists(folder):
         return ""
     try:

@@ -13,7 +13,7 @@ from boltgen.errors import ToolchainError
 
 
 class Children:
-    """Starts commands, from any thread, and can stop all of them.
+    """Start commands, from any thread; stop all of them together.
 
     Each child leads its own process group: nvcc runs cicc and ptxas, and stopping nvcc alone would
     leave them running.
@@ -32,7 +32,8 @@ class Children:
     def run(
         self, command: tuple[str, ...], *, folder: Path, environment: dict[str, str], log: Path
     ) -> int:
-        """Run `command` in `folder`, all its output to `log`; the exit status, as subprocess's.
+        """Run `command` in `folder` with all output to `log`; return the exit status, as subprocess
+        does.
 
         Raises:
             ToolchainError: it cannot be started.

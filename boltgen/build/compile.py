@@ -104,7 +104,7 @@ def _disk_is_full(log: str, root: Path) -> bool:
 
 
 def _first_error(log: str, status: int) -> str:
-    """The line of `log` that a person wants to read first."""
+    """Return the line of `log` that explains the failure best."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     killed = next((line for line in lines if "died due to signal" in line), None)
     if status < 0 or killed:

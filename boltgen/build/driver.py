@@ -1,4 +1,4 @@
-"""Asks the driver for a GPU's architecture, without loading the driver into this process."""
+"""Query the driver for a GPU's architecture, without loading the driver into this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SECONDS = 60
 
 
 def device_architecture(ordinal: int, remedy: str) -> str:
-    """The architecture of this machine's GPU number `ordinal`: "sm_80".
+    """Return the architecture of this machine's GPU number `ordinal`, such as "sm_80".
 
     `remedy` is what to do where there is none, for the message.
 

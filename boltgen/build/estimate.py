@@ -26,7 +26,7 @@ _KERNEL = re.compile(r"^namespace \w+_kernel {", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "boltgen/(\w+)\.h"', re.MULTILINE)
 _ADAPTER_S, _ADAPTER_LINE_S = 1.5, 0.005
 _FATBIN_S = 1.0
-# How much the table counts against what was seen: as so many seconds of finished units.
+# The weight of the table against measured times: it counts as so many seconds of finished units.
 _TRUST_S = 1.0
 # A unit that takes longer than expected is nearly done.
 _LEAST_LEFT = 0.1
@@ -46,7 +46,7 @@ def expected_seconds(unit: TranslationUnit) -> float:
 
 @dataclass(slots=True)
 class Estimate:
-    """Units by key with their expected seconds, of which `jobs` are compiled at once."""
+    """Units by key with their expected seconds; `jobs` of them are compiled at once."""
 
     expected: Mapping[str, float]
     jobs: int
@@ -54,17 +54,17 @@ class Estimate:
     _seen: dict[str, float] = field(default_factory=dict)
 
     def begin(self, key: str) -> None:
-        """A compiler starts on a unit."""
+        """Note that a compiler starts on a unit."""
         self._running[key] = time.monotonic()
 
     def done(self, key: str) -> None:
-        """A unit is compiled, or has failed."""
+        """Note that a unit is compiled, or has failed."""
         self._seen[key] = time.monotonic() - self._running.pop(key, time.monotonic())
 
     def left(self) -> float | None:
-        """Seconds until the last unit is done, by a simulation of the jobs.
+        """Return the seconds until the last unit is done, by a simulation of the jobs.
 
-        None as long as nothing tells how fast this machine is.
+        Return None until a first unit shows how fast this machine is.
         """
         now = time.monotonic()
         running = {key: now - begun for key, begun in self._running.copy().items()}

@@ -1,4 +1,4 @@
-"""Which of boltgen's own headers a source includes: what its key has to cover, and no more."""
+"""Find the headers of boltgen that a source includes: its key covers these, and no more."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class LibraryKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What `about.json` says of a unit. `toolchain` is the unit's identity."""
+    """The contents of a unit's `about.json`. `toolchain` is the unit's identity."""
 
     version: int
     arch: str
@@ -69,7 +69,7 @@ class About:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Of its kernels; one, unless it was not made by a library build."""
+        """The families of its kernels; one, unless another program made the unit."""
         return tuple(sorted({kernel.family for kernel in self.kernels}))
 
 
@@ -83,19 +83,19 @@ class StoredUnit:
 
     @property
     def size_bytes(self) -> int:
-        """Of its shared library; 0 where it is missing."""
+        """The size of its shared library; 0 if it is missing."""
         path = self.folder / OUTPUT
         return path.stat().st_size if path.is_file() else 0
 
     @property
     def usage(self) -> dict[str, KernelUsage]:
-        """What ptxas said of its kernels, by symbol; empty for one that came in an archive."""
+        """The registers and spills that ptxas reported, by symbol; empty for an imported unit."""
         return kernel_usage(self.folder / LOG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryBuild:
-    """What a build did: units made now and units found, and what did not compile."""
+    """The result of a build: numbers of units made now and found, and the failures."""
 
     made: int
     found: int
@@ -104,7 +104,7 @@ class LibraryBuild:
 
 @lru_cache(maxsize=65536)
 def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
-    """The identity of a kernel's device code: text, headers, flags, compilers.
+    """Return the identity of a kernel's device code: text, headers, flags, compilers.
 
     The same kernel has the same key in every unit.
     """
@@ -122,14 +122,12 @@ def _headers_digest(includes: str, folder: Path) -> str:
 
 
 def toolchain_text(tools: Toolchain) -> str:
-    """What kernels are made with, as records name it; what boltgen's headers make of it, the
-    kernels' contents tell.
-    """
+    """Name the tools that make kernels, as records do; kernel contents cover boltgen's headers."""
     return tools.device_identity
 
 
 def is_current(unit: StoredUnit, tools: Toolchain) -> bool:
-    """Whether these tools would make a unit's kernels again as they are."""
+    """Return whether these tools would make a unit's kernels again as they are."""
     sources = [path.read_text(encoding="utf-8") for path in unit.folder.glob("*.cu")]
     made = {with_headers(tools.device_identity, text, tools) for text in sources}
     return made == {unit.about.toolchain}
@@ -164,7 +162,9 @@ def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
 
 
 def chunks(specs: Sequence[KernelSpec], most: int = KERNELS_PER_UNIT) -> list[list[KernelSpec]]:
-    """`specs` in order, in as few parts of at most `most` as will do, of about equal sizes."""
+    """Split `specs`, in order, into as few parts of at most `most` as possible, of about equal
+    sizes.
+    """
     count = -(-len(specs) // most)
     bounds = [len(specs) * i // count for i in range(count + 1)] if count else []
     return [list(specs[a:b]) for a, b in itertools.pairwise(bounds)]
@@ -178,7 +178,7 @@ def build_library(
     jobs: int,
     reporter: Reporter | None = None,
 ) -> LibraryBuild:
-    """Compile what is missing of the kernels in `groups`; no unit holds kernels of two groups.
+    """Compile the missing kernels of `groups`; no unit holds kernels of two groups.
 
     A unit that does not compile is taken apart, so that a bad kernel costs only itself.
 
@@ -210,7 +210,7 @@ def build_library(
 
 
 def stored_units(cache: Cache) -> list[StoredUnit]:
-    """Every unit in the cache, of whatever toolchain; one that cannot be read is passed over."""
+    """Return every unit in the cache, of any toolchain; an unreadable unit is skipped."""
     found = []
     for path in sorted((cache.root / KIND).glob(f"??/*/{ABOUT}")):
         try:
@@ -223,7 +223,7 @@ def stored_units(cache: Cache) -> list[StoredUnit]:
 
 
 def read_about(text: str | bytes) -> About:
-    """What an `about.json` says.
+    """Parse an `about.json`.
 
     Raises:
         LibraryError: it is none, or of another version of boltgen.
@@ -261,7 +261,7 @@ class Shelf:
         self._verified: dict[str, Path | None] = {}
 
     def find(self, key: str) -> Path | None:
-        """The shared library that holds the kernel with that key, verified once."""
+        """Return the shared library that holds the kernel with that key, verified once."""
         unit = self._units.get(key)
         if unit is None:
             return None

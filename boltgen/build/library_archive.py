@@ -1,4 +1,4 @@
-"""A kernel library as one file, to be compiled where the cores are and used where the GPU is.
+"""A kernel library as one file: compile it where the cores are, use it where the GPU is.
 
     boltgen-library.json      version, and for every unit its key, and its files' sizes and hashes
     <key>/<file>              the units' files
@@ -35,14 +35,14 @@ _MANIFEST = "boltgen-library.json"
 _VERSION = 1
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
-# A unit of eight kernels has two megabytes; what declares more is no unit.
+# A unit of eight kernels has two megabytes; a larger file is no unit.
 _MOST_FILE_BYTES = 256 << 20
 _MOST_MANIFEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """What an import did: keys of the units that are new, and of those that were there."""
+    """The result of an import: keys of the new units, and of units that were present."""
 
     added: tuple[str, ...]
     present: tuple[str, ...]
@@ -216,7 +216,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _check_unit(path: Path, key: str, contents: dict[str, bytes]) -> None:
-    """A unit's key says what it was made of: one under another's key would be found by mistake."""
+    """Check that a unit's key fits its contents: under a wrong key it would be found by mistake."""
     sources = [content for name, content in contents.items() if name.endswith(".cu")]
     if len(sources) != 1 or not {ABOUT, OUTPUT} <= contents.keys() or len(contents) != 3:
         raise LibraryError(f"{path}: unit {key} holds {', '.join(sorted(contents))}")

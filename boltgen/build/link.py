@@ -1,4 +1,4 @@
-"""Links objects to one shared library that runs on a GPU and on the virtual GPU alike."""
+"""Link objects to one shared library that runs on a GPU and on the virtual GPU alike."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path
 
 
 def _distinct(objects: Sequence[Path]) -> list[Path]:
-    """The first of each object's copies, in order."""
+    """Return the first of each object's copies, in order."""
     firsts: dict[str, Path] = {}
     for path in objects:
         firsts.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
@@ -75,7 +75,7 @@ _LINKED = "kernel.so"
 
 
 def linked(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
-    """A shared library of `compiled` alone, from the cache where it has it.
+    """Return a shared library of `compiled` alone, from the cache if it is there.
 
     Raises:
         ToolchainError: the linker fails.

@@ -1,4 +1,4 @@
-"""Compiles many units in parallel. Compilers are processes, so threads are enough to run them."""
+"""Compile many units in parallel. Compilers are processes, so threads are enough to run them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compile_all(
     reporter: Reporter | None = None,
     title: str = "compiling",
 ) -> list[Outcome]:
-    """The outcome of every unit, in their order; equal units are compiled once.
+    """Return the outcome of every unit, in their order; equal units are compiled once.
 
     An interrupt (Ctrl-C) or an error stops every compiler before it is passed on.
 
@@ -98,7 +98,7 @@ def _describe(outcome: Outcome) -> str:
 
 
 def objects_or_raise(outcomes: Sequence[Outcome]) -> list[CompiledObject]:
-    """The objects, if all units compiled.
+    """Return the objects if all units compiled.
 
     Raises:
         CompileError: one did not; the first one's message, and how many more there are.

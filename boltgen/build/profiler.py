@@ -1,4 +1,4 @@
-"""Builds the profiler's shared library, once per machine, compiler and version of its sources."""
+"""Build the profiler's shared library, once per machine, compiler and version of its sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _FUNCTIONS = "unary_functions.inc"
 def profiler_library(
     tools: Toolchain, cache: Cache, reporter: Reporter | None = None, *, jobs: int = 1
 ) -> Path:
-    """The shared library whose C interface is `profiler/profiler.h`, built where it is not cached.
+    """Return the shared library with the C interface `profiler/profiler.h`; build it if it is not
+    cached.
 
     Its sources are compiled by `jobs` compilers at once.
 
@@ -53,7 +54,7 @@ def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
 
 
 def _commands(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The words that compile a source, and those that link."""
+    """Return the commands that compile a source, and the commands that link."""
     # PTX of the oldest serves the virtual GPU and what comes after the newest.
     known = [name for name, arch in ARCHES.items() if tools.nvcc.compiles_for(arch)]
     code = every_device_flags([name for name in known if not name.endswith("a")])

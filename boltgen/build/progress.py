@@ -1,5 +1,5 @@
-"""Report the progress of a task: a bar on a terminal, plain lines elsewhere, Python's logging
-for who calls the library, or nothing.
+"""Report the progress of a task: as a bar on a terminal, as plain lines elsewhere, to Python's
+logging for callers of the library, or not at all.
 
 Tasks can be within tasks; the innermost one is told of. A task that is quick is not told of.
 """
@@ -22,7 +22,7 @@ from rich.text import Text
 
 _log = logging.getLogger(__name__)
 
-# The seconds that a task will still take; None where that cannot be said yet.
+# The seconds that a task will still take; None if unknown yet.
 Left: TypeAlias = Callable[[], float | None]
 
 # Seconds until a task is told of, and between two lines.
@@ -34,21 +34,21 @@ _LONG = 10.0
 
 
 class Reporter(Protocol):
-    """Hears of a task of `total` steps, 0 where nobody knows how many."""
+    """Hear of a task of `total` steps; 0 means that the number is unknown."""
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
-        """A task begins, perhaps within another one."""
+        """Hear that a task begins, perhaps within another one."""
 
     def step(self, what: str) -> None:
-        """One step of it is done."""
+        """Hear that a step of the task is done."""
 
     def end(self) -> None:
-        """The task is over, done or not."""
+        """Hear that the task is over, done or not."""
 
 
 @contextmanager
 def telling(reporter: Reporter, title: str) -> Iterator[None]:
-    """Tell of the `with` block as a task without steps."""
+    """Report the `with` block as a task without steps."""
     reporter.start(title)
     try:
         yield
@@ -57,7 +57,7 @@ def telling(reporter: Reporter, title: str) -> Iterator[None]:
 
 
 class Silent:
-    """Tells nothing."""
+    """Report nothing."""
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
         """Ignore."""
@@ -80,11 +80,11 @@ class _Task:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The seconds since it began."""
         return time.monotonic() - self.started
 
     def state(self) -> str:
-        """`3 of 12, 15 s, about 40 s left`."""
+        """Describe the state: `3 of 12, 15 s, about 40 s left`."""
         parts = [f"{self.done} of {self.total}"] if self.total else []
         return ", ".join([*parts, duration(self.seconds), *self._rest()])
 
@@ -99,13 +99,13 @@ class _Task:
 
 
 def duration(seconds: float) -> str:
-    """`15 s` or `2 min 5 s`."""
+    """Write seconds as `15 s` or `2 min 5 s`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 class Ticker:
-    """Calls `tick` about once a second, in a thread of its own, until it is stopped."""
+    """Call `tick` about once a second, in a thread of its own, until it is stopped."""
 
     def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
@@ -125,7 +125,7 @@ class Ticker:
 
 
 class Lines:
-    """Lines for logs: of each step, or of each tenth, and every few seconds between them."""
+    """Lines for logs: one for each step, or each tenth, and one every few seconds between them."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -141,7 +141,7 @@ class Lines:
             self._ticker = Ticker(self._tick)
 
     def step(self, what: str) -> None:
-        """Tell of it as `[3/12] title: what`, with the seconds that are left."""
+        """Print `[3/12] title: what`, with the seconds that are left."""
         with self._lock:
             task = self._tasks[-1]
             before, task.done = task.done, task.done + 1
@@ -177,7 +177,7 @@ class Lines:
 
 
 class Logged(Lines):
-    """Lines to Python's logging, of the level INFO: the library's default.
+    """Lines for Python's logging, at level INFO: the library's default.
 
     A task of many steps that takes long is told of once as a warning, which is printed even where
     nobody has configured logging.
@@ -209,7 +209,7 @@ class _State(ProgressColumn):
     max_refresh = 0.5
 
     def render(self, task: Shown) -> Text:
-        """Its text."""
+        """Return its text."""
         return Text(task.fields["told"].state() if task.fields.get("told") else "")
 
 
@@ -262,6 +262,6 @@ class Bar:
 
 
 def reporter_for(console: Console | None = None) -> Reporter:
-    """A bar where standard error is a terminal, else lines."""
+    """Return a bar if standard error is a terminal, else lines."""
     console = console or Console(file=sys.stderr)
     return Bar(console) if console.is_terminal else Lines(console)

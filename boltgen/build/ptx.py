@@ -1,4 +1,4 @@
-"""Arrow: a compiled file to the content of a kernel in it: what its PTX says, as a digest.
+"""Arrow: a compiled file to the content of a kernel in it: a digest of its PTX.
 
 nvcc embeds a kernel's PTX into objects and shared libraries alike, in the ELF section `.nv_fatbin`.
 Two compilations have one content where the kernel and all that it reaches are the same, whatever
@@ -27,7 +27,7 @@ _KIND, _FILE = "content", "content"
 _ELF_MAGIC = b"\x7fELF\x02\x01"
 _ELF_SECTIONS = struct.Struct("<40xQ10xHHH")
 _ELF_SECTION = struct.Struct("<I20xQQ24x")
-# The container's header and that of an entry. Source: nvcc's fatbinary.h; vgpu/core/fatbin.cpp.
+# The container's header and an entry's header. Source: nvcc's fatbinary.h; vgpu/core/fatbin.cpp.
 _FATBIN_MAGIC = 0xBA55ED50
 _FATBIN = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
@@ -51,7 +51,7 @@ _DROPPED = (".file ", ".loc ")
 
 
 def stored_content(output: Path, symbol: str, cache: Cache) -> str:
-    """`kernel_content` of an entry of the cache, which remembers it.
+    """Return `kernel_content` of an entry of the cache, which remembers it.
 
     Raises:
         KernelContentError: it cannot be told.
@@ -71,9 +71,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def kernel_content(output: Path, symbol: str) -> str:
-    """The SHA-256 of the PTX of kernel `symbol` in an object or a shared library.
+    """Return the SHA-256 of the PTX of kernel `symbol` in an object or a shared library.
 
-    Its entries are those that have the symbol in their names.
+    Its entries are the ones with the symbol in their names.
 
     Raises:
         KernelContentError: the file is no such, holds no PTX, or no entry of that kernel.
@@ -141,7 +141,7 @@ def _fatbins(data: bytes) -> bytes:
 
 
 def normal_form(ptx: str, symbol: str) -> str:
-    """The entries of kernel `symbol` in a module of PTX, and all that they reach, renamed.
+    """Return the entries of kernel `symbol` in a module of PTX and all that they reach, renamed.
 
     Raises:
         KernelContentError: there is none, or a declaration is of a form that is not known.
@@ -165,12 +165,12 @@ def _is_new(name: str, items: dict[str, str], order: list[str]) -> bool:
 
 
 def _global_name(name: str, item: str, place: int) -> str:
-    """A declaration's name by its place; that of a function elsewhere says what is called."""
+    """Name a declaration by its place; a function that is defined elsewhere keeps its own name."""
     return name if ".extern" in item and ".shared" not in item else f"$g{place}"
 
 
 def _declarations(ptx: str) -> tuple[list[str], dict[str, str]]:
-    """A module's preamble, and its declarations by name, in their order."""
+    """Return a module's preamble, and its declarations by name, in their order."""
     preamble: list[str] = []
     items: dict[str, str] = {}
     open_lines: list[str] = []
@@ -194,7 +194,7 @@ def _declarations(ptx: str) -> tuple[list[str], dict[str, str]]:
 
 def _declare(item: str, items: dict[str, str]) -> None:
     if item.startswith((".section", "@@")):
-        return  # what a debugger reads
+        return  # for debuggers only
     found = _FUNCTION.search(item) or _ALIAS.match(item) or _VARIABLE.match(item)
     if not found:
         raise KernelContentError(f"its PTX has a declaration of unknown form: {item[:80]!r}")
@@ -205,7 +205,7 @@ def _declare(item: str, items: dict[str, str]) -> None:
 
 
 def _renamed(item: str, mentioned: list[str], names: dict[str, str]) -> str:
-    """A declaration with its own names by their place, and those of others as `names` says."""
+    """Rename a declaration: its own names by their place, names of others by `names`."""
     uses = Counter(mentioned)
     labels = dict.fromkeys(_LABEL.findall(item))
     local = {name: "" for name in labels if uses[name] == 1}

@@ -1,4 +1,4 @@
-"""Makes a virtual environment with a TVM that has Relay, for a machine that has none.
+"""Make a virtual environment with a TVM that has Relay, for a machine that has none.
 
 PyPI has Relay in no package of TVM's own any more. The wheel of BitBLAS carries a whole TVM 0.17,
 built with CUDA and LLVM; only that part of it is taken.
@@ -39,7 +39,7 @@ REQUIREMENTS = (
     "cloudpickle==3.1.2",
     "typing_extensions==4.16.0",
     "packaging==26.3",
-    # What TVM's library is linked with; a driver is not needed.
+    # The libraries that TVM's library is linked with; a driver is not needed.
     "nvidia-cuda-runtime-cu12==12.4.127",
     "nvidia-cuda-nvrtc-cu12==12.4.127",
     # The last ONNX that has `onnx.mapping`, which this TVM's importer reads.
@@ -50,7 +50,7 @@ REQUIREMENTS = (
 def make_relay_environment(
     folder: Path, *, python: Path | None = None, reporter: Reporter | None = None
 ) -> Path:
-    """Make the virtual environment `folder` with TVM 0.17 and this boltgen; returns its Python.
+    """Make the virtual environment `folder` with TVM 0.17 and this boltgen; return its Python.
 
     `python` is the interpreter to make it of, by default the one that runs boltgen.
 
@@ -114,7 +114,7 @@ def _install_tvm(python: Path) -> None:
 
 
 def unpack_tvm(wheel: Path, packages: Path) -> None:
-    """Take the package `tvm`, with its libraries, out of the wheel of BitBLAS.
+    """Extract the package `tvm`, with its libraries, from the wheel of BitBLAS.
 
     Raises:
         ToolchainError: it is not in there.
@@ -138,7 +138,9 @@ def unpack_tvm(wheel: Path, packages: Path) -> None:
 
 
 def _place(member: str) -> str | None:
-    """Where a member of the wheel goes within the package; None for what is not TVM's."""
+    """Return where a member of the wheel goes within the package; None for a member that is not
+    TVM's.
+    """
     if member.startswith(_TVM_PYTHON) and not member.endswith("/"):
         return member.removeprefix(_TVM_PYTHON)
     # Beside the package: that is where its own search for libraries begins.
@@ -152,7 +154,7 @@ def _pip(python: Path, arguments: Sequence[str], purpose: str) -> None:
 
 
 def _run(command: Sequence[str], purpose: str) -> str:
-    """Standard output of a command.
+    """Run a command and return its standard output.
 
     Raises:
         ToolchainError: it cannot be started, or fails.

@@ -1,7 +1,7 @@
-"""Finds the compilers and headers that kernels are built with, and says why one is not usable.
+"""Find the compilers and headers that kernels are built with, and say why one is not usable.
 
-nvcc is looked for in PyPI's wheels, then CUDA_HOME, then PATH; the first usable one is taken. What
-was passed over, and why, stays in the answer: `boltgen doctor` prints it.
+nvcc is looked for in PyPI's wheels, then CUDA_HOME, then PATH; the first usable one is taken. The
+answer also lists every rejected nvcc with the reason: `boltgen doctor` prints it.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Nvcc:
         return ".".join(map(str, self.version))
 
     def compiles_for(self, arch: Arch) -> bool:
-        """Whether this release knows the architecture."""
+        """Return whether this release knows the architecture."""
         return self.version[:2] >= arch.first_nvcc
 
     @property
     def note(self) -> str:
-        """What the user should know about this release; may be empty."""
+        """A note to the user about this release; may be empty."""
         if self.version[:2] == TESTED_NVCC:
             return ""
         return f"boltgen is tested with nvcc {TESTED_NVCC[0]}.{TESTED_NVCC[1]}"
@@ -80,7 +80,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCompiler:
-    """The C++ compiler of host code; `version` is the first line of what it says of itself."""
+    """The C++ compiler of host code; `version` is the first line of its version output."""
 
     path: Path
     version: str
@@ -101,9 +101,9 @@ Candidate: TypeAlias = Nvcc | Unusable
 class Toolchain:
     """Everything that a kernel is compiled and linked with.
 
-    `tvm_ffi` is None beside a TVM that has none: those up to 0.19, which need no headers.
-    `templates` is the folder of boltgen's own headers; a unit's key covers those that it includes.
-    `device_code` is the machine code that kernels hold.
+    `tvm_ffi` is None for a TVM up to 0.19, which needs no such headers. `templates` is the folder
+    of boltgen's own headers; a unit's key covers the headers that it includes. `device_code` is the
+    machine code that kernels hold.
     """
 
     nvcc: Nvcc
@@ -116,17 +116,17 @@ class Toolchain:
 
     @property
     def cuda_identity(self) -> str:
-        """What decides an object of nvcc's, apart from source, flags and boltgen's headers."""
+        """The tools that decide an object of nvcc, besides source, flags and boltgen's headers."""
         return f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}"
 
     @property
     def device_identity(self) -> str:
-        """What decides a kernel's device code, apart from the same: not the host compiler."""
+        """The tools that decide a kernel's device code: without the host compiler."""
         return f"nvcc {self.nvcc.version_text}; CUTLASS {self.cutlass.version}"
 
     @property
     def host_identity(self) -> str:
-        """What decides an object that the host compiler makes, apart from the same."""
+        """The tools that decide an object of the host compiler."""
         return (
             f"{self.cxx.version}; CUDA {self.nvcc.version_text}; "
             f"tvm-ffi {self.tvm_ffi.version if self.tvm_ffi else 'none'}"
@@ -134,7 +134,7 @@ class Toolchain:
 
 
 def find_toolchain(settings: Settings) -> Toolchain:
-    """The first usable compilers and the headers of the installed packages.
+    """Return the first usable compilers and the headers of the installed packages.
 
     Raises:
         ToolchainError: a part is missing, too old or broken; the message says which, where it was
@@ -152,7 +152,7 @@ def find_toolchain(settings: Settings) -> Toolchain:
 
 
 def find_nvcc(settings: Settings) -> Nvcc:
-    """The first usable nvcc.
+    """Return the first usable nvcc.
 
     Raises:
         ToolchainError: there is none; the message lists what was found and why it is not usable.
@@ -187,7 +187,7 @@ def require_nvcc_for(arch: Arch, nvcc: Nvcc) -> None:
 
 
 def nvcc_candidates(settings: Settings) -> Iterator[Candidate]:
-    """What is found at each place, in the order of preference; probed as it is asked for."""
+    """Yield the nvcc at each place, or why there is none, in order of preference; probe lazily."""
     env = dict(settings.compiler_environment)
     compiler = shutil.which(settings.cxx, path=settings.search_path)
     wheel = [top / "bin" / "nvcc" for top in _wheel_toolkits()]
@@ -281,7 +281,7 @@ def _first(folders: list[Path], name: str) -> Path | None:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str:
-    """Standard output and error of a short command."""
+    """Return standard output and error of a short command."""
     try:
         done = subprocess.run(
             command,
@@ -306,7 +306,7 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
 
 
 def find_host_compiler(settings: Settings) -> HostCompiler:
-    """The C++ compiler that CXX names, else g++.
+    """Return the C++ compiler that CXX names, else g++.
 
     Raises:
         ToolchainError: it is not there or does not answer.

@@ -1,4 +1,4 @@
-"""What is compiled: a translation unit, and the kinds of it that boltgen has."""
+"""A translation unit, and the kinds of units that boltgen compiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boltgen.ir.key import digest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationUnit:
-    """A source text and how it is compiled.
+    """A source text with its kind, compiler and flags.
 
     `flags` decide the output and are part of the key; `include` folders and the compiler's path
     are not, because `identity` names the versions of what they hold. `kind` is the cache's drawer
@@ -48,7 +48,7 @@ class TranslationUnit:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The compiler's command line, to be run in the folder of the source."""
+        """Return the compiler's command line, to be run in the folder of the source."""
         folders = tuple(f"-I{folder}" for folder in self.include)
         tail = (self.source_name, "-o", self.output)
         return (str(self.compiler), *self.flags, *self.machine_flags, *folders, *tail)
@@ -56,7 +56,7 @@ class TranslationUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledObject:
-    """A unit's output; `seconds` is 0 where it was in the cache."""
+    """A unit's output; `seconds` is 0 if it was in the cache."""
 
     unit: TranslationUnit
     path: Path
@@ -92,7 +92,7 @@ _LONGEST_NAME = 80
 
 
 def safe_name(name: str) -> str:
-    """A file name of letters, digits, `_`, `.` and `-` that reminds of `name`.
+    """Return a file name of letters, digits, `_`, `.` and `-` that resembles `name`.
 
     Names of a model's nodes may hold quotes, newlines or shell characters. Two names may become
     one: whoever needs them apart adds a key.
@@ -101,7 +101,7 @@ def safe_name(name: str) -> str:
     return kept or "unnamed"
 
 
-# What ptxas says of each kernel, for `build.usage`; it decides nothing of the output.
+# Let ptxas report each kernel's resources, for `build.usage`; this does not change the output.
 _TELL_USAGE = ("-Xptxas=-v",)
 
 
@@ -110,7 +110,8 @@ def kernel_unit(
     tools: Toolchain,
     code: DeviceCode | None = None,
 ) -> TranslationUnit:
-    """A rendered kernel to an object file with `code`, by default the toolchain's.
+    """Return the unit that compiles a rendered kernel to an object with `code`, by default the
+    toolchain's.
 
     Raises:
         ToolchainError: nvcc is too old for its architecture.
@@ -132,7 +133,7 @@ def kernel_unit(
 
 
 def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) -> TranslationUnit:
-    """Kernels of a library, to a shared library that a worker loads.
+    """Return the unit that compiles kernels of a library to a shared library for a worker.
 
     It may be compiled on one machine and used on another, so its identity names no host compiler.
 
@@ -168,7 +169,7 @@ def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) 
 
 
 def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
-    """The C++ that gives kernels TVM's calling convention, to an object file."""
+    """Return the unit that compiles the C++ with TVM's calling convention to an object."""
     return TranslationUnit(
         kind="adapter",
         name=name,
@@ -189,12 +190,12 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
 
 
 def with_headers(identity: str, text: str, tools: Toolchain) -> str:
-    """`identity` with the contents of those of boltgen's headers that `text` includes."""
+    """Extend `identity` by the contents of boltgen's headers that `text` includes."""
     return f"{identity}; headers {included_digest(text, tools.templates)}"
 
 
 def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> TranslationUnit:
-    """CUDA source that another compiler generated, to a fat binary that a driver loads.
+    """Return the unit that compiles another compiler's CUDA source to a fat binary for a driver.
 
     Raises:
         ToolchainError: nvcc is too old for `arch`.

@@ -1,4 +1,4 @@
-"""Arrow: a compiler's log to what ptxas says of each kernel in it: registers and spills."""
+"""Arrow: a compiler's log to ptxas's report of each kernel in it: registers and spills."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DEVICE = "_device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUsage:
-    """Registers of a thread, and bytes of them that it stores to and loads from local memory."""
+    """Registers of a thread, and bytes that it spills to local memory and loads from it."""
 
     registers: int
     spilled_bytes: int
 
 
 def kernel_usage(log: Path) -> dict[str, KernelUsage]:
-    """What a log says of kernels, by their symbols.
+    """Parse the registers and spills of kernels in a log, by their symbols.
 
     Empty where ptxas did not run, as for PTX alone, and where the log is not there.
     """

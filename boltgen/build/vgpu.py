@@ -1,4 +1,4 @@
-"""Finds the virtual GPU's libraries: in the wheel, or built once per machine and version of its
+"""Find the virtual GPU's libraries in the wheel, or build them once per machine and version of its
 sources.
 """
 
@@ -22,7 +22,7 @@ from boltgen.ir.key import digest
 from boltgen.paths import prebuilt_dir, resource_dir
 from boltgen.settings import Settings
 
-# What the rest of boltgen loads; a build without them is no build.
+# Files that boltgen loads; a build without them is no build.
 LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 
 # Loaded before a program's own libraries, so that neither a path that was linked into it nor one in
@@ -48,7 +48,8 @@ _POLL_SECONDS = 0.2
 def vgpu_libraries(
     settings: Settings, cache: Cache | None = None, reporter: Reporter | None = None
 ) -> Path:
-    """The folder of the virtual GPU's libraries: the wheel's, else the cache's, else a new build.
+    """Return the folder of the virtual GPU's libraries: the wheel's, else the cache's, else a new
+    build.
 
     Raises:
         ToolchainError: make or the host compiler is missing, or the build fails.
@@ -102,9 +103,9 @@ def pack_prebuilt(libraries: Path, folder: Path, compiler: str) -> None:
 
 
 def _prebuilt(settings: Settings) -> Path | None:
-    """The wheel's libraries; None where some are missing or others are asked for.
+    """Return the wheel's libraries, or None if there are none or their sources have changed.
 
-    They serve only the sources that they were built from: someone may have changed these.
+    They are not used if the settings ask for other instruction sets.
     """
     folder = prebuilt_dir("vgpu")
     if folder is None or settings.vgpu_isas:
@@ -117,9 +118,10 @@ def _prebuilt(settings: Settings) -> Path | None:
 def vgpu_environment(
     settings: Settings, libraries: Path, options: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a program whose CUDA is the virtual GPU in `libraries`.
+    """Return the environment of a program whose CUDA is the virtual GPU in `libraries`.
 
-    `options` are those of BOLTGEN_VGPU; those that the environment sets stay unless named here.
+    `options` are written to BOLTGEN_VGPU; an option that the environment sets stays unless named
+    here.
     """
     top = libraries.resolve()
     return settings.program_environment(
@@ -256,7 +258,9 @@ def _make(
 
 
 def _reason(log: Path) -> str:
-    """The line of make's output that says why it failed: a compiler's error before make's own."""
+    """Return the line of make's output that says why it failed: a compiler's error before make's
+    own.
+    """
     said = log.read_text(errors="replace").splitlines()
     for sign in ("error:", "***"):
         for line in said:

@@ -1,4 +1,4 @@
-"""The command `boltgen advise`: a model in, changes that come nearly free out."""
+"""The command `boltgen advise`: a model in, changes that cost almost no time out."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def advise_command(
 
 
 def advice_lines(given: ModelAdvice, width: int = _WIDTH) -> list[str]:
-    """The verdict, what stays with TVM, and the changes that gain most, in at most 40 lines."""
+    """Return the verdict, the operators that TVM computes, and the best changes, in at most 40
+    lines.
+    """
     lines = _wrapped(given.coverage.headline(), width)
     total = given.coverage.total_flops
     rest = [
@@ -86,7 +88,7 @@ def _change_lines(advice: Advice, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines that are broken between words."""
+    """Break lines between words."""
     return textwrap.wrap(
         " ".join(text.split()),
         width,
@@ -97,7 +99,9 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _fitted(blocks: Sequence[Sequence[str]], most: int, used: int) -> list[str]:
-    """As many blocks as fit in `most` lines, of which some are `used`; then how many are left."""
+    """Return as many blocks as fit in `most` lines, `used` of which are taken; then how many are
+    left.
+    """
     lines: list[str] = []
     for number, block in enumerate(blocks):
         is_last = number == len(blocks) - 1
@@ -109,18 +113,18 @@ def _fitted(blocks: Sequence[Sequence[str]], most: int, used: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdvice:
-    """What of a model boltgen computes and why not the rest, and changes that cost little."""
+    """The operators that boltgen computes, reasons for the others, and changes that cost little."""
 
     coverage: Coverage
     changes: tuple[Advice, ...]
 
 
 def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice:
-    """What keeps `model`'s products from kernels, and changes of layers that cost little on `arch`.
+    """Find what keeps `model`'s anchors from kernels, and cheap changes of layers on `arch`.
 
-    Costs are measured ones where there are times before and after a change, else the analytical
-    model's. Layers that are the same problem are told of once, under the name of the first. Those
-    of attention are one kernel however they are changed, and are told of nowhere.
+    Costs are measured if there are times before and after a change, else the analytical model's.
+    Layers with the same problem are listed once, under the name of the first. Layers of attention
+    are never listed: they stay one kernel however they are changed.
 
     Raises:
         ModelImportError: the model cannot be read or imported.

@@ -27,8 +27,8 @@ from boltgen.settings import settings_from
 def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = False) -> None:
     """Execute every kernel of a compiled model on the virtual GPU.
 
-    What was checked before is executed again. Ends with status 3 where a kernel is wrong, or the
-    library is not the one that was compiled.
+    Kernels that were checked before are executed again. Ends with status 3 if a kernel is wrong, or
+    if the library is not the compiled one.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def _digest(folder: Path) -> str:
 
 
 def _table(found: LibraryCheck) -> Table:
-    """Each kernel, what it was run on, and what is wrong with it."""
+    """List each kernel, its problem, and what is wrong with it."""
     table = Table("kernel", "launches", "largest error / bound", "seconds", "")
     for kernel in found.kernels:
         worst = "" if kernel.worst_error is None else f"{kernel.worst_error:.2g}"

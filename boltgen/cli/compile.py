@@ -102,7 +102,7 @@ def tune_command(
 
 
 def _require_device(device: str) -> None:
-    """Check that there is a GPU where kernels are to be measured on one, before anything else."""
+    """Check first that there is a GPU if kernels are to be measured on one."""
     kind, _, place = device.partition(":")
     if kind == DeviceKind.CUDA.value:
         device_architecture(int(place or 0), "measure on the virtual GPU: --device vgpu")

@@ -1,4 +1,4 @@
-"""What all commands share: the consoles, and errors as sentences."""
+"""The part that all commands share: the consoles, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HARMLESS = {
 
 
 class TextConsole(Console):
-    """A console to which names are text: no markup, no emoji, nothing that a terminal obeys."""
+    """A console that prints names as text: no markup, no emoji, no control sequences."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False)
@@ -38,7 +38,7 @@ class TextConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What to print, without what a terminal would obey; styles are rich's own."""
+        """Render without control sequences of the terminal; rich's own styles stay."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -46,7 +46,7 @@ class TextConsole(Console):
                 yield Segment(segment.text.translate(_HARMLESS), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads the output any more."""
+        """Raise an error: nobody reads the output any more."""
         flush_streams()
         raise SystemExit(UNREAD)
 
@@ -56,7 +56,7 @@ err = TextConsole(stderr=True)
 
 
 class LogHandler(logging.Handler):
-    """Prints what modules log, as text."""
+    """Print what modules log, as text."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
@@ -84,7 +84,7 @@ def observer() -> Observer:
 
 
 def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:
-    """Print sentences: on a terminal broken between words, else as they are.
+    """Print sentences: broken between words on a terminal, else as they are.
 
     `indent` is of the lines after a sentence's first.
     """
@@ -107,7 +107,7 @@ def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:
 def errors_for_people(
     debug: bool, interrupted: str = "nothing half-written was kept"
 ) -> Iterator[None]:
-    """End with a sentence and the status of `boltgen.cli.ending` where something is raised."""
+    """End an exception with a sentence and the status of `boltgen.cli.ending`."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -117,7 +117,7 @@ def errors_for_people(
 
 
 def say_ending(error: BaseException, interrupted: str, *, debug: bool = False) -> int:
-    """Say why a command ends; the status to end with."""
+    """Say why a command ends, and return the exit status."""
     if debug:
         err.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
     ending = ending_of(error, interrupted)

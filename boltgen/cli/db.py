@@ -83,7 +83,7 @@ def _open(where: Path | None) -> Database:
 
 
 def _asked(context: typer.Context) -> Query:
-    """The conditions among a command's options, which have the names of a query's fields."""
+    """Build a query from a command's options, which have the names of the query's fields."""
     names = {field.name for field in fields(Query)}
     asked = Query(**{name: value for name, value in context.params.items() if name in names})
     if asked.arch is not None:

@@ -1,4 +1,5 @@
-"""How a command ends: an exception becomes a sentence, an exit status, and a report if we erred.
+"""The end of a command: an exception becomes a sentence, an exit status, and a report of a fault of
+ours.
 
 0     done
 1     refused: a file, folder, model, name or value that cannot be used
@@ -52,7 +53,8 @@ _KINDS: tuple[tuple[type[BoltgenError], int], ...] = (
 # The table above, for the help of the program.
 STATUSES = {int(each): said for each, said in re.findall(r"^(\d+)\s+(.*)$", __doc__, re.MULTILINE)}
 
-# What the operating system says of the user's disk, paths and rights; anything else is our mistake.
+# Errors of the operating system about the user's disk, paths and rights; any other is a fault of
+# boltgen.
 _ENVIRONMENT = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "no space left within your quota",
@@ -85,14 +87,14 @@ _MOST_SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The status that a command ends with, and what to say; nothing where that is empty."""
+    """The exit status of a command, and its last message, which may be empty."""
 
     status: int
     message: str = ""
 
 
 def ending_of(error: BaseException, interrupted: str) -> Ending:
-    """How the command ends that raised `error`; `interrupted` says what a Ctrl-C left behind."""
+    """Return how a command ends that raised `error`; `interrupted` says what Ctrl-C left behind."""
     match error:
         case GraphError():
             return Ending(INTERNAL, _internal(error))
@@ -126,7 +128,7 @@ def _internal(error: BaseException) -> str:
 
 
 def write_report(error: BaseException) -> Path | None:
-    """Describe an internal error in a new file; None where no folder takes one."""
+    """Describe an internal error in a new file; None if no folder is writable."""
     text = _report(error).encode(errors="backslashreplace")
     for folder in (_reports, lambda: Path(tempfile.gettempdir())):
         try:
@@ -165,9 +167,9 @@ def _version(package: str) -> str:
 
 
 def flush_streams() -> bool:
-    """Write what the standard streams still hold; whether that was possible.
+    """Write what the standard streams still hold; return whether that was possible.
 
-    What cannot be written is dropped: Python would complain of it as it ends.
+    Data that cannot be written is dropped: Python would complain of it as it ends.
     """
     done = True
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""Options of the command line, made of the fields of `boltgen.options`."""
+"""Options of the command line, made from the fields of `boltgen.options`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 def with_options(
     kind: type[ModelOptions], only: frozenset[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function whose parameter `options` is a value of `kind`.
+    """Turn a function whose parameter `options` is a value of `kind` into a command.
 
     The command has an option for each of the fields that have a flag, or for `only` some of them.
     A value that a field refuses ends the command with a sentence.
@@ -83,6 +83,6 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _flag(option: Option) -> Any:
-    """What typer is told of an option."""
+    """Return typer's annotation of an option."""
     told = typer.Option(*option.names, metavar=option.metavar, help=option.help)
     return Annotated[option.flag, told]

@@ -1,4 +1,4 @@
-"""The command `boltgen inspect`: what a compiled model's metadata says, in lines for people."""
+"""The command `boltgen inspect`: a compiled model's metadata, in lines for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from boltgen.running.artifact import Artifact
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}
 _GAP = "  "
-# Where a fact begins in a line of the details.
+# The column in which a fact begins in a line of the details.
 _FACT = 12
 # Fewer columns tell no operators apart.
 _LEAST_OPERATORS = 12
@@ -41,9 +41,9 @@ def inspect_command(
 ) -> None:
     """Show a compiled model's regions, kernels and times.
 
-    M, N and K are those of the matrix product that the kernel computes; where one kernel computes
-    several, theirs have a plus between them. The share is of the time of all regions. The verdict
-    at the end names the products that TVM computes, and why.
+    M, N and K are the sizes of the kernel's matrix product; a plus joins the sizes if a kernel
+    computes several. The share is the region's part of the time of all regions. The verdict at the
+    end names the products that TVM computes, and why.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def inspect_command(
 
 
 def as_text(metadata: Metadata) -> str:
-    """All that is known of a compiled model, as JSON."""
+    """Return all metadata of a compiled model, as JSON."""
     found = coverage(metadata.placements)
     said: Any = encode(Metadata, metadata)
     verdict = {**asdict(found), "share": found.share, "verdict": found.verdict()}
@@ -79,7 +79,7 @@ def as_text(metadata: Metadata) -> str:
 
 
 def region_lines(metadata: Metadata, width: int) -> Iterator[str]:
-    """A line for each region under a header, and what is true of all of them; `width` columns.
+    """Return a line for each region under a header, and facts about all; `width` columns.
 
     Operators are cut where there is no room for their names; numbers never are.
     """
@@ -118,7 +118,7 @@ def _row(region: RegionInfo, total_us: float) -> tuple[str, ...]:
 
 
 def _rows(gemm: GemmInfo) -> str:
-    """M, with the batch before it."""
+    """Return M, with the batch before it."""
     return str(gemm.m) if gemm.batch == 1 else f"{gemm.batch}x{gemm.m}"
 
 
@@ -143,7 +143,7 @@ def _one_line(name: str) -> str:
 
 
 def _extents(each: Sequence[object]) -> str:
-    """The extents of a kernel's products; one where they are equal."""
+    """Return the extents of a kernel's matmuls; only one if they are equal."""
     return "+".join(dict.fromkeys(map(str, each)))
 
 
@@ -160,7 +160,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _origins(metadata: Metadata) -> str:
-    """Where the regions' times are from; how many of each where they are from several."""
+    """Name the origins of the regions' times, with counts if there are several."""
     counts = Counter(region.origin for region in metadata.regions if region.time_us is not None)
     if len(counts) < 2:
         return "".join(f", {origin}" for origin in counts)
@@ -168,7 +168,7 @@ def _origins(metadata: Metadata) -> str:
 
 
 def _verdict(metadata: Metadata) -> Iterator[str]:
-    """What is true of the model as a whole; the share of its work comes last."""
+    """Yield facts about the model as a whole; the share of its work comes last."""
     elsewhere = sum(placed.region is None for placed in metadata.placements)
     if elsewhere or metadata.notes:
         notes = f", notes: {len(metadata.notes)}" if metadata.notes else ""
@@ -179,7 +179,7 @@ def _verdict(metadata: Metadata) -> Iterator[str]:
 
 
 def summary(artifact: Artifact) -> Iterator[str]:
-    """What a person should know who has compiled a model, and the files to open."""
+    """Yield what the user should know after a compilation, and the files to open."""
     metadata = artifact.metadata
     yield (
         f"{_sizes(metadata)} for {metadata.arch}; "
@@ -196,26 +196,26 @@ def summary(artifact: Artifact) -> Iterator[str]:
 
 
 def _rest_lines(metadata: Metadata) -> Iterator[str]:
-    """What TVM's own kernels take, where that is known."""
+    """Yield the time of TVM's own kernels if it is known."""
     if metadata.rest is not None:
         regions_us = sum(region.time_us or 0.0 for region in metadata.regions)
         rest_us = sum(each.time_us for each in metadata.rest)
         launches = sum(each.count for each in metadata.rest)
-        # Regions of open sizes have the time of those in the middle of their ranges.
+        # Regions of dynamic sizes have the time of the sizes in the middle of their ranges.
         is_open = any(region.choices for region in metadata.regions)
         is_open = is_open or any(each.is_open for each in metadata.rest)
         yield rest_verdict(launches, rest_us, regions_us, is_open=is_open)
 
 
 def checked_lines(metadata: Metadata) -> Iterator[str]:
-    """What became of executing the library, and what was replaced because of it."""
+    """Yield the result of executing the library, and the replacements that followed."""
     check = metadata.check
     yield str(check) if check else "not checked: an older version of boltgen wrote it"
     yield from check.replaced if check else ()
 
 
 def _details(metadata: Metadata) -> Iterator[str]:
-    """Each region with all that is known of it, the kernels, and what TVM computes."""
+    """List each region with all metadata, the kernels, and the operators that TVM computes."""
     said = {placed.region: placed for placed in metadata.placements}
     for region in metadata.regions:
         placed = said.get(region.symbol)

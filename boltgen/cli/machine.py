@@ -38,7 +38,7 @@ def setup_relay_command(
 
 
 def doctor_command(debug: Debug = False) -> None:
-    """Look for what boltgen needs; say how to get the rest.
+    """Look for what boltgen needs; say how to get what is missing.
 
     Ends with status 1 where something is missing.
 

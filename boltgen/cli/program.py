@@ -37,7 +37,7 @@ def _hear_quiet(asked: bool) -> None:
 
 
 def _common() -> list[Any]:
-    """The options that every command has: before its name, or behind it."""
+    """The options of every command, before its name or after it."""
     options = typer.Typer(add_completion=False)
 
     @options.command()
@@ -73,14 +73,14 @@ def _common() -> list[Any]:
 
 
 class _Program(TyperGroup):
-    """The group of all commands, each of which has the common options."""
+    """The group of all commands; each takes the common options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         _give(self)
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
-        """Parse; what an earlier command line of this process asked for is over."""
+        """Reset the state of an earlier command line in this process, then parse."""
         be_verbose(0)
         return super().make_context(*arguments, **settings)
 
@@ -138,14 +138,14 @@ app.command("setup-relay")(setup_relay_command)
 
 
 def main() -> int:
-    """The program `boltgen`: obey the command line; the status to end with."""
+    """Run the program `boltgen` by the command line, and return the exit status."""
     logging.getLogger("boltgen").addHandler(LogHandler())
     try:
         app(prog_name="boltgen")
         status: object = 0
     except SystemExit as ended:
         status = ended.code
-    except BaseException as error:  # what a command raises while it prints
+    except BaseException as error:  # an error while a command prints
         status = say_ending(error, "nothing half-written was kept")
     code = status if isinstance(status, int) else REFUSED if status else 0
     return code if flush_streams() else code or REFUSED

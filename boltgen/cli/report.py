@@ -76,7 +76,7 @@ def _facts(folder: Path) -> Facts:
 
 
 def _history(metadata: Metadata, where: Path | None) -> dict[Workload, list[Attempt]]:
-    """What was tried of the model's workloads; nothing where this machine has no records."""
+    """Return the recorded trials of the model's workloads; empty without a database."""
     path = where or database_path(settings_from())
     if where is None and not path.exists():
         return {}

@@ -22,7 +22,7 @@ def sign_command(
 ) -> None:
     """Sign a compiled model.
 
-    Its files have to be those that were compiled. Where BOLTGEN_TRUSTED_KEYS names public keys, a
+    Its files must be unchanged since the compilation. If BOLTGEN_TRUSTED_KEYS names public keys, a
     model is loaded, and served, only if one of them belongs to its signature.
 
     \b

@@ -1,4 +1,4 @@
-"""Tables for people: of advice, tuning, records, and the ranges of a model's tensors."""
+"""Tables for people: advice, tuning, records, and the ranges of a model's tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_RANGES = 8
 
 
 def ranges(metadata: Metadata) -> Table:
-    """The tensors with the largest numbers on the calibration inputs, and which stay FP32."""
+    """List the tensors with the largest numbers on the calibration inputs, and which stay FP32."""
     table = Table("operator", "shape", "lowest", "highest", "kept in FP32")
     largest = sorted(metadata.ranges, key=lambda found: -_size(found))
     for found in largest:
@@ -61,7 +61,7 @@ _TIMES = {
 
 
 def tuned(session: SessionReport) -> Table:
-    """Each task with the fastest launch that is known, those with most of the time first."""
+    """List each task with its fastest known launch, in descending order of time."""
     table = Table("problem", "epilogue", "runs", "best configuration", "us", "tried", "failed")
     results = sorted(session.results, key=lambda result: -(result.total_us or 0.0))
     for result in results:
@@ -80,7 +80,7 @@ def tuned(session: SessionReport) -> Table:
 
 
 def searches(session: SessionReport) -> Table:
-    """How this session came to each task's best time, and why the fastest was tried."""
+    """Show how this session came to each task's best time, and why the fastest was tried."""
     table = Table("problem", "epilogue", "us of the best so far, by trial", "the last, because")
     for result in session.results:
         if result.course:
@@ -95,7 +95,7 @@ def searches(session: SessionReport) -> Table:
 
 
 def kept(session: SessionReport) -> Table:
-    """TVM's own kernels, those with most of the time first: as built in, and as tuned."""
+    """List TVM's own kernels, built in and tuned, in descending order of time."""
     table = Table("TVM's kernel", "runs", "us built in", "us", "schedule", "tried", "failed")
     for each in sorted(session.rest, key=lambda one: -one.uses * (one.best_us or 0.0)):
         table.add_row(
@@ -111,12 +111,12 @@ def kept(session: SessionReport) -> Table:
 
 
 def _runs(task: Task) -> str:
-    """How often the model runs a task."""
+    """Return how often the model runs a task."""
     return "if chosen" if task.is_alternative else str(task.occurrences)
 
 
 def tuning_summary(session: SessionReport) -> str:
-    """What the session did, in sentences of one line each."""
+    """Summarise the session, in sentences of one line each."""
     device = session.device
     total = f"; all products, each by itself, {session.model_us:.1f} us" if session.model_us else ""
     lines = [
@@ -134,7 +134,7 @@ def tuning_summary(session: SessionReport) -> str:
 
 
 def sources(found: Iterable[tuple[Source, int]], own_toolchain: str | None) -> Table:
-    """Each device and toolchain in a database, with how many of its records are void; whether
+    """List each device and toolchain in a database: how many of its records are void, and whether
     kernels are chosen by its records here.
     """
     table = Table("device", "arch", "times are", "driver", "toolchain", "records", "used here")
@@ -161,7 +161,7 @@ def _use(source: Source, void: int, own_toolchain: str | None) -> str:
 
 
 def records(found: Iterable[Record]) -> Table:
-    """Measurements, one a line."""
+    """List measurements, one per line."""
     table = Table("problem", "epilogue", "configuration", "us", "device", "measured")
     for record in found:
         outcome = record.outcome

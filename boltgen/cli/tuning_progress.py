@@ -1,4 +1,4 @@
-"""How a session tells what it is doing: a bar on a terminal, plain lines elsewhere."""
+"""The display of a running session: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boltgen.tuning.session.progress import Observer, Quiet
 
 
 class Warnings(Quiet):
-    """Prints warnings alone: for logs."""
+    """Print only warnings: for logs."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -27,7 +27,7 @@ class Warnings(Quiet):
 
 
 class Lines(Warnings):
-    """Lines for logs: that the session begins, and every few seconds what it has come to."""
+    """Lines for logs: the session's begin, and every few seconds its progress."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -45,7 +45,7 @@ class Lines(Warnings):
         self._ticker = Ticker(self._tick)
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
-        """Remember it for the next line."""
+        """Remember the state for the next line."""
         self._trials += 1
         self._best = (
             f", best {best_us:.1f} us for {timed} of {counted(self._tasks, 'task')}"
@@ -126,5 +126,5 @@ class Bar(Warnings):
 
 
 def observer_for(console: Console) -> Observer:
-    """A bar where the console is a terminal, else lines."""
+    """Return a bar if the console is a terminal, else lines."""
     return Bar(console) if console.is_terminal else Lines(console)

@@ -1,1 +1,1 @@
-"""Compiled models behind the Open Inference Protocol: requests in, sessions, answers out."""
+"""Serve compiled models by the Open Inference Protocol: requests in, sessions, answers out."""

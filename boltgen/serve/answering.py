@@ -1,4 +1,4 @@
-"""What REST and gRPC share: a request through the repository, its phases timed, its end named."""
+"""The part that REST and gRPC share: run a request, time its phases, and name its outcome."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ _MOST_LOGGED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ends: a name for figures, the status of HTTP, and the name of gRPC's code."""
+    """The outcome of a request: a name for figures, the status of HTTP, and the name of gRPC's
+    code.
+    """
 
     name: str
     http: int
@@ -56,14 +58,14 @@ CANCELLED = Outcome("cancelled", 499, "CANCELLED")
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """How a request ends that raised `error`."""
+    """Return the outcome of a request that raised `error`."""
     if isinstance(error, asyncio.CancelledError):
         return CANCELLED
     return next((each for kind, each in _OUTCOMES.items() if isinstance(error, kind)), _FAILED)
 
 
 def said_of(error: BaseException) -> str:
-    """What a client is told of `error`: of one that is not meant for people, only that it was."""
+    """Return a client's message for `error`; an internal error gets a general one."""
     return str(error) if isinstance(error, BoltgenError) else "internal error; the log describes it"
 
 
@@ -103,7 +105,7 @@ async def answered(
     decode: Callable[[], InferRequest],
     encode: Callable[[str, InferRequest, dict[str, Array]], Answer],
 ) -> Answer:
-    """What `encode` makes of the version, the request that `decode` makes, and its outputs.
+    """Decode a request, run it, and return `encode` of the version, the request and its outputs.
 
     `carrier` gives what the client sent beside the request, its trace among it.
 

@@ -1,8 +1,8 @@
-"""The queue of one model: requests wait here, are put together, and go through its sessions.
+"""The queue of one model: requests wait here, are batched, and go through its sessions.
 
-A worker takes a session and the oldest request, then more of those whose rows may be put beside it,
-until they are as many as the model takes or the oldest has waited long enough. Where nothing waits
-and a run is short, whoever has the request runs it.
+A worker takes a session and the oldest request, then more requests whose rows may be put beside it,
+until the batch is full or the oldest has waited long enough. If nothing waits and a run is short,
+the thread that has the request runs it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Run = Callable[[Arrays], dict[str, Array]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """How requests are put together, and how many may wait.
+    """The limits of a batch and of the queue.
 
     `rows` is the most that one run takes, `delay_us` how long the oldest request waits for others,
     `queue` how many requests may wait.
@@ -50,7 +50,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What became of a request: seconds in the queue and in the run, rows of the whole run."""
+    """The time of a request: seconds in the queue and in the run, and rows of the whole run."""
 
     queued_s: float
     run_s: float
@@ -58,42 +58,42 @@ class Timing:
 
 
 class Observer(Protocol):
-    """Hears of what a queue does; called from its workers and from whoever submits."""
+    """Hear of a queue's events; called from its workers and from submitting threads."""
 
     def waiting(self, requests: int) -> None:
-        """That so many requests wait."""
+        """Hear how many requests wait."""
 
     def ran(self, requests: int, rows: int, seconds: float) -> None:
-        """That so many requests went through one run together."""
+        """Hear how many requests went through one run together."""
 
 
 class Answer(Protocol):
-    """Where a request's answer goes: a future of `concurrent.futures` is one.
+    """The receiver of a request's answer: a future of `concurrent.futures` is one.
 
     Called by whoever submits, and by a worker.
     """
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Return whether nobody waits for the answer any more."""
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Whether it is still wanted; the request runs then."""
+        """Return whether the answer is still wanted; the request runs then."""
 
     def set_result(self, result: tuple[dict[str, Array], Timing], /) -> None:
-        """The outputs by name."""
+        """Take the outputs by name."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Why there are none."""
+        """Take the reason why there are no outputs."""
 
     def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
-        """Call `fn` when it is there, or cancelled."""
+        """Call `fn` when the answer is there, or cancelled."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     inputs: Arrays
     rows: int
-    # What has to be equal for two requests to be put together; None for one that goes alone.
+    # Two requests go together if this key is equal; None for a request that goes alone.
     form: object
     deadline: float | None
     since: float
@@ -119,7 +119,7 @@ class Batcher:
         self._name = name
         self._clock = clock
         self._jobs: deque[_Job] = deque()
-        # Those that nobody uses.
+        # The sessions that nobody uses.
         self._runs = list(runs)
         # How long the last run of some sizes took.
         self._known_s: dict[Sizes, float] = {}
@@ -141,7 +141,7 @@ class Batcher:
         form: object,
         timeout_s: float | None = None,
     ) -> None:
-        """Give `answer` a request's outputs, some time later; cancelling it is possible until then.
+        """Give `answer` a request's outputs later; it can be cancelled until then.
 
         Requests of equal `form` may be put together, along axis 0 of all their inputs and outputs;
         None is for one that goes alone.
@@ -156,7 +156,7 @@ class Batcher:
             if self._closing:
                 raise NotReadyError(f"model {self._name!r} takes no more requests: it is unloaded")
             if len(self._jobs) >= self._limits.queue:
-                # What was cancelled or is too late makes room.
+                # Cancelled and late requests make room.
                 self._forget_the_dead(now)
             if len(self._jobs) >= self._limits.queue:
                 raise BusyError(
@@ -173,7 +173,8 @@ class Batcher:
     def at_once(
         self, inputs: Arrays, *, rows: int, timeout_s: float | None = None
     ) -> tuple[dict[str, Array], Timing] | None:
-        """A request's outputs, by a run in the caller's thread; None where it is to be submitted.
+        """Run a request in the caller's thread and return its outputs; None if it must be
+        submitted.
 
         That is where requests are held for others, or wait, where all runs are in use, where a run
         of these sizes takes longer than the way to a worker and back, or is not known, and where
@@ -194,13 +195,13 @@ class Batcher:
         return outputs, Timing(queued_s=0.0, run_s=seconds, rows=rows)
 
     def hurry(self) -> None:
-        """Hold no request for others any more."""
+        """Stop holding requests for others."""
         with self._changed:
             self._hurrying = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Answer all that wait, then end the workers; what comes later is refused."""
+        """Answer all waiting requests, then end the workers; later requests are refused."""
         self.hurry()
         with self._changed:
             self._closing = True
@@ -226,7 +227,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _next_jobs(self) -> tuple[Run, list[_Job]] | None:
-        """A run, and what goes through it together; None at the end."""
+        """Return the next run and its requests; None at the end."""
         with self._changed:
             while not self._jobs or not self._runs:
                 if self._closing and not self._jobs:
@@ -251,7 +252,7 @@ class Batcher:
             return run, [job for job in found if self._is_due(job)]
 
     def _hold_until(self, jobs: Sequence[_Job]) -> float:
-        """How long requests are held for others: no longer than half of the time that one has."""
+        """Return until when requests are held for others: at most half of the time that one has."""
         limits = [job.since + self._limits.delay_us / 1e6 for job in jobs]
         limits += [(job.since + job.deadline) / 2 for job in jobs if job.deadline is not None]
         return min(limits, default=0.0)
@@ -261,7 +262,7 @@ class Batcher:
             self._changed.notify_all()
 
     def _fitting(self, first: _Job, rows: int) -> list[_Job]:
-        """Take what may be put beside `first` out of the queue, oldest first."""
+        """Take the requests that may be put beside `first` out of the queue, oldest first."""
         taken: list[_Job] = []
         kept: deque[_Job] = deque()
         for job in self._jobs:
@@ -274,7 +275,9 @@ class Batcher:
         return taken
 
     def _is_due(self, job: _Job) -> bool:
-        """Whether a request still wants its answer; one that is too late gets an error."""
+        """Return whether a request still wants its answer; a request that is too late gets an
+        error.
+        """
         if not job.answer.set_running_or_notify_cancel():
             return False
         waited_s = self._clock() - job.since
@@ -319,7 +322,7 @@ class Batcher:
             job.answer.set_result((part, timing))
 
     def _timed(self, run: Run, inputs: Arrays) -> tuple[dict[str, Array], float]:
-        """A run's outputs, and the seconds that it took; others may run it then."""
+        """Return a run's outputs, and its seconds; others may use the session then."""
         began = self._clock()
         try:
             outputs = run(inputs)

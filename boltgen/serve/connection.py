@@ -1,4 +1,4 @@
-"""A client's connection: uvicorn's, with bounds for a request's head and for how long it stalls.
+"""A client's connection: uvicorn's, with limits on a request's head and on stalling.
 
 uvicorn keeps all that comes of a head, and waits for the rest of a request as long as it takes.
 """
@@ -12,7 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc]
-    """Closed where its client owes more of a request and has sent nothing for a while."""
+    """A connection that is closed if its client owes more of a request and sends nothing for a
+    while.
+    """
 
     # Choices: common proxies send half as much at most, and wait as long.
     most_head_bytes: ClassVar[int] = 1 << 16
@@ -59,7 +61,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc]
         return self.cycle is not None and not self.cycle.response_complete
 
     def _is_owed_more(self) -> bool:
-        """Whether the client has yet to send something; between requests uvicorn has a timer."""
+        """Return whether the client still has to send; between requests uvicorn has a timer."""
         if self.cycle is None or self._is_in_head:
             return True
         return self._is_answering() and self.cycle.more_body

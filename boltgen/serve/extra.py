@@ -1,4 +1,4 @@
-"""Whether the packages are there that only the server needs."""
+"""Check that the packages are there that only the server needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def require_server() -> None:
     Raises:
         ServingError: the extra is not installed, or not as it is pinned.
     """
-    # Of KServe's application, at the first request.
+    # Imported by KServe's application, at the first request.
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
     arguments, sys.argv = sys.argv, sys.argv[:1]
     try:

@@ -1,6 +1,6 @@
-"""The repository's index over gRPC, which KServe's service lacks and Triton's has.
+"""The repository's index over gRPC, which Triton's service has and KServe's lacks.
 
-Messages and numbers are those of Triton's grpc_service.proto.
+Messages and numbers are as in Triton's grpc_service.proto.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _messages() -> tuple[type[Any], type[Any]]:
 def index_handler(
     repository: Repository, told: Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 ) -> Any:
-    """What answers the call; `told` makes the protocol's statuses of errors."""
+    """Return the handler of the call; `told` turns errors into the protocol's statuses."""
     request_class, response_class = _messages()
 
     async def answer(request: Any, context: Any) -> Any:

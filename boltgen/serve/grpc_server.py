@@ -26,8 +26,8 @@ Answer = TypeVar("Answer")
 # Fields of Triton's RepositoryModelLoadRequest. Source: its grpc_service.proto.
 _TRITONS_NAME, _TRITONS_PARAMETERS = 2, 3
 
-# Where a message has the numbers of a type, if it does not have them as bytes. FP16 and BF16 have
-# no field. Source: the protocol's InferTensorContents.
+# The field of a message that has the numbers of a type, if it does not have them as bytes. FP16 and
+# BF16 have no field. Source: the protocol's InferTensorContents.
 _FIELDS = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -108,7 +108,9 @@ def _contents(message: Any) -> list[Any]:
 def encoded(
     model: str, version: str, request: InferRequest, outputs: Mapping[str, Array]
 ) -> pb.ModelInferResponse:
-    """The ModelInferResponse of a request; tensors are bytes where its own were, or have to be."""
+    """Return the ModelInferResponse of a request; tensors are bytes if the request's were, or have
+    to be.
+    """
     response = pb.ModelInferResponse(
         model_name=model, model_version=version, id=request.request_id or ""
     )
@@ -125,7 +127,7 @@ def encoded(
 
 
 class Servicer(InferenceServicer):  # type: ignore[misc]
-    """The service's calls; what is not here is KServe's."""
+    """The service's calls; KServe's class has the others."""
 
     def __init__(
         self, repository: Repository, dataplane: DataPlane, extension: ModelRepositoryExtension
@@ -202,7 +204,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
 
 
 def _unknown_fields(message: Any) -> dict[int, Any]:
-    """The fields of a message that KServe's definition lacks, by number."""
+    """Return the numbers of a message's fields that KServe's definition lacks."""
     return {each.field_number: each.data for each in UnknownFieldSet(message)}
 
 
@@ -231,7 +233,7 @@ def _texts(metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[tuple
 
 
 async def _told(context: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """What `call` gives, or its error as the protocol's status."""
+    """Return the result of `call`, or abort with its error as the protocol's status."""
     try:
         return await call()
     except Exception as error:
@@ -241,7 +243,7 @@ async def _told(context: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class GrpcServer:
-    """Answers on one port until it is told to stop."""
+    """A server on one port, which answers until it is told to stop."""
 
     def __init__(self, servicer: Servicer, *, host: str, port: int, most_body_bytes: int) -> None:
         self._server = grpc.aio.server(
@@ -257,7 +259,7 @@ class GrpcServer:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> int:
-        """Take the port, any where 0 was asked for, and answer; which port it is.
+        """Bind the port, any free one for 0, and answer; return the port.
 
         Raises:
             OSError: it is taken, or the host is none of this machine's.
@@ -270,5 +272,5 @@ class GrpcServer:
         return port
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more requests, and answer those that are there, for `grace_s` at most."""
+        """Take no more requests, and answer the pending ones, for `grace_s` at most."""
         await self._server.stop(grace_s)

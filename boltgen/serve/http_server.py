@@ -1,7 +1,7 @@
-"""The protocol over REST: KServe's server, with routes of our own where KServe's fall short.
+"""The protocol over REST: KServe's server, with routes of our own if KServe's fall short.
 
-Its own route for inference is not used (see `boltgen.serve.rest`), nor those of versions, which are
-not implemented there, and it binds to every address of the machine.
+KServe's route for inference is not used (see `boltgen.serve.rest`), and its routes for versions are
+not implemented. KServe would also bind to every address of the machine.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _APPLICATION = "kserve.model_server:app"
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 _INFERENCE = re.compile("/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
-# How long a request may take before anybody looks whether its client is still there.
+# Seconds that a request may take before the server checks whether its client is still there.
 _UNWATCHED_S = 0.01
-# How much of a body that is too large is read and forgotten, and for how long at most.
+# At most so many bytes of a body that is too large are read and dropped, and for so long.
 _MOST_DRAINED_BYTES, _DRAIN_S = 1 << 26, 5.0
 
 
 class HttpServer(RESTServer):  # type: ignore[misc]
-    """Answers on one socket until it is told to stop."""
+    """A server on one socket, which answers until it is told to stop."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         self._server.capture_signals = contextlib.nullcontext
 
     def bind(self) -> int:
-        """Take the port, any where 0 was asked for; which one it is.
+        """Bind the port, any free one for 0; return the port.
 
         Raises:
             OSError: it is taken, or the host is none of this machine's.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._socket = socket.create_server((self._host, self._asked_port), family=family)
-        # Else an answer's body waits for the client's word that it has the head, 40 ms. What is
-        # accepted inherits it; asyncio sets it only on sockets that were made for TCP by name.
+        # Else an answer's body waits 40 ms for the client to acknowledge the head. Accepted sockets
+        # inherit the option; asyncio sets it only on sockets that were made for TCP by name.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port: int = self._socket.getsockname()[1]
         return port
@@ -113,7 +113,9 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             app.add_exception_handler(kind, _refusal)
 
     def _in_front_of(self, app: fastapi.FastAPI) -> ASGIApp:
-        """`app`, but for inference, where its routes and layers would take longer than boltgen."""
+        """Wrap `app`: inference bypasses its routes and layers, which would take longer than
+        boltgen.
+        """
         infer = self._guarded(self._infer)
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,7 +202,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
 
     async def _unload(self, request: Request) -> Response:
         name = request.path_params["model"]
-        # None depends on another; Triton's client says so each time.
+        # No request depends on another; Triton's client says so each time.
         check_load(name, await _body(request, self._most_body_bytes), ("unload_dependents",))
         return JSONResponse(await self.model_repository_extension.unload(name))
 
@@ -210,7 +212,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:
-    """The body of a request, of which no more is kept than is taken."""
+    """Read the body of a request, and keep no more of it than the limit."""
     said = request.headers.get("content-length", "")
     size = int(said) if said.isascii() and said.isdigit() else 0
     parts: list[bytes] = []
@@ -233,8 +235,8 @@ async def _body(request: Request, most_bytes: int) -> bytes:
 
 
 async def _drained(body: AsyncIterator[bytes]) -> None:
-    """Read what a client goes on to send, up to a bound: one that has not sent all of its request
-    when the connection is closed loses the answer.
+    """Read on, up to a limit: a client loses the answer if the connection closes before all of its
+    request is sent.
     """
     size = 0
     async for part in body:
@@ -245,7 +247,7 @@ async def _drained(body: AsyncIterator[bytes]) -> None:
 
 @contextlib.contextmanager
 def _watched(request: Request) -> Iterator[None]:
-    """Cancel the block when the client of `request`, whose body has come, goes away meanwhile.
+    """Cancel the block if the client of `request`, whose body has come, disconnects meanwhile.
 
     Raises:
         ClientDisconnect: it has.

@@ -1,4 +1,4 @@
-"""A compiled model that is served: its sessions, its queue, and whether its rows go together."""
+"""A compiled model that is served: its sessions, its queue, and the test for batching."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from boltgen.serve.rest import InferRequest
 from boltgen.serve.tensors import Array, datatype_of
 
 _log = logging.getLogger("boltgen.serve")
-# How much larger the numbers are that take the place of others in the test for rows that go
-# together: what a model computes over all rows, a maximum for instance, changes with them.
+# The factor by which the test for batching enlarges the numbers of other rows: a result over all
+# rows, such as a maximum, then changes.
 _LOUDER = 8.0
 # Runs whose launches the virtual GPU remembers, of each session: a server runs for weeks.
 _RUNS_REMEMBERED = 256
@@ -32,7 +32,7 @@ _RUNS_REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How models are served: on which device, by how many workers, with which limits.
+    """The device, the workers and the limits of served models.
 
     `max_batch` is the most rows that are put together, None for as many as a model takes, `graphs`
     how many CUDA graphs each worker keeps.
@@ -47,7 +47,7 @@ class ModelOptions:
 
 
 class ServedModel:
-    """A version of a model, which answers once a first inference has gone through every session.
+    """A version of a model, which is ready after a first inference through every session.
 
     Raises:
         ArtifactError: its folder holds no compiled model, or one that was changed.
@@ -83,16 +83,16 @@ class ServedModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it answers: not after a fault, which ends the device's context."""
+        """Return whether it answers: not after a fault, which ends the device's context."""
         return self._failure is None
 
     @property
     def most_rows(self) -> int:
-        """How many rows are put together at most; 1 where requests go alone."""
+        """The largest number of rows in a batch; 1 if requests go alone."""
         return self._most
 
     async def infer(self, request: InferRequest) -> tuple[dict[str, Array], Timing]:
-        """The outputs of a request; where the caller goes away, the request does if it still waits.
+        """Return the outputs of a request; a waiting request is dropped if its caller disconnects.
 
         Raises:
             InputError: a name, shape or type is not what the model takes or gives.
@@ -144,11 +144,11 @@ class ServedModel:
         return answer.future
 
     def hurry(self) -> None:
-        """Hold no request for others any more."""
+        """Stop holding requests for others."""
         self._batcher.hurry()
 
     def close(self) -> None:
-        """Answer what waits, then give the device's memory back."""
+        """Answer waiting requests, then free the device's memory."""
         with self._closing:
             self._batcher.close()
             for session in self._sessions:
@@ -179,7 +179,7 @@ class ServedModel:
         return min(asked) if asked else 1
 
     def _confirmed(self, dimension: str) -> str | None:
-        """`dimension`, where no row of an output depends on other rows of the inputs; else None.
+        """Return `dimension` if no output row depends on other input rows; else None.
 
         The same kernels run on the same sizes twice, with the rows at one end replaced, first at
         the back, then in front: what is computed of the others must be equal in every bit.
@@ -244,7 +244,7 @@ class _Awaited:
 
 
 def _batched_dimension(metadata: Metadata) -> str | None:
-    """The name of the dimension that leads every input and output, and is nowhere else in them."""
+    """Return the dimension that leads every input and output, and occurs nowhere else in them."""
     tensors = (*metadata.inputs, *metadata.outputs)
     names = {_leading(info) for info in tensors}
     if len(names) != 1 or not metadata.inputs or metadata.frontend != "relax":
@@ -259,14 +259,14 @@ def _leading(info: TensorInfo) -> int | str | None:
 
 
 def _numbers(rng: np.random.Generator, like: Array, scale: float) -> Array:
-    """Random numbers; integers, which may be places in a table, are 0 and 1."""
+    """Return random numbers; integers, which may index a table, are 0 and 1."""
     if like.dtype.kind in "biu":
         return rng.integers(0, 2, like.shape).astype(like.dtype)
     return (scale * rng.normal(0, 1, like.shape)).astype(like.dtype)
 
 
 def metadata_of(model: ServedModel, versions: list[str]) -> Mapping[str, Any]:
-    """The protocol's metadata of a model; a size that is open is -1, and its range is beside it."""
+    """Return the protocol's metadata of a model; a dynamic size is -1, with its range beside it."""
     ranges = {each.name: f"{each.low}..{each.high or ''}" for each in model.metadata.dimensions}
     return {
         "name": model.name,

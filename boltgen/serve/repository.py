@@ -1,4 +1,4 @@
-"""The models of a server: found in folders, loaded, replaced and unloaded while it runs."""
+"""The models of a server: found in folders; loaded, replaced and unloaded while it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Load = Callable[[str, str, Path], ServedModel]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where models are: `folder` is a model, or has versions of one, or models.
+    """A place of models: `folder` is a model, or has versions of a model, or several models.
 
     With a `name` it is that model, or has versions of it.
     """
@@ -41,7 +41,7 @@ class Source:
 
 
 def source_of(text: str) -> Source:
-    """The source that an argument of the command line is: `DIR` or `NAME=DIR`.
+    """Parse an argument of the command line: `DIR` or `NAME=DIR`.
 
     Raises:
         ServingError: it names no folder, or the name could not be in a URL's path.
@@ -113,7 +113,7 @@ def _usable(name: str) -> str:
 
 
 class Repository:
-    """The models that a server has and could have, for any thread.
+    """The loaded and loadable models of a server, for any thread.
 
     Folders are looked through anew at every load, so that models and versions come and go.
     """
@@ -122,9 +122,9 @@ class Repository:
         self._sources = sources
         self._load = load
         self._models: dict[str, dict[str, ServedModel]] = {}
-        # Names of those that are being loaded, or wait for it.
+        # Names of models that are being loaded, or wait for it.
         self._coming: frozenset[str] = frozenset()
-        # Names of those that a client has unloaded, and could load again.
+        # Names of models that a client has unloaded, and could load again.
         self._unloaded: frozenset[str] = frozenset()
         # One load or unload at a time; requests do not wait for it.
         self._changing = threading.Lock()
@@ -141,7 +141,7 @@ class Repository:
             self.load(name)
 
     def load(self, name: str) -> None:
-        """Load all versions of a model; those that were loaded are replaced once the new ones run.
+        """Load all versions of a model; loaded versions are replaced once the new ones run.
 
         Raises:
             UnknownModelError: no source has it.
@@ -170,7 +170,7 @@ class Repository:
             _log.info("ready", extra={"event": "ready", "model": name, "versions": list(fresh)})
 
     def unload(self, name: str) -> None:
-        """Answer what waits for a model, and forget it.
+        """Answer the requests that wait for a model, and forget it.
 
         Raises:
             UnknownModelError: it is not loaded.
@@ -187,7 +187,7 @@ class Repository:
             _log.info("unloaded", extra={"event": "unload", "model": name})
 
     def hurry(self) -> None:
-        """Hold no request for others any more: the server ends."""
+        """Stop holding requests for others: the server ends."""
         for versions in self._models.values():
             for model in versions.values():
                 model.hurry()
@@ -198,7 +198,7 @@ class Repository:
             self.unload(name)
 
     def model(self, name: str, version: str | None = None) -> ServedModel:
-        """A version of a model, the highest where none is named.
+        """Return a version of a model, the highest if no version is named.
 
         Raises:
             UnknownModelError: there is none, or not that version of it.
@@ -226,7 +226,7 @@ class Repository:
         return sorted(self._models.get(name, {}), key=int)
 
     def models(self) -> Mapping[str, Mapping[str, ServedModel]]:
-        """All that is loaded, by name and version."""
+        """Return all loaded models, by name and version."""
         return self._models
 
     def index(self) -> list[dict[str, str]]:
@@ -234,7 +234,7 @@ class Repository:
         listed: list[dict[str, str]] = []
         found, loaded = found_models(self._sources), self._models
         for name in {**found, **loaded}:
-            # What is loaded answers, whatever has become of its folder.
+            # A loaded model answers even if its folder has changed or is gone.
             for version in {**found.get(name, {}), **loaded.get(name, {})}:
                 model = loaded.get(name, {}).get(version)
                 state = "READY" if model and model.is_ready else "UNAVAILABLE"
@@ -243,12 +243,12 @@ class Repository:
         return listed
 
     def is_ready(self) -> bool:
-        """Whether every model that is loaded answers."""
+        """Return whether every loaded model answers."""
         loaded = [model for versions in self._models.values() for model in versions.values()]
         return all(model.is_ready for model in loaded)
 
     def require_ready(self, name: str, version: str | None = None) -> None:
-        """Whether a model answers.
+        """Raise an error unless a model answers.
 
         Raises:
             UnknownModelError: there is no such model.
@@ -259,10 +259,10 @@ class Repository:
 
 
 def one_arch(models: Mapping[str, Mapping[str, ServedModel]], name: str, arch: str) -> None:
-    """Refuse a model of another arch than those that the virtual GPU of this process runs.
+    """Refuse a model of another architecture than the loaded ones: a process has one virtual GPU.
 
     Raises:
-        DeviceError: there is one.
+        DeviceError: a loaded model has another architecture.
     """
     for versions in models.values():
         for model in versions.values():

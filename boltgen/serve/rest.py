@@ -33,7 +33,8 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferRequest:
-    """What a client asks: inputs by name; which outputs, and whether binary, None for all.
+    """A client's request: inputs by name; the wanted outputs and whether each is binary, None for
+    all.
 
     `timeout_us` is how long the client waits at most.
     """
@@ -85,7 +86,7 @@ def decoded(body: bytes, json_length: str | None) -> InferRequest:
 
 
 def refuse_untaken(parameters: Iterable[str], owner: str) -> None:
-    """Refuse what Triton's extensions ask of a tensor, where another answer would be taken for it.
+    """Refuse requests of Triton's extensions whose answer a client would take for another.
 
     Raises:
         InputError: one of the `parameters` is of the shared memory or classification extension.
@@ -96,7 +97,7 @@ def refuse_untaken(parameters: Iterable[str], owner: str) -> None:
 
 
 def timeout_of(value: object) -> int | None:
-    """The parameter `timeout`, in microseconds, as Triton's clients send it; 0 is none.
+    """Return the parameter `timeout`, in microseconds, as Triton's clients send it; 0 is none.
 
     Raises:
         InputError: it is no number of microseconds.
@@ -111,7 +112,7 @@ def timeout_of(value: object) -> int | None:
 def encoded(
     model: str, version: str, request: InferRequest, outputs: Mapping[str, Array]
 ) -> tuple[bytes, int | None]:
-    """The body of the response, and how many bytes of it are JSON where tensors follow.
+    """Return the body of the response, and how many bytes of it are JSON if tensors follow.
 
     Raises:
         InputError: an output was asked for that JSON cannot hold.
@@ -140,7 +141,7 @@ def encoded(
 
 
 def check_load(name: str, body: bytes, taken: Collection[str] = ()) -> None:
-    """Check the `body` of a request to load or unload a model, of whose parameters some are taken.
+    """Check the `body` of a request to load or unload a model; only some parameters are taken.
 
     Raises:
         InputError: it is no JSON object, or has other parameters.

@@ -1,4 +1,4 @@
-"""The server's life: load, answer over REST and gRPC, and on SIGTERM answer what is there."""
+"""The life of a server: load, answer over REST and gRPC, and on SIGTERM finish pending requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SWITCH_S = 2e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where a server listens, what it takes, and how its models run; port 0 is any that is free.
+    """The addresses, limits and model options of a server; port 0 is any free port.
 
     `grace_s` is how long requests may take to end that are there when the server is told to stop.
     """
@@ -50,7 +50,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a server listens."""
+    """The addresses at which a server listens."""
 
     host: str
     port: int
@@ -72,7 +72,7 @@ def serve(
         BoltgenError: a model cannot be loaded.
         ServingError: a port is taken.
     """
-    # How long a worker waits for the interpreter at most, while requests of others are decoded.
+    # Seconds that a worker waits for the interpreter at most, while other requests are decoded.
     sys.setswitchinterval(_SWITCH_S)
     with tracing():
         uvloop.run(_Server(sources, options).run(listening, ready))
@@ -141,8 +141,8 @@ class _Server:
 
     def _load_all(self) -> None:
         self._repository.load_all()
-        # What the collector of garbage needs no more look through: half a million objects of TVM's,
-        # FastAPI's and the models', a pause for some request now and then.
+        # Spare the garbage collector half a million objects of TVM, FastAPI and the models:
+        # scanning them would pause a request now and then.
         gc.collect()
         gc.freeze()
         self._loaded = True
@@ -161,7 +161,7 @@ class _Server:
 
 
 class _DataPlane(DataPlane):  # type: ignore[misc]
-    """What KServe's routes ask: of the models that are boltgen's, not of its own registry."""
+    """Answer KServe's routes from boltgen's models instead of KServe's registry."""
 
     def __init__(self, repository: Repository, is_up: Callable[[], bool]) -> None:
         super().__init__(_Registry(repository))
@@ -199,7 +199,7 @@ class _Registry(ModelRepository):  # type: ignore[misc]
 
 
 class _Extension(ModelRepositoryExtension):  # type: ignore[misc]
-    """Load and unload; requests to other models are answered meanwhile."""
+    """Load and unload models; requests to other models are answered meanwhile."""
 
     def __init__(self, repository: Repository) -> None:
         super().__init__(_Registry(repository))

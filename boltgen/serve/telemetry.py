@@ -1,4 +1,4 @@
-"""What a server says of itself: figures for Prometheus, and a line of JSON for each event."""
+"""The telemetry of a server: figures for Prometheus, and a line of JSON for each event."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def phases_of(model: str, version: str, protocol: str) -> Mapping[str, Histogram
 
 
 class QueueFigures:
-    """Counts what one queue does."""
+    """Count the events of one queue."""
 
     def __init__(self, model: str, version: str) -> None:
         self._waiting = WAITING.labels(model, version)
@@ -70,7 +70,7 @@ def count_device_bytes(allocated: Callable[[], int]) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """A log record as one line of JSON: time, level, logger, message, and what came with it."""
+    """A log record as one line of JSON: time, level, logger, message, and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -87,7 +87,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json(level: int) -> None:
-    """Send what the server, and what it is made of, logs to standard error as lines of JSON."""
+    """Send the log of the server and its libraries to standard error as lines of JSON."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     for name, least in (

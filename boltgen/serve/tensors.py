@@ -36,8 +36,8 @@ _NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 _MOST_EXTENT = 2**31 - 1
 # More than NumPy and TVM take; the product of thousands is a number that takes seconds to make.
 _MOST_RANK = 32
-# What NumPy makes of numbers in JSON, for each kind of tensor: bool, integers, floating point.
-# BF16's kind is V, as of all types that NumPy does not have itself.
+# NumPy's types for numbers in JSON, for each kind of tensor: bool, integers, floating point. BF16
+# has the kind V, as all types that NumPy itself lacks.
 _TAKEN = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
 
 

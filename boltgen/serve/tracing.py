@@ -1,4 +1,4 @@
-"""Traces of requests for OpenTelemetry, where its standard variables say where they go.
+"""Traces of requests for OpenTelemetry, if its standard variables name a receiver.
 
 OTEL_EXPORTER_OTLP_ENDPOINT, or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, turns them on; the SDK reads the
 rest of its variables. A request is one span, in the trace that its `traceparent` names, and each of
