@@ -1,4 +1,4 @@
-"""What a check of a library found: part of its metadata."""
+"""The result of checking a library: part of its metadata."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KernelCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether every launch gave the right result, and nothing was found."""
+        """Return whether every launch gave the right result, and nothing was found."""
         return not self.faults
 
 
@@ -37,9 +37,9 @@ class KernelCheck:
 class ModelCheck:
     """The run of a whole model on random inputs.
 
-    `error` is the root mean square of the outputs' distance from what TVM computes on the host for
-    the model as its author has it, relative to that of its outputs; None where there was nothing to
-    compare with. `why_not` says why the model was not run.
+    `error` is the root mean square of the outputs' distance from TVM's outputs for the original
+    model on the host, relative to the root mean square of TVM's outputs; None without a comparison.
+    `why_not` says why the model was not run.
     """
 
     seconds: float
@@ -74,7 +74,7 @@ class LibraryCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether what was executed is right; true where nothing was."""
+        """Return whether everything that was executed is right; true if nothing was."""
         return not self.failed and (self.model is None or self.model.passed)
 
     def __str__(self) -> str:
@@ -110,5 +110,5 @@ class LibraryCheck:
 
 
 def _judged(worst: float) -> str:
-    """The largest error of kernels that passed, rounded down: 1.00 would look like a fault."""
+    """Return the largest error of kernels that passed, rounded down: 1.00 would look wrong."""
     return f"largest error: {math.floor(100 * worst) / 100:.2f} of the allowed bound (pass)"

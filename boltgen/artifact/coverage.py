@@ -1,4 +1,4 @@
-"""What share of a model's work boltgen's kernels do, and which operators cost the rest."""
+"""The share of a model's work that boltgen's kernels do, and the operators outside of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIDDLE = ", at sizes in the middle of their ranges"
 
 
 class Placed(Protocol):
-    """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
+    """The place of an operator: a region, or TVM with a reason; `flops` of its anchors."""
 
     @property
     def operator(self) -> str: ...  # noqa: D102
@@ -32,7 +32,7 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Products of one operator that stay with TVM for one reason."""
+    """Anchors of one operator that stay with TVM for one reason."""
 
     operator: str
     reason: str
@@ -42,9 +42,9 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Floating-point operations of a model's products: in boltgen's kernels, and in all.
+    """Floating-point operations of a model's anchors: in boltgen's kernels, and in total.
 
-    `rest` has what stays with TVM, the largest first.
+    `rest` has the anchors that stay with TVM, the largest first.
     """
 
     offloaded_flops: int
@@ -53,7 +53,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """The part of the work that boltgen's kernels do; 1 where there are no products."""
+        """The part of the work that boltgen's kernels do; 1 without anchors."""
         return self.offloaded_flops / self.total_flops if self.total_flops else 1.0
 
     @property
@@ -68,7 +68,7 @@ class Coverage:
         return f"boltgen computes {_percent(self.share)} of {_scaled(self.total_flops)}"
 
     def verdict(self) -> str:
-        """The share and what costs the rest, in one line."""
+        """Return the share, and the operators that reduce it, in one line."""
         line = self.headline()
         if not self.rest:
             return line
@@ -97,7 +97,7 @@ class RestKernel:
     is_open: bool = False
 
     def time_us(self, arch: Arch, constants: ModelConstants) -> float:
-        """All launches, each at the bandwidth of DRAM or the rate of FP32: no kernel takes less."""
+        """The least time of all launches, at the bandwidth of DRAM or the rate of FP32."""
         busy_us = max(
             constants.copy_us(self.bytes_moved, arch), self.flops / (arch.fp32_tflops * 1e6)
         )
@@ -105,9 +105,9 @@ class RestKernel:
 
 
 def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: bool = False) -> str:
-    """What TVM's own kernels take at least beside the regions' time, in one line.
+    """Return the least time of TVM's own kernels beside the regions' time, in one line.
 
-    Of `is_open` sizes both are in the middle of their ranges.
+    With `is_open`, both times are for sizes in the middle of their ranges.
     """
     if not launches:
         return "TVM launches no kernel of its own"
@@ -119,7 +119,7 @@ def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: b
 
 
 def coverage(placements: Iterable[Placed]) -> Coverage:
-    """The coverage of a model whose operators are placed so."""
+    """Return the coverage of a model whose operators are placed so."""
     offloaded = 0
     counts: dict[tuple[str, str], int] = defaultdict(int)
     flops: dict[tuple[str, str], int] = defaultdict(int)

@@ -1,4 +1,4 @@
-"""What a compiled model says of itself: the contents of `metadata.json`."""
+"""The metadata of a compiled model: the contents of `metadata.json`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionInfo:
-    """A dimension of the inputs' shapes, or a formula of some, and the least and the greatest value
-    that it may have; None where there is no greatest.
+    """A dimension of the inputs' shapes, or a formula of dimensions, with its least and its
+    greatest value; None if there is no greatest.
     """
 
     name: str
@@ -63,7 +63,9 @@ class DimensionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmInfo:
-    """The matrix product that a layer is for its kernel: `batch` of M x N x K; symbols by name."""
+    """The matrix product of a layer, as its kernel computes it: `batch` of M x N x K; symbols by
+    name.
+    """
 
     batch: int | str
     m: int | str
@@ -73,7 +75,7 @@ class GemmInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceInfo:
-    """What a region of symbolic sizes runs for some of them: those in `sizes`, in words."""
+    """The kernel that a region of symbolic sizes runs for some of them: for `sizes`, in words."""
 
     sizes: str
     kernel: str
@@ -87,10 +89,10 @@ class RegionInfo:
     """A region of the model and the kernel that computes it.
 
     `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
-    product for each layer, `tile` the threadblock's. `origin` says where `time_us` is from. Where
-    sizes are symbolic, `choices` has the table by which calls choose, and the rest is of the sizes
-    in the middle of their ranges; `regret` is what the table's kernels cost beyond each size's own
-    best, as a ratio.
+    product for each layer, `tile` the threadblock's tile. `origin` names the source of `time_us`.
+    If sizes are symbolic, `choices` has the table by which calls choose, and the other fields are
+    for sizes in the middle of their ranges; `regret` is the mean ratio of the table's times to each
+    size's best.
     """
 
     symbol: str
@@ -111,7 +113,7 @@ class RegionInfo:
     regret: float | None = None
 
     def runs(self, kernel: str) -> bool:
-        """Whether it runs the kernel of that symbol, if only for some of its sizes."""
+        """Return whether it runs the kernel of that symbol, even if only for some sizes."""
         return kernel in {self.kernel, *(choice.kernel for choice in self.choices)}
 
 
@@ -130,7 +132,7 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementInfo:
-    """Where an operator runs: in a region, or in TVM for a reason; `flops` of its products."""
+    """The place of an operator: a region, or TVM with a reason; `flops` of its anchors."""
 
     operator: str
     shape: tuple[int | str, ...]
@@ -141,10 +143,10 @@ class PlacementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestInfo:
-    """A kernel that TVM made, how often the model launches it, and what all launches take at least
-    by the model. `schedule` is which one it has and why, empty where none was measured;
-    `moved_bytes` are those of all launches, None where an older version did not say. One that
-    `is_open` has them, and its time, of the sizes in the middle of their ranges.
+    """A kernel of TVM, how often the model launches it, and the least time of all launches by the
+    model. `schedule` names its schedule and the reason, empty if none was measured; `moved_bytes`
+    counts all launches, None if an older version wrote no number. If it `is_open`, these numbers
+    are for sizes in the middle of their ranges.
     """
 
     name: str
@@ -157,7 +159,7 @@ class RestInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeInfo:
-    """What a tensor of the model held on the calibration inputs, as text: it may be infinite.
+    """The range of a tensor on the calibration inputs, as text: it may be infinite.
 
     It `is_kept_wide`, in FP32, where FP16 cannot hold it.
     """
@@ -171,7 +173,7 @@ class RangeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseInfo:
-    """How long a phase of the compilation took."""
+    """The time of a phase of the compilation."""
 
     name: str
     seconds: float
@@ -179,17 +181,16 @@ class PhaseInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """A compiled model's inputs, outputs, kernels, and what they were made with.
+    """A compiled model's inputs, outputs and kernels, and the tools that made them.
 
     `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
-    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` says of each product
-    whose tensors could have more channels than the model says what was chosen, and why; `notes`
-    say what else was changed on the way; `ranges` has the tensors' ranges on calibration inputs,
-    `dimensions` those names in shapes whose values the model or its user limits.
-    `rest` has TVM's own kernels, None where the frontend is relay or a tensor has no shape.
-    `sources_sha256` has the digests of the files in `sources`, by their paths in the artifact's
-    folder; none in what older versions wrote.
-    `check` is what became of executing the library, None where an older version wrote it.
+    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` has the choice, and its
+    reason, for each anchor whose tensors could have more channels than the model says; `notes` name
+    the other changes; `ranges` has the tensors' ranges on calibration inputs, `dimensions` the
+    names in shapes whose values the model or its user limits. `rest` has TVM's own kernels, None if
+    the frontend is relay or a tensor has no shape. `sources_sha256` has the digests of the files in
+    `sources`, by their paths in the artifact's folder; it is empty if an older version wrote it.
+    `check` is the result of executing the library, None if an older version wrote it.
     """
 
     model: str
@@ -221,7 +222,7 @@ class Metadata:
 
 
 def _check_tensors(kind: str, infos: Sequence[TensorInfo]) -> None:
-    """Check that inputs or outputs are such as a model can have.
+    """Check that a model can have these inputs or outputs.
 
     Raises:
         RecordError: one is not; the message names the field.
@@ -240,7 +241,7 @@ def _check_tensors(kind: str, infos: Sequence[TensorInfo]) -> None:
 
 
 def _check_parts(metadata: Metadata) -> None:
-    """Check what the types of the fields do not say.
+    """Check constraints that the types of the fields do not express.
 
     Raises:
         RecordError: a part cannot be; the message names the field.
@@ -291,7 +292,7 @@ def _check_amounts(value: object, place: str = "") -> None:
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """The metadata of the artifact in `folder`.
+    """Read the metadata of the artifact in `folder`.
 
     Raises:
         ArtifactError: there is none, it cannot be read, or another version of boltgen wrote it.

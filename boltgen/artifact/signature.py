@@ -30,8 +30,8 @@ _MOST_BYTES = 1 << 16  # of a key or a signature
 
 
 def sign(folder: Path, key: Path) -> Path:
-    """Sign the artifact in `folder` with the private key in the PEM file `key`; the signature's
-    path.
+    """Sign the artifact in `folder` with the private key in the PEM file `key`; return the
+    signature's path.
 
     Raises:
         BoltgenError: `key` is no such key without a passphrase, or the folder cannot be written.
@@ -48,7 +48,7 @@ def sign(folder: Path, key: Path) -> Path:
 
 
 def check_signature(folder: Path, keys: Sequence[Path]) -> None:
-    """Check that one of the public `keys`, PEM files, belongs to who signed what is in `folder`.
+    """Check that one of the public `keys`, PEM files, verifies the signature of `folder`.
 
     Raises:
         ArtifactError: there is no signature, or it is none by these keys.
@@ -82,7 +82,7 @@ def check_signature(folder: Path, keys: Sequence[Path]) -> None:
 
 
 def _is_signature(file: BinaryIO) -> bool:
-    """Whether a file has what `sign` writes: 64 bytes in Base64."""
+    """Return whether a file has the form that `sign` writes: 64 bytes in Base64."""
     try:
         return len(base64.b64decode(file.read(_MOST_BYTES).strip(), validate=True)) == 64
     except binascii.Error:

@@ -1,4 +1,4 @@
-"""What a user's `arch` means: a name in the table, or `native`, the GPU of this machine.
+"""Resolve a user's `arch`: a name in the table, or `native`, the GPU of this machine.
 
 Arrow: what is asked for to a row of `boltgen.arch`.
 """
@@ -20,8 +20,8 @@ _REMEDY = "name the architecture, such as --arch sm_80"
 
 
 def asked_arch(name: str) -> Arch:
-    """The row that a user asks for, by its name or a GPU's; warns where another one makes more of
-    the same GPUs.
+    """Return the row that a user names, also by a GPU's name; warn if another row makes more of the
+    same GPUs.
 
     Raises:
         UnknownArchError: no row and no GPU has that name.
@@ -36,7 +36,7 @@ def asked_arch(name: str) -> Arch:
 
 
 def native_arch(ordinal: int = 0, remedy: str = _REMEDY) -> Arch:
-    """The row that makes the most of this machine's GPU number `ordinal`.
+    """Return the row that makes the most of this machine's GPU number `ordinal`.
 
     `remedy` is what to do where there is none, for the message.
 

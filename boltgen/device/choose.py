@@ -1,4 +1,4 @@
-"""Chooses, once and at the edge, which CUDA driver this process talks to.
+"""Choose, once and at the edge, which CUDA driver this process talks to.
 
 TVM's CUDA runtime and boltgen's kernels ask for `libcuda.so.1` and `libcudart.so.13`; whichever
 libraries of those names are loaded first serve the whole process, until its end. So a process uses
@@ -23,7 +23,7 @@ from boltgen.errors import DeviceError, ToolchainError, VgpuError
 from boltgen.intake.numerals import shown
 from boltgen.settings import Settings, settings_from
 
-# What the virtual GPU is where nothing is executed on it.
+# The architecture of the virtual GPU if nothing is executed on it.
 DEFAULT_ARCH = "sm_80"
 
 _DRIVER = "libcuda.so.1"
@@ -31,7 +31,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 class DeviceKind(Enum):
-    """What executes a model."""
+    """The kinds of devices that execute a model."""
 
     VGPU = "vgpu"
     CUDA = "cuda"
@@ -58,7 +58,7 @@ class ActiveDevice:
     vgpu: Vgpu | None = None
 
     def last_error(self) -> str:
-        """What the virtual GPU says of its last fault; empty where there was none."""
+        """Return the virtual GPU's last fault; empty if there was none."""
         return self.vgpu.last_error() if self.vgpu else ""
 
 
@@ -69,7 +69,7 @@ def activate(
     settings: Settings | None = None,
     reporter: Reporter | None = None,
 ) -> ActiveDevice:
-    """Make `device` ("vgpu" or "cuda") the one of this process, and TVM able to use it.
+    """Make `device` ("vgpu" or "cuda") the device of this process, and let TVM use it.
 
     `arch` is the architecture that the virtual GPU is to be.
 
@@ -121,7 +121,7 @@ def loaded_driver() -> Path | None:
 
 
 def _check_vgpu_options(folder: Path, text: str) -> None:
-    """Refuse a mistyped BOLTGEN_VGPU, which the library itself would pass over."""
+    """Refuse a mistyped BOLTGEN_VGPU: the library itself would ignore it."""
     try:
         vgpu.check_options(folder, text)
     except VgpuError as error:
@@ -173,7 +173,7 @@ def _load_gpu_driver() -> None:
 
 
 def _load_gpu_runtime(settings: Settings) -> None:
-    """Load `libcudart.so.13`: from where the linker looks, else beside nvcc (PyPI's wheel)."""
+    """Load `libcudart.so.13` from the linker's path, else from beside nvcc (PyPI's wheel)."""
     if "libcudart.so.13" in _MAPS.read_text():
         return
     try:
@@ -189,7 +189,7 @@ def _load_gpu_runtime(settings: Settings) -> None:
 
 
 def _load_tvm_cuda_runtime() -> None:
-    """Load TVM's CUDA runtime, which TVM itself passes over in silence where no driver is found."""
+    """Load TVM's CUDA runtime, which TVM silently leaves out if no driver is found."""
     if relay_libraries.is_needed():
         relay_libraries.load()
         return

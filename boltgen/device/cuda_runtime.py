@@ -1,7 +1,7 @@
 """The calls of CUDA's runtime that TVM has no name for: streams, graphs and pinned memory.
 
-They go to the runtime that this process has loaded, a GPU's or the virtual GPU's. What is made here
-is given back when nobody has it any more.
+They go to the runtime that this process has loaded, a GPU's or the virtual GPU's. Streams, graphs
+and memory are freed when nobody refers to them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from boltgen.errors import DeviceError
 _LIBRARY = "libcudart.so.13"
 # cudaStreamNonBlocking: the stream does not wait for the default stream, nor that one for it.
 _NON_BLOCKING = 1
-# cudaStreamCaptureModeThreadLocal: what cannot be in a graph, an allocation or a copy that waits,
-# is an error in this thread; other threads do what they like.
+# cudaStreamCaptureModeThreadLocal: an operation that cannot be in a graph, an allocation or a copy
+# that waits, is an error in this thread; other threads are free.
 _THREAD_LOCAL = 1
 # cudaStreamCaptureModeRelaxed: it is none.
 _RELAXED = 2
@@ -70,7 +70,9 @@ class CudaRuntime:
         return stream
 
     def other_capture_mode(self) -> Callable[[], None]:
-        """What lets this thread allocate while it records, and, called again, no more."""
+        """Return a function whose first call lets this thread allocate while it records; the next
+        call ends that.
+        """
         mode = ctypes.c_int(_RELAXED)
         return lambda: self.call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
@@ -89,23 +91,23 @@ class CudaRuntime:
 
 
 class Stream:
-    """A stream; `CudaRuntime.stream` makes one."""
+    """A stream; `CudaRuntime.stream` makes it."""
 
     def __init__(self, runtime: CudaRuntime, handle: int) -> None:
         self._runtime = runtime
         self.handle = handle
 
     def copy_to_host(self, to: npt.NDArray[Any], address: int) -> None:
-        """Copy device memory at `address` to an array in pinned memory, when the stream does."""
+        """Enqueue a copy of device memory at `address` to an array in pinned memory."""
         self._copy(to.ctypes.data, address, to.nbytes, _DEVICE_TO_HOST)
 
     def copy_to_device(self, address: int, value: npt.NDArray[Any]) -> None:
-        """Copy an array in pinned memory to device memory at `address`, when the stream does."""
+        """Enqueue a copy of an array in pinned memory to device memory at `address`."""
         self._copy(address, value.ctypes.data, value.nbytes, _HOST_TO_DEVICE)
 
     @contextmanager
     def captured(self) -> Iterator[list[Graph]]:
-        """Record what the block has the stream do, which is not done; the list gets the graph.
+        """Record the work that the block enqueues, without doing it; the list gets the graph.
 
         Raises:
             DeviceError: something in it cannot be in a graph.
@@ -120,7 +122,7 @@ class Stream:
             try:
                 self._runtime.call(*end)
             except DeviceError:
-                pass  # of the error that is raised here, this is a consequence
+                pass  # a consequence of the error that is raised here
             else:
                 self._runtime.call("cudaGraphDestroy", graph)
             raise
@@ -131,7 +133,7 @@ class Stream:
             self._runtime.call("cudaGraphDestroy", graph)
 
     def wait(self) -> None:
-        """Wait until all is done that the stream was asked to do.
+        """Wait until all enqueued work is done.
 
         Raises:
             DeviceError: some of it failed.
@@ -144,7 +146,7 @@ class Stream:
 
 
 class Graph:
-    """A graph that can be launched again and again; `Stream.captured` makes one."""
+    """A graph that can be launched repeatedly; `Stream.captured` makes it."""
 
     def __init__(self, runtime: CudaRuntime, graph: ctypes.c_void_p) -> None:
         self._runtime = runtime
@@ -155,5 +157,5 @@ class Graph:
         runtime._free_with(self, "cudaGraphExecDestroy", self._handle.value)
 
     def launch(self, stream: Stream) -> None:
-        """Have `stream` do all that was recorded."""
+        """Enqueue the recorded work on `stream`."""
         self._runtime.call("cudaGraphLaunch", self._handle, ctypes.c_void_p(stream.handle))

@@ -1,4 +1,4 @@
-"""What of boltgen's surroundings is there, where, and what to do about what is not."""
+"""Examine boltgen's surroundings: what is there, where, and how to get what is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from boltgen.settings import Settings
 
 
 class Verdict(Enum):
-    """What a finding means for the user."""
+    """The meaning of a finding for the user."""
 
     FINE = "ok"
     OPTIONAL = "note"  # boltgen works without it
@@ -37,7 +37,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked for; `detail` says where it is, or what to do."""
+    """The result for one requirement; `detail` says where it is, or what to do."""
 
     subject: str
     verdict: Verdict
@@ -73,7 +73,7 @@ def _nvcc_text(nvcc: Nvcc) -> str:
 
 
 def _passed_over(settings: Settings) -> Iterator[Finding]:
-    """The places after the one that is used, or that hold no usable nvcc."""
+    """Return the places after the used nvcc, and the places without a usable nvcc."""
     used = False
     for candidate in nvcc_candidates(settings):
         subject = f"nvcc ({candidate.origin})"
@@ -97,7 +97,7 @@ def _compiler_text(settings: Settings) -> str:
 
 
 def _tvm_text() -> str:
-    """Which TVM there is, and what it can do."""
+    """Describe the installed TVM, and its abilities."""
     found = installed_tvm()
     if found is None:
         raise BoltgenError(

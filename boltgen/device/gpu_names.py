@@ -1,4 +1,4 @@
-"""The architecture of a GPU by the name that its box, the driver or a cloud gives it.
+"""Find the architecture of a GPU by the name on its box, of the driver or of a cloud.
 
 Source: NVIDIA's list of GPUs by compute capability, developer.nvidia.com/cuda-gpus.
 """
@@ -48,7 +48,9 @@ _VARIANT = re.compile(r"(TI|SUPER|D|SXM\d?|PCIE|NVL)+$")
 
 
 def _named(text: str) -> dict[str, str]:
-    """The names in a row of the table: a first word that is a series belongs to all after it."""
+    """Return the names in a row of the table: a first word that is a series belongs to all after
+    it.
+    """
     names = {}
     for group in text.split("; "):
         first, *others = group.split()
@@ -63,7 +65,7 @@ def _named(text: str) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """A name without what does not matter: case, spaces, the vendor, the variant."""
+    """Return a name without case, spaces, the vendor and the variant."""
     spaced = re.sub(r"[-_/]", " ", name.upper())
     return re.sub(r"\W", "", _VENDOR.sub(" ", _VENDOR.sub(" ", spaced)))
 
@@ -77,7 +79,7 @@ _DEVICES = {
 
 
 def arch_of_gpu(name: str) -> str | None:
-    """The name of the row that makes the most of a GPU: "sm_90a" for "NVIDIA H100 PCIe".
+    """Return the row that makes the most of a GPU: "sm_90a" for "NVIDIA H100 PCIe".
 
     It is None where no GPU of that name is known.
 
@@ -98,7 +100,7 @@ def arch_of_gpu(name: str) -> str | None:
 
 
 def require_arch(name: str) -> str:
-    """The name of the row that is meant by `sm_80`, or by the name of a GPU.
+    """Return the name of the row for `sm_80`, or for the name of a GPU.
 
     Raises:
         UnknownArchError: nothing has that name; the message has the nearest one that is known.

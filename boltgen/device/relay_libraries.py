@@ -1,4 +1,4 @@
-"""What a TVM with Relay needs in the process before it can be imported.
+"""Load the libraries that a TVM with Relay needs in the process before it can be imported.
 
 Up to 0.19 TVM is one library, linked with the CUDA driver, the CUDA 12 runtime and NVRTC; without
 them `import tvm` fails. NVIDIA's wheels have the latter two, where no linker looks.
@@ -19,7 +19,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 def is_needed() -> bool:
-    """Whether the installed TVM is one with Relay."""
+    """Return whether the installed TVM has Relay."""
     found = installed_tvm()
     return found is not None and found.has_relay
 
@@ -30,7 +30,7 @@ def runtimes() -> tuple[str, ...]:
 
 
 def load() -> None:
-    """Load what can be found; what cannot, a TVM that was built otherwise may not need."""
+    """Load the libraries that can be found; a TVM of another build may not need the others."""
     for soname, package in _LIBRARIES:
         if soname in _MAPS.read_text():
             continue

@@ -17,7 +17,7 @@ from boltgen.errors import VgpuError
 
 # In this order: the runtimes need the others.
 _LIBRARIES = ("libvgpu.so", "libcuda.so.1")
-# What boltgen's kernels are linked with.
+# The library that boltgen's kernels are linked with.
 RUNTIMES = ("libcudart.so.13",)
 _MAPS = Path("/proc/self/maps")
 
@@ -32,13 +32,13 @@ class LaunchRecord:
     dynamic_shared_bytes: int
     warp_instructions: int
     wall_s: float  # of this machine
-    cpu_s: float  # of all host threads: what other work of the machine hardly changes
+    cpu_s: float  # of all host threads: other work of the machine hardly changes it
     modelled_s: float  # of the kernel on the device; 0 where nothing asked for times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a check found: one record for each check, kind, kernel and PTX line."""
+    """A result of a check: one record for each check, kind, kernel and PTX line."""
 
     check: str  # memcheck, initcheck, racecheck, synccheck or deadlock
     kind: str  # "read after write", "uninitialised branch", ...
@@ -141,9 +141,9 @@ class Vgpu:
         ]
 
     def counters(self) -> list[dict[str, Any]]:
-        """What the launches under the option `counters=on` did, oldest first.
+        """Return the counters of the launches under the option `counters=on`, oldest first.
 
-        The names are those of vgpu/README.md.
+        vgpu/README.md explains the names.
         """
         found: list[dict[str, Any]] = json.loads(self._library.vgpu_counters())
         return found
@@ -153,7 +153,7 @@ class Vgpu:
         self._library.vgpu_clear_launches()
 
     def findings(self) -> list[Finding]:
-        """What the checks found since the start or the last `clear_findings`, faults included."""
+        """Return the findings since the start or the last `clear_findings`, faults included."""
         room = int(self._library.vgpu_findings(None, 0))
         found = (_Finding * room)()
         count = min(room, int(self._library.vgpu_findings(found, room)))
@@ -183,7 +183,7 @@ class Vgpu:
         self._library.vgpu_clear_findings()
 
     def leaks(self) -> list[DeviceAllocation]:
-        """Device memory that is allocated now: a leak, where the program has freed all it will."""
+        """Return the device memory that is allocated now: a leak, if the program has ended."""
         room = int(self._library.vgpu_allocations(None, 0))
         found = (_Allocation * room)()
         count = min(room, int(self._library.vgpu_allocations(found, room)))
@@ -193,7 +193,7 @@ class Vgpu:
         ]
 
     def last_error(self) -> str:
-        """The full message of the last fault or refused call; empty where there was none."""
+        """Return the full message of the last fault or refused call; empty if there was none."""
         text: bytes = self._library.vgpu_last_error()
         return text.decode(errors="replace")
 
@@ -220,7 +220,7 @@ class Vgpu:
 
 
 def check_options(lib_dir: Path, text: str) -> None:
-    """Whether the virtual GPU in `lib_dir` takes all of `text`, settings as in BOLTGEN_VGPU.
+    """Check that the virtual GPU in `lib_dir` takes all of `text`, settings as in BOLTGEN_VGPU.
 
     Its library is asked, which alone knows the names; nothing is set, nor is CUDA's place taken.
 
@@ -238,7 +238,7 @@ def _text(text: bytes) -> str:
 
 
 def load(lib_dir: Path, arch: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
-    """Put the virtual GPU's libraries in `lib_dir` in the place of CUDA's, for this process.
+    """Load the virtual GPU's libraries in `lib_dir` in place of CUDA's, for this process.
 
     `runtimes` are the CUDA runtimes whose place it takes. To be called before TVM or any CUDA
     library is loaded; calling it again is harmless.

@@ -1,4 +1,4 @@
-"""Runs a program of its own on the virtual GPU, whose libraries take the place of CUDA's."""
+"""Run a program on the virtual GPU, whose libraries take the place of CUDA's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boltgen.errors import VgpuError
 from boltgen.intake.files import read_regular
 from boltgen.settings import Settings
 
-# Read of a program's file; what tells CUDA programs is found in a program's tables.
+# A program's file: its first bytes, names in the tables of CUDA programs, and the most bytes read.
 _ELF = b"\x7fELF"
 _USES_CUDA = b"__cudaRegisterFatBinary"
 _MOST_BYTES = 4 << 30
@@ -32,9 +32,9 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Start `command` with the virtual GPU in `libraries` for its CUDA, and wait for it.
 
-    `options` are those of BOLTGEN_VGPU; those that the environment sets stay unless named here.
-    It runs in `folder`, or where we are. With `capture` its output is in the result, otherwise it
-    goes where ours goes.
+    `options` are written to BOLTGEN_VGPU; an option that the environment sets stays unless named
+    here. The program runs in `folder`, or in the current folder. With `capture` its output is in
+    the result, otherwise it goes to the output of this process.
 
     Raises:
         VgpuError: there is no such program, it was linked to CUDA's runtime statically, or an
@@ -64,7 +64,7 @@ def run_program(
 
 
 def _refuse_static_runtime(program: Path) -> None:
-    """A runtime inside the program talks to the driver in ways that NVIDIA does not document."""
+    """Refuse a program with CUDA's runtime inside: it uses the driver in undocumented ways."""
     try:
         image = read_regular(program, _MOST_BYTES)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Compiles, checks and times kernels, on a GPU or on the virtual one."""
+"""Compile, check and time kernels, on a GPU or on the virtual GPU."""

@@ -32,7 +32,7 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 @cache
 def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
-    """The structs of a header by name, in its order; of `abi.h` where none is given.
+    """Return the structs of a header by name, in its order; of `abi.h` by default.
 
     Raises:
         BoltgenError: a field is of a type that is not known here.

@@ -1,4 +1,4 @@
-"""The bench of a device: compiles trials, checks and times them in a worker, one after another.
+"""The bench of a device: compile trials, check and time them in a worker, one after another.
 
 The same code, and the same compiled kernels and profiler, serve a GPU (`open_cuda`) and the virtual
 GPU (`open_vgpu`), whose events give modelled times.
@@ -33,8 +33,8 @@ from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
 
-# A candidate is given so long, and a second more for so many operations of its problem. What takes
-# long is the reference in FP64: a T4 does some 1e10 of them a second, the virtual GPU 3e8.
+# A candidate gets so many seconds, and a second more for so many operations of its problem. The
+# reference in FP64 takes longest: a T4 does some 1e10 operations a second, the virtual GPU 3e8.
 # Estimates, with room for a busy machine.
 _CUDA_TIMEOUT_S, _CUDA_FLOPS_PER_S = 30.0, 1e9
 _VGPU_TIMEOUT_S, _VGPU_FLOPS_PER_S = 60.0, 1e7
@@ -59,17 +59,17 @@ class WorkerBench:
 
     @property
     def device(self) -> DeviceIdentity:
-        """Whose times these are."""
+        """The device that gives the times."""
         return self.worker.greeting.device
 
     @property
     def toolchain(self) -> str:
-        """What the kernels are compiled with."""
+        """The toolchain that compiles the kernels."""
         return toolchain_text(self.maker.tools)
 
     @property
     def lock_name(self) -> str | None:
-        """A GPU's UUID; every process has a virtual GPU of its own."""
+        """A GPU's UUID; None for a virtual GPU, which belongs to its process."""
         is_gpu = self.device.kind is DeviceKind.CUDA
         return self.worker.greeting.uuid if is_gpu else None
 
@@ -78,7 +78,7 @@ class WorkerBench:
         self.worker.close()
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Each trial with its outcome, as they finish: while one is timed others are compiled."""
+        """Yield each trial with its outcome, as they finish: others are compiled meanwhile."""
         queue = _Queue(trials, self.arch, self._made)
         shared = {trial.spec(self.arch) for trial in trials if _is_shared(trial)}
         made = self.maker.on_shelf(shared)
@@ -102,7 +102,7 @@ class WorkerBench:
                 children.stop()
 
     def kernel(self, trial: Trial) -> str:
-        """The content of the kernel of a trial that was answered.
+        """Return the content of the kernel of a trial that was answered.
 
         Raises:
             KernelContentError: it cannot be told.
@@ -123,7 +123,7 @@ class WorkerBench:
 
 
 def _is_shared(trial: Trial) -> bool:
-    """Whether a library may hold the kernel: it is one that ranks others."""
+    """Return whether a library may hold the kernel: it ranks other kernels."""
     return FAMILIES.of(trial.config).ranking(trial.workload) == trial.workload
 
 
@@ -138,7 +138,7 @@ def _take_finished(
 
 
 class _Queue:
-    """Trials that wait for their kernels, and those that can be measured; `made` is filled."""
+    """Trials that wait for their kernels, and trials that can be measured; `made` is filled."""
 
     def __init__(self, trials: Sequence[Trial], arch: str, made: dict[KernelSpec, Made]) -> None:
         self._made = made
@@ -150,7 +150,7 @@ class _Queue:
         self.specs = list(self._waiting)
 
     def kernel_made(self, spec: KernelSpec, made: Made) -> None:
-        """Its trials are ready."""
+        """Mark the kernel's trials as ready."""
         self._made[spec] = made
         self._ready += [(trial, made) for trial in self._waiting.pop(spec)]
 
@@ -160,7 +160,7 @@ class _Queue:
         return bool(self._ready)
 
     def next(self) -> tuple[Trial, Made]:
-        """A trial that is ready: one of the last one's workload, whose operands are in place."""
+        """Return a ready trial, preferably of the last workload, whose operands are in place."""
         index = 0
         if self._last is not None:
             same = self._last.workload
@@ -172,8 +172,8 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """What both benches take; `settings`, `tools` and `cache` default to what the environment
-    says. `budget_bytes` is how much device memory a worker may use.
+    """Options of both benches; `settings`, `tools` and `cache` default to the environment's.
+    `budget_bytes` limits the device memory of a worker.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -188,8 +188,8 @@ class BenchOptions:
 def open_cuda(
     options: BenchOptions | None = None, *, arch: str | None = None, ordinal: int = 0
 ) -> WorkerBench:
-    """A bench of GPU number `ordinal`, for kernels of `arch` where that GPU runs them: by default
-    of the architecture that makes the most of it.
+    """Open a bench of GPU number `ordinal`, for kernels of `arch` if that GPU runs them; the
+    default is the architecture that makes the most of it.
 
     Raises:
         DeviceError: there is no such GPU, or boltgen does not know its architecture.
@@ -211,7 +211,7 @@ def open_cuda(
 
 
 def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
-    """A bench of the virtual GPU as a device of `arch`.
+    """Open a bench of the virtual GPU as a device of `arch`.
 
     Raises:
         UnknownArchError: `arch` is not in the table.
@@ -229,7 +229,7 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
         budget_bytes=chosen.budget_bytes or _VGPU_BUDGET_BYTES,
         timeout_s=chosen.timeout_s or _VGPU_TIMEOUT_S,
     )
-    # Its times are what its sources make of a kernel: those of another version do not compare.
+    # Its times depend on its sources: times of another version do not compare.
     greeting = bench.worker.greeting
     driver = f"{greeting.device.driver}, vgpu {libraries.name[:12]}"
     bench.worker.greeting = replace(greeting, device=replace(greeting.device, driver=driver))
@@ -278,7 +278,7 @@ def _open(
 
 
 def _compiled_for(arch: str | None, device: DeviceIdentity) -> DeviceIdentity:
-    """`device` with the architecture that kernels are compiled for, if it runs those of `arch`.
+    """Return `device` with the architecture that kernels are compiled for, if it runs `arch`.
 
     A driver tells a compute capability, which sm_90 and sm_90a share; their kernels differ.
 

@@ -1,4 +1,5 @@
-"""A channel to a worker: lines there and back, and files; one to a process of this machine.
+"""A channel to a worker: lines in both directions, and files; and a channel to a process of this
+machine.
 
 A worker elsewhere is one more channel, which sends the files that a local one merely names.
 """
@@ -35,11 +36,11 @@ class EndedError(Exception):
 
 
 class Channel(Protocol):
-    """A worker that was started, and is spoken to."""
+    """A started worker, with which lines are exchanged."""
 
     @property
     def process_id(self) -> int | None:
-        """Of a worker on this machine, which leads a process group of that number."""
+        """The process of a worker on this machine, which leads a process group of that number."""
         ...
 
     def send(self, line: bytes) -> None:
@@ -47,7 +48,7 @@ class Channel(Protocol):
         ...
 
     def receive(self, seconds: float) -> bytes:
-        """The next line of the worker's.
+        """Return the worker's next line.
 
         Raises:
             SilentError: there was none within `seconds`.
@@ -56,7 +57,7 @@ class Channel(Protocol):
         ...
 
     def send_file(self, path: Path) -> str:
-        """Bring a file to the worker; the path under which it finds that.
+        """Bring a file to the worker; return the path under which the worker finds it.
 
         Raises:
             EndedError: the worker is not reached.
@@ -64,11 +65,11 @@ class Channel(Protocol):
         ...
 
     def stop(self) -> str:
-        """End the worker and all that it started; how it ended, in words."""
+        """End the worker and all processes that it started; say in words how it ended."""
         ...
 
     def said(self) -> str:
-        """The end of what the worker printed."""
+        """Return the end of the worker's output."""
         ...
 
 
@@ -82,7 +83,7 @@ OpenChannel: TypeAlias = Callable[[], Channel]
 def local_worker(
     environment: Mapping[str, str] | None = None, command: Sequence[str] = WORKER_COMMAND
 ) -> OpenChannel:
-    """Workers that are processes of this machine; `environment` None is this process's."""
+    """Return a starter of workers on this machine; `environment` None is this process's."""
     return partial(LocalChannel, tuple(command), environment)
 
 
@@ -116,7 +117,7 @@ class LocalChannel:
             self._child.stdin.flush()
 
     def receive(self, seconds: float) -> bytes:
-        """The next line of the worker's.
+        """Return the worker's next line.
 
         Raises:
             SilentError: there was none within `seconds`.
@@ -135,11 +136,11 @@ class LocalChannel:
         return line
 
     def send_file(self, path: Path) -> str:
-        """Its own path: the worker sees the same files."""
+        """Return the file's own path: the worker sees the same files."""
         return str(path)
 
     def stop(self) -> str:
-        """End the worker and all that it started; how it ended, in words.
+        """End the worker and all processes that it started; say in words how it ended.
 
         One that has closed its output is given a moment to end by itself.
         """
@@ -157,7 +158,7 @@ class LocalChannel:
         return _how_it_ended(status)
 
     def said(self) -> str:
-        """The end of what the worker printed."""
+        """Return the end of the worker's output."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _LOG_BYTES))
         return self._log.read().decode(errors="replace")

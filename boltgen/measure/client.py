@@ -1,4 +1,4 @@
-"""Keeps a worker running: sends it candidates, waits so long and no longer, starts it again."""
+"""Keep a worker running: send it candidates, wait within a limit, and restart it."""
 
 from __future__ import annotations
 
@@ -79,11 +79,13 @@ class Worker:
 
     @property
     def process_id(self) -> int | None:
-        """Of the worker, which leads a process group of that number; None while there is none."""
+        """The worker's process, which leads a process group of that number; None while there is
+        none.
+        """
         return self._channel.process_id if self._channel else None
 
     def measure(self, request: Request, timeout_s: float) -> Outcome:
-        """The outcome of a candidate; whatever it does to the worker is part of that.
+        """Return the outcome of a candidate; a worker that it kills is part of the outcome.
 
         A worker that ends may have been killed from outside, as where memory is short: only a
         candidate that ends two of them is blamed. The request is given the next number.
@@ -98,7 +100,7 @@ class Worker:
             return self._end(Fault.CRASH, "the worker {how} while it ran this candidate")
 
     def _ask(self, request: Request, timeout_s: float) -> Outcome:
-        """The outcome of a candidate.
+        """Ask the worker for the outcome of a candidate.
 
         Raises:
             EndedError: the worker ended without an answer.
@@ -125,7 +127,7 @@ class Worker:
             raise
         except RecordError as error:
             return self._end(Fault.PROTOCOL, f"the worker printed something else: {error}")
-        except BaseException:  # Ctrl-C: an answer to come would be taken for that of the next one
+        except BaseException:  # Ctrl-C: a late answer would be taken for the next candidate's
             self.close()
             raise
         if not isinstance(message, Answer) or message.number != self._number:

@@ -1,4 +1,4 @@
-"""An epilogue's graph as the profiler's reference takes it (`profiler_node`)."""
+"""Translate an epilogue's graph for the profiler's reference (`profiler_node`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow: trials to kernels that a worker can load. From a library, else compiled.
+"""Arrow: trials to kernels that a worker can load, from a library or newly compiled.
 
 A kernel with the plain epilogue that no library holds is compiled as a library would hold it, many
 to a unit, and stays for next time. One with an epilogue of its own is compiled by itself: as
@@ -30,13 +30,13 @@ Made: TypeAlias = Path | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMaker:
-    """Where kernels come from."""
+    """The source of kernels."""
 
     tools: Toolchain
     cache: Cache
 
     def on_shelf(self, shared: Collection[KernelSpec]) -> dict[KernelSpec, Path]:
-        """Those of the kernels that a library holds, of those that one may hold."""
+        """Return the kernels, among the `shared` ones, that a library holds."""
         shelf = Shelf(self.cache)
         found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in shared}
         return {spec: path for spec, path in found.items() if path}
@@ -86,9 +86,9 @@ def _failure(failed: CompileFailure) -> Failure:
 def _together(
     specs: Sequence[KernelSpec], shared: Collection[KernelSpec]
 ) -> Iterator[tuple[KernelSpec, ...]]:
-    """Kernels that a library may hold by what they have in common but their configuration.
+    """Group kernels that a library may hold by everything but their configuration.
 
-    Others alone. What is wanted first comes first.
+    Other kernels stay alone. The first wanted comes first.
     """
     groups: dict[KernelSpec, list[KernelSpec]] = {}
     for spec in specs:

@@ -1,4 +1,4 @@
-"""The profiler's C++ (`profiler/profiler.h`) in Python. Used inside a worker only."""
+"""The profiler's C++ (`profiler/profiler.h`) in Python. Use it only inside a worker."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class CudaError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """What the runtime says of the device; `stream` is the one that launches go to."""
+    """The runtime's description of the device; launches go to `stream`."""
 
     name: str
     driver: str
@@ -144,7 +144,9 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How an output compares with the reference; the last four are of the first wrong element."""
+    """The comparison of an output with the reference; the last four fields describe the first wrong
+    element.
+    """
 
     wrong: int
     not_finite: int
@@ -208,7 +210,7 @@ class Profiler:
             raise CudaError(status.cuda_error, message)
 
     def clock_mhz(self) -> float | None:
-        """The SM clock now; None where it cannot be read."""
+        """Return the SM clock now, or None if it cannot be read."""
         return float(self.library.profiler_clock_mhz()) or None
 
     def free_bytes(self) -> int:
@@ -264,7 +266,7 @@ class Profiler:
         high: int,
         a_error: int = 0,
     ) -> None:
-        """Write the ends of where each element of a right output lies, in FP32.
+        """Write the bounds of each element of a right output, in FP32.
 
         `a_error` is the address of how far each element of A may be off; 0 where A is exact.
         """
@@ -295,8 +297,8 @@ class Profiler:
         sequence: int = 0,
         window: int = 0,
     ) -> None:
-        """Turn the ends of `rows` into those of their softmax, causal in a `sequence` of rows, of
-        so many columns as the `window` at most.
+        """Turn the bounds of `rows` into bounds of their softmax, causal in a `sequence` of rows,
+        over at most `window` columns.
         """
         ends = [ctypes.c_void_p(address) for address in (low, high)]
         extents = [ctypes.c_uint64(extent) for extent in (rows, columns, sequence, window)]
@@ -305,7 +307,7 @@ class Profiler:
     def middle(
         self, low: int, high: int, dtype: DType, count: int, *, out: int, error: int
     ) -> None:
-        """Write numbers of `dtype` amid a result's ends, and how far off they may be."""
+        """Write numbers of `dtype` in the middle of a result's bounds, and their largest error."""
         ends = [ctypes.c_void_p(address) for address in (low, high)]
         written = [ctypes.c_void_p(address) for address in (out, error)]
         self.call("profiler_middle", *ends, dtype_number(dtype), ctypes.c_uint64(count), *written)

@@ -1,4 +1,6 @@
-"""The tensors of a problem on the device: random operands in several copies, and what is right."""
+"""The tensors of a problem on the device: random operands in several copies, and bounds of right
+results.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
-    """Addresses of a layer's B, of its groups' ends and of the rows that are taken of A, 0 where it
-    has none, and of its graphs' operands.
+    """Addresses of a layer's B, of its groups' ends and of the gathered rows of A, 0 for absent
+    ones, and of its graphs' operands.
     """
 
     b: int
@@ -210,7 +212,7 @@ class Operands:
                 self._profiler.copy(to, source, tensor.size_bytes)
 
     def _enclose(self) -> None:
-        """Fill the envelope: of a chain by way of what lies between its layers."""
+        """Fill the envelope, through the tensors between layers of a back-to-back kernel."""
         problem, epilogue = self.workload.first.problem, self.workload.first.epilogue
         is_other = packed_weights(problem) is not None or in_groups(problem) is not None
         is_other = is_other or not self.workload.first.prologue.is_identity
@@ -237,7 +239,7 @@ class Operands:
                 self._profiler.release(address)
 
     def _enclose_on_host(self) -> None:
-        """Fill the envelope by the oracle, where the device has no reference."""
+        """Fill the envelope by the oracle, if the device has no reference."""
         layer, first = self.workload.single, self.sets[0]
         arrays = []
         for tensor, address in zip(self._inputs, self._addresses(first), strict=True):
@@ -274,7 +276,7 @@ class Operands:
             self._profiler.copy(address, end.ctypes.data, end.nbytes)
 
     def _prepare(self, layer: Layer, ends: tuple[int, int]) -> None:
-        """Turn the `ends` of what a layer's prologue takes into those of what it multiplies.
+        """Apply a layer's prologue to the bounds `ends` of its operand.
 
         Raises:
             InvalidProblemError: the device's reference does not know the prologue.
@@ -306,7 +308,7 @@ class Operands:
         a: tuple[int, int],
         ends: Sequence[tuple[int, int]],
     ) -> None:
-        """Write the `ends` of a layer's results; `a` is where A is, and how far off it may be."""
+        """Write the bounds `ends` of a layer's results; `a` is the address of A, and its error."""
         for store, (low, high) in zip(layer.epilogue.typed_results, ends, strict=True):
             graph = layer.epilogue.up_to(store.x)
             operands = tensors.operands[: len(graph.loads)]
@@ -334,8 +336,8 @@ class Operands:
     def _whole(
         self, problem: Problem, store: Store, ends: tuple[int, int]
     ) -> Iterator[tuple[int, int]]:
-        """The addresses of the ends of every element that `store` reads; written to `ends` in the
-        end, reduced on the host where it reduces.
+        """Return the addresses of the bounds of all elements that `store` reads; they are written
+        to `ends` later, reduced on the host if `store` reduces.
         """
         if store.reduction is None:
             yield ends
@@ -356,7 +358,8 @@ class Operands:
         self._write_ends(image.low, image.high, ends)
 
     def workspace(self, size_bytes: int) -> int:
-        """The address of a poisoned workspace, the same for all launches; 0 where none is wanted.
+        """Return the address of a poisoned workspace, the same for all launches; 0 if none is
+        needed.
 
         Raises:
             BudgetError: it does not fit beside the rest.
@@ -379,8 +382,8 @@ class Operands:
             self._profiler.poison(address, result.size_bytes)
 
     def judge(self) -> Verdict:
-        """How the first copy's results compare with the reference: of the first wrong one, if any
-        is, else of the last.
+        """Compare the first copy's results with the reference; return the verdict of the first
+        wrong one, else of the last.
         """
         for address, result, (low, high) in zip(
             self.sets[0].results, self._results, self.ends, strict=True
@@ -394,7 +397,7 @@ class Operands:
         return verdict
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         while self._allocated:
             self._profiler.release(self._allocated.pop())
 
@@ -404,9 +407,7 @@ def _output(problem: Problem) -> Tensor:
 
 
 def _operand(problem: Problem, load: Load, columns: int, address: int) -> Operand:
-    """An operand of so many columns, packed; full tensors of a batched product have a slice for
-    each.
-    """
+    """Make an operand of so many columns, packed; a full tensor has a slice for each in a batch."""
     if load.kind is LoadKind.TENSOR:
         rows = prod(problem.d_shape[1:-1])
         return Operand(address, columns, rows * columns if problem.batch > 1 else 0)

@@ -1,4 +1,4 @@
-"""What a worker and its client say to each other: one JSON object a line.
+"""The protocol of a worker and its client: one JSON object per line.
 
     client -> worker   Setup                       once
     worker -> client   Greeting, or Refusal        once; after a Refusal the worker ends
@@ -6,8 +6,8 @@
     worker -> client   Answer                      after a fatal one the worker ends
 
 A worker that prints anything else, ends without an answer, or is silent for too long is killed; the
-client says so in the candidate's outcome and starts another. Where times are modelled they are the
-same every time: then one launch is both checked and timed, and an answer has one repeat.
+client says so in the candidate's outcome and starts another. Modelled times are the same every
+time: then one launch is both checked and timed, and an answer has one repeat.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MOST_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How long and how exactly a candidate is timed.
+    """The precision and the time limits of a measurement.
 
     `modelled`: times are the virtual GPU's. A sample is about `sample_us` of launches, of at most
-    `most_sets` copies of the operands; those of less than `graph_below_us` are put into a CUDA
+    `most_sets` copies of the operands; launches of less than `graph_below_us` are put into a CUDA
     graph. Samples are taken until the 95 % interval of their median is within `tolerance` of it,
     but at least `least_samples` and at most `most_samples`, for at most `most_s`. Before them the
     device is kept busy for `warm_up_us`, or for `cold_start_us` where it was idle for `idle_s`.
@@ -56,8 +56,8 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a worker is to work on. `profiler` and `runtime` are files; `budget_bytes` is how much
-    device memory it may use, None for nine tenths of what is free.
+    """The setup of a worker. `profiler` and `runtime` are files; `budget_bytes` limits its device
+    memory, None for nine tenths of the free memory.
     """
 
     ordinal: int
@@ -80,14 +80,15 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the worker cannot work: a sentence for people."""
+    """The reason why the worker cannot work: a sentence for people."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A candidate: the kernel `symbol` in the shared library `library`, what it computes, and how.
+    """A candidate: the kernel `symbol` in the shared library `library`, its workload, and its
+    launch.
 
     A worker need not know the kernel's family.
     """
@@ -100,14 +101,14 @@ class Request:
 
     @classmethod
     def of(cls, trial: Trial, library: str, symbol: str) -> Request:
-        """What asks for `trial`'s launch, of that kernel."""
+        """Make the request of `trial`'s launch of that kernel."""
         asked = launch(trial.workload, trial.config)
         return cls(library=library, symbol=symbol, workload=trial.workload, launch=asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The outcome of request `number`. After a fatal one the device wants a new process."""
+    """The outcome of request `number`. After a fatal one the device needs a new process."""
 
     number: int
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""Medians and how sure of them one can be, without assuming how the samples are distributed."""
+"""Medians and their confidence intervals, without an assumption about the samples' distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Of samples: median, 20th and 80th percentile, and the 95 % interval of the median."""
+    """A summary of samples: median, 20th and 80th percentile, and the median's 95 % interval."""
 
     median: float
     p20: float
@@ -21,12 +21,12 @@ class Summary:
     high: float
 
     def is_within(self, fraction: float) -> bool:
-        """Whether the interval's ends are within `fraction` of the median."""
+        """Return whether the interval's ends are within `fraction` of the median."""
         return max(self.high - self.median, self.median - self.low) <= fraction * self.median
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """The summary of at least one sample. With fewer than six the interval is their range."""
+    """Summarise at least one sample. With fewer than six the interval is their range."""
     ordered = sorted(samples)
     below = _rank(len(ordered))
     return Summary(
@@ -39,7 +39,7 @@ def summarise(samples: Sequence[float]) -> Summary:
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The value below which `fraction` of the sorted samples lie, interpolated linearly."""
+    """Return the value below which `fraction` of the sorted samples lie, interpolated linearly."""
     place = fraction * (len(ordered) - 1)
     index = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
     following = ordered[min(index + 1, len(ordered) - 1)]
@@ -48,7 +48,8 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _rank(count: int) -> int:
-    """How many samples may be cut off at either end, so that the median lies between the rest.
+    """Return how many samples may be cut off at either end such that the interval still covers the
+    median.
 
     The number of samples below the median is binomial, whatever their distribution.
     Source: Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010,

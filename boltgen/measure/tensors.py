@@ -1,4 +1,4 @@
-"""The tensors of a layer when it is tried: how many random numbers, and from which range."""
+"""The tensors of a layer in a trial: the number of random elements, and their range."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from boltgen.ir.reference import AnyArray
 from boltgen.ir.slices import loaded_shape
 from boltgen.ir.workload import Layer
 
-# Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. What the epilogue divides
-# by, or takes a root or a logarithm of, from [0.5, 1.5).
+# Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. Divisors and operands of
+# roots and logarithms in the epilogue are drawn from [0.5, 1.5).
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
 
 
@@ -26,7 +26,8 @@ class Tensor:
     """One tensor: its elements, and the range of its random values.
 
     `packed` has the form, N and K of packed weights: their elements are bytes, the values weights.
-    `rows` are those of groups whose ends these are, `of` those of which these are taken.
+    `rows` is set for the ends of groups of so many rows, `of` for indices that gather from so many
+    rows.
     """
 
     dtype: ElementType
@@ -39,13 +40,13 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """Its size in memory."""
+        """The size in memory."""
         return self.count * self.dtype.size_bytes
 
 
 def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
-    """A, B where there is one, the ends of groups where rows are in some, the rows of A where they
-    are taken, and the graphs' operands, in the order of `layer.loads`.
+    """Return A, B if there is one, the groups' ends if rows are grouped, the indices if rows of A
+    are gathered, and the graphs' operands, in the order of `layer.loads`.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
@@ -98,7 +99,7 @@ def _tensors_of_rows(problem: Problem) -> tuple[Tensor, ...]:
 
 
 def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:
-    """A tensor of this shape with random elements in its range."""
+    """Draw a tensor of this shape with random elements in its range."""
     if tensor.rows is not None:
         return _ends(tensor.count, tensor.rows, rng).astype(tensor.dtype.numpy)
     if tensor.of is not None:
@@ -111,17 +112,17 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
 
 
 def hide_some(mask: AnyArray, rng: np.random.Generator) -> None:
-    """Hide, of each row of a mask of keys, what is before some key and behind another."""
+    """Hide, in each row of a mask of keys, the keys before some place and after another."""
     keys = mask.shape[-1]
-    np.abs(mask, out=mask)  # what is shown
+    np.abs(mask, out=mask)  # the visible keys
     for row in mask.reshape(-1, keys):
         first, last = np.sort(rng.integers(keys, size=2))
         row[:first] = row[last + 1 :] = HIDDEN
 
 
 def _ends(groups: int, rows: int, rng: np.random.Generator) -> AnyArray:
-    """The ends of groups of uneven numbers of rows; of several groups one is empty, and the last
-    row is of none.
+    """Return the ends of groups of uneven numbers of rows; with several groups one is empty, and
+    the last row belongs to none.
     """
     shares = rng.exponential(size=groups)
     if groups > 1:
@@ -131,7 +132,9 @@ def _ends(groups: int, rows: int, rng: np.random.Generator) -> AnyArray:
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
-    """What is divided by, what only positive numbers have a function of, and what makes these."""
+    """Return the nodes that must be positive: divisors, operands of roots and logarithms, and their
+    sources.
+    """
     found = set()
     for index in range(len(epilogue.nodes) - 1, -1, -1):
         node = epilogue.nodes[index]

@@ -1,4 +1,4 @@
-"""Arrow: samples to a Timing. What a sample is, and when to stop taking them."""
+"""Arrow: samples to a Timing: the definition of a sample, and the stopping rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from boltgen.ir.outcome import Timing
 from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import Summary, summarise
 
-# Of a candidate's first launch. A GPU's driver loads a kernel then: that time is of no use.
+# Samples to estimate a candidate's time; the least counts, since the driver loads a kernel at its
+# first launch.
 FIRST_SAMPLES = 3
 _BATCH = 10
 # Several times the cache, so that whatever its replacement policy nothing stays.
@@ -19,17 +20,17 @@ _LEAST_SCRATCH_BYTES = 64 << 20
 
 
 def scratch_bytes(l2_bytes: int) -> int:
-    """What is read before a sample, to empty an L2 cache of that size."""
+    """Return the bytes to read before a sample, to empty an L2 cache of that size."""
     return max(_SCRATCH_PER_L2 * l2_bytes, _LEAST_SCRATCH_BYTES)
 
 
 def launches_of_sample(once_us: float, copies: int, policy: Policy) -> int:
-    """Launches of a sample, where one takes `once_us` and operands have so many copies."""
+    """Return the launches of a sample, if one takes `once_us` and operands have so many copies."""
     return min(copies, max(1, round(policy.sample_us / max(once_us, 1.0))))
 
 
 def warm_up(sample_us: Callable[[int], list[float]], launches: int, least_us: float) -> None:
-    """Keep the device busy for so long: samples of `launches` launches, which nobody looks at."""
+    """Keep the device busy for so long: samples of `launches` launches, which are not recorded."""
     warm = 0.0
     while warm < least_us:
         warm += launches * sum(sample_us(1))
@@ -43,7 +44,7 @@ def take_samples(
     launches: int,
     warm_up_us: float,
 ) -> Timing:
-    """Samples until their median is known well enough, after a warm-up.
+    """Take samples after a warm-up, until their median is known well enough.
 
     `sample_us(n)` takes n samples of `launches` launches each, and gives the time of one launch.
     """

@@ -71,7 +71,7 @@ class Prepared:
 
     @property
     def address(self) -> int:
-        """Of the kernel's entry."""
+        """The address of the kernel's entry."""
         return ctypes.cast(self.kernel, ctypes.c_void_p).value or 0
 
 
@@ -160,13 +160,17 @@ class Workplace:
         return timing
 
     def forget_operands(self) -> None:
-        """Make new ones for the next candidate: the last one may have written into them."""
+        """Free the operands: the last candidate may have written into them. The next makes new
+        ones.
+        """
         held, self._operands = self._operands, None
         if held:
             held.close()
 
     def _operands_for(self, workload: Workload) -> Operands:
-        """Those of the last candidate where they are the same: candidates come by workload."""
+        """Return the last candidate's operands if the workload is the same: candidates come by
+        workload.
+        """
         held = self._operands
         if held and held.workload == workload:
             return held
@@ -194,7 +198,7 @@ def _accept(verdict: Verdict, operands: Operands) -> None:
 
 
 def answer(place: Workplace, request: Request) -> Answer:
-    """The outcome of a request: whatever goes wrong with the candidate is part of it."""
+    """Return the outcome of a request: any failure of the candidate is part of it."""
     try:
         return Answer(number=request.number, outcome=place.measure(request))
     except _FailedError as failed:
@@ -214,7 +218,7 @@ def answer(place: Workplace, request: Request) -> Answer:
 
 
 def fault_of(number: int) -> Fault:
-    """What the CUDA error says of the candidate."""
+    """Classify a CUDA error as a fault of the candidate."""
     if number == _OUT_OF_MEMORY:
         return Fault.OUT_OF_MEMORY
     if number in _LOST:
@@ -228,7 +232,7 @@ def fault_of(number: int) -> Fault:
 
 
 def open_device(setup: Setup) -> tuple[Workplace, Greeting]:
-    """The device that `setup` names.
+    """Open the device that `setup` names.
 
     Raises:
         CudaError, OSError: it cannot be used.
@@ -259,7 +263,7 @@ def open_device(setup: Setup) -> tuple[Workplace, Greeting]:
 
 
 def _load_runtime(path: str) -> None:
-    """CUDA's runtime: one that is in the process or that the linker finds, else the file."""
+    """Load CUDA's runtime: from this process, from the linker's path, or else the file."""
     try:
         ctypes.CDLL(Path(path).name, ctypes.RTLD_GLOBAL)
     except OSError:
@@ -304,7 +308,7 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Speak on standard input and output; what libraries print goes to standard error."""
+    """Speak on standard input and output; libraries print to standard error."""
     end_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Named arrays in `.npz` files: how the command line takes inputs and gives outputs."""
+"""Named arrays in `.npz` files: the inputs and outputs of the command line."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from boltgen.intake.files import open_regular, written_whole
 from boltgen.intake.unpacking import check_zip
 from boltgen.ir.dtypes import DType
 
-# How a file begins that holds one array.
+# The first bytes of a file that holds one array.
 _NPY = b"\x93NUMPY"
 # Inputs of a batch of zeros shrink to nothing, and are no attack.
 _HARMLESS_BYTES = 1 << 30
-# What NumPy's format makes of BF16, for which it has no name: two bytes of any kind.
+# NumPy's format has no name for BF16 and stores two bytes of any kind.
 _NAMELESS = np.dtype("V2")
 
-# Tells our files from those of other programs.
+# Tells our files from other programs' files.
 _COMMENT = b"boltgen"
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
 
 def read_arrays(path: Path) -> Arrays:
-    """The arrays of an `.npz` file by name; those of BF16 have `ml_dtypes`' type.
+    """Read the arrays of an `.npz` file by name; BF16 arrays have `ml_dtypes`' type.
 
     Raises:
         InputError: it cannot be read, or is no such file.
@@ -43,13 +43,13 @@ def read_arrays(path: Path) -> Arrays:
                 return {name: _typed(arrays[name]) for name in arrays.files}
     except InputError:
         raise
-    except Exception as error:  # of a damaged file, NumPy and zipfile raise whatever they meet
+    except Exception as error:  # NumPy and zipfile raise any type for a damaged file
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise InputError(f"{path} cannot be read as an .npz file ({reason}); {remedy}") from error
 
 
 def _typed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`array`, or the BF16 numbers that it was before NumPy's format left out what they are."""
+    """Return `array`, or the BF16 numbers that it was: NumPy's format does not store their type."""
     return array.view(DType.BF16.numpy) if array.dtype == _NAMELESS else array
 
 

@@ -31,7 +31,7 @@ from boltgen.settings import settings_from
 LIBRARY = "model.so"
 SOURCES = "sources"
 
-# What the cache adds to an artifact that it keeps.
+# The files that the cache adds to an artifact.
 CACHE_MANIFEST = "manifest.json"
 _MOST_SHOWN = 400
 _MOST_NAMED = 5
@@ -64,10 +64,10 @@ class Artifact:
     def load(
         cls, folder: str | os.PathLike[str], *, trusted_keys: Sequence[Path] | None = None
     ) -> Artifact:
-        """The artifact that `save` wrote to `folder`.
+        """Load the artifact that `save` wrote to `folder`.
 
-        It has to be signed with one of the `trusted_keys`, public ones in PEM files, where there
-        are any; where none are given, those of BOLTGEN_TRUSTED_KEYS count.
+        If there are `trusted_keys`, public keys in PEM files, one of them must belong to its
+        signature. The default is the keys of BOLTGEN_TRUSTED_KEYS.
 
         Raises:
             ArtifactError: there is none, or it is damaged or of another version, or not signed so.
@@ -136,7 +136,7 @@ class Artifact:
             DeviceError: the device is not there, cannot run the model, or reports a fault.
         """
         if device not in self._sessions:
-            # What is wrong with the inputs is said before a device is touched.
+            # Report wrong inputs before a device is touched.
             named = named_inputs(self.metadata.inputs, inputs)
             check_inputs(self.metadata.inputs, named, self.metadata.dimensions)
         with self._opening:
@@ -146,7 +146,7 @@ class Artifact:
         return session.run(inputs)
 
     def open(self, device: str = "vgpu", *, graphs: int = 0) -> Session:
-        """A session of its own on `device` ("vgpu" or "cuda"), with the model's weights there.
+        """Open a session on `device` ("vgpu" or "cuda"), with the model's weights there.
 
         It keeps `graphs` CUDA graphs at most, one for each combination of sizes that is run; each
         has the memory of a run of its own. A model of Relay's has none.
@@ -186,7 +186,7 @@ def file_digest(path: Path) -> str:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy what is in a folder. The first failure ends it, where shutil collects a list of them."""
+    """Copy a folder's contents, and stop at the first failure; shutil would collect them."""
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
         if path.is_dir():
@@ -196,7 +196,7 @@ def _copy_tree(source: Path, target: Path) -> None:
 
 
 def replaceable(folder: str | os.PathLike[str]) -> Path:
-    """The absolute path of `folder`, where an artifact can be saved: that is tried out.
+    """Return the absolute path of `folder`, after a test that an artifact can be saved there.
 
     Raises:
         ArtifactError: `folder` holds something else, or cannot be written.
@@ -223,7 +223,7 @@ def replaceable(folder: str | os.PathLike[str]) -> Path:
 
 
 def _others(target: Path) -> list[str]:
-    """What is in an artifact's folder that `save` did not put there, or that was changed since."""
+    """List the files in an artifact's folder that `save` did not write, or that changed since."""
     if not target.exists():
         return []
     own = {FILE_NAME, SIGNATURE, LIBRARY, SOURCES}
@@ -237,7 +237,7 @@ def _others(target: Path) -> list[str]:
 
 
 def _digests(target: Path) -> Mapping[str, Any] | None:
-    """The digests of an artifact's sources; None where no version of boltgen wrote its metadata.
+    """Return the digests of an artifact's sources, or None if its metadata is not boltgen's.
 
     Other fields may be damaged: to compile the model again is the remedy.
     """
@@ -264,7 +264,7 @@ def _is_replaceable(target: Path) -> bool:
 
 
 def load(folder: str | os.PathLike[str]) -> Artifact:
-    """The artifact that `Artifact.save` or `boltgen compile` wrote to `folder`.
+    """Load the artifact that `Artifact.save` or `boltgen compile` wrote to `folder`.
 
     Raises:
         ArtifactError: there is none, or it is damaged or of another version.

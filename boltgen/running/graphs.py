@@ -1,4 +1,4 @@
-"""CUDA graphs of a session: a run of each combination of sizes is recorded once, then replayed.
+"""CUDA graphs of a session: each combination of sizes is recorded once, then replayed.
 
 A graph has the addresses of the run that was recorded, so it owns what lies there: the storages
 that TVM's virtual machine had, device memory for the inputs, and pinned memory for both ends. No
@@ -28,32 +28,33 @@ Array: TypeAlias = npt.NDArray[Any]
 Sizes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _log = logging.getLogger("boltgen.running")
-# How often in a row a run may fail to be recorded, the first time for want of memory, say.
+# Failed recordings in a row before recording stops; the first may fail for lack of memory.
 _MOST_FAILURES = 3
-# A graph that was used in so many runs, for each that is kept, makes no room for another: where
-# more sizes take turns than there are graphs, recording would be all that is done.
+# A graph stays if it was used in the last runs: so many for each kept graph. If more sizes take
+# turns than there are graphs, every run would be a recording otherwise.
 _LATELY = 8
 _ON_GPU = 2  # DLPack's kDLCUDA
-# What kernels of TVM's that need memory of their own take it with: it is a thread's, not a run's.
+# TVM's kernels allocate memory of their own by this function: the memory belongs to a thread, not
+# to a run.
 _WORKSPACE = b"TVMBackendAllocWorkspace"
 
 
 class Recordings:
-    """Those of this process: the virtual GPU tells everybody of one that it refused."""
+    """The number of this process's recordings: the virtual GPU reports a refusal to all threads."""
 
     _counting = threading.Lock()
     _began = _ended = 0
 
     @classmethod
     def number(cls) -> int | None:
-        """How many there were; None while one is under way."""
+        """Return how many recordings there were, or None while one is under way."""
         with cls._counting:
             return cls._began if cls._began == cls._ended else None
 
     @classmethod
     @contextmanager
     def one(cls) -> Iterator[None]:
-        """Count what the block does as one."""
+        """Count the block as one recording."""
         with cls._counting:
             cls._began += 1
         try:
@@ -78,7 +79,8 @@ class Graphs:
         self._failures = _MOST_FAILURES if _has_workspaces(library) else 0
 
     def run(self, inputs: Sequence[Array]) -> list[Array] | None:
-        """The outputs for inputs on the host; None where they have to be computed without a graph.
+        """Return the outputs for inputs on the host, or None if they have to be computed without a
+        graph.
 
         Raises:
             DeviceError: the device reports a fault.

@@ -1,4 +1,4 @@
-"""What a model takes, compared with what it is given."""
+"""Compare given inputs with the inputs that a model takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Inputs: TypeAlias = Mapping[str, Any] | Sequence[Any] | Any
 
 
 class Tensor(Protocol):
-    """What has a shape and an element type: NumPy's arrays, and TVM's tensors on a device."""
+    """A value with a shape and an element type: NumPy's arrays, and TVM's tensors on a device."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -25,11 +25,12 @@ class Tensor(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """The element type: what NumPy has, or its name."""
+        """The element type: NumPy's type, or its name."""
 
 
 def named_inputs(expected: Sequence[TensorInfo], given: Inputs) -> dict[str, Any]:
-    """The inputs by name, of a mapping, of a list in the model's order, or of one input alone.
+    """Return the inputs by name, from a mapping, from a list in the model's order, or from a single
+    input.
 
     Raises:
         InputError: they are something else, or of another number than the model takes.
@@ -56,7 +57,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _element(dtype: Any) -> str:
-    """An element type's name: NumPy's, ml_dtypes', or PyTorch's without its prefix."""
+    """Return an element type's name: NumPy's, ml_dtypes', or PyTorch's without its prefix."""
     try:
         return str(np.dtype(dtype).name)
     except TypeError:
@@ -68,7 +69,7 @@ def check_inputs(
     inputs: Mapping[str, Tensor],
     dimensions: Sequence[DimensionInfo] = (),
 ) -> None:
-    """Compare arrays, or tensors on a device, with what the model takes.
+    """Compare arrays, or tensors on a device, with the inputs that the model takes.
 
     Raises:
         InputError: a name, shape or dtype differs; the message has both. Or shapes contradict each

@@ -1,4 +1,4 @@
-"""A library on a device: loaded once for a process, and what runs it for one caller at a time.
+"""A library on a device: loaded once for a process, and runners of it for one caller at a time.
 
 TVM's virtual machine keeps the values of a call in itself, and its graph executor the inputs, so
 that two threads in one of them see each other's tensors. A runner therefore has one of its own, and
@@ -22,7 +22,7 @@ from boltgen.frontend.relay.versions import require_relax, require_relay
 
 
 class LoadedLibrary:
-    """A model's library in this process, and the device that it is for; see `loaded_library`."""
+    """A model's library in this process, and its device; see `loaded_library`."""
 
     def __init__(self, path: Path, metadata: Metadata, active: ActiveDevice) -> None:
         self.path = path
@@ -41,16 +41,16 @@ class LoadedLibrary:
             raise self.refused(error) from error
 
     def refused(self, error: Exception) -> ArtifactError:
-        """What to raise where TVM raised `error` at loading."""
+        """Return the error to raise if TVM raised `error` at loading."""
         return ArtifactError(f"{self.path} cannot be loaded: {last_line(error)}{self.fault()}")
 
     def fault(self) -> str:
-        """What the virtual GPU says of its last fault, as the end of a message."""
+        """Return the virtual GPU's last fault, as the end of a message."""
         said = self.active.last_error()
         return f":\n{said}" if said else ""
 
     def runner(self) -> Runner:
-        """Something new to run the library with; its weights on the device are its own.
+        """Make a new runner of the library; its weights on the device are its own.
 
         Raises:
             ArtifactError: TVM cannot make it, for instance for want of memory on the device.
@@ -65,7 +65,7 @@ class LoadedLibrary:
 
 
 def device_bytes_in_use() -> int:
-    """The memory of device 0 that is not free, whoever has it.
+    """Return the memory of device 0 that is not free, whoever has it.
 
     Raises:
         DeviceError: there is no such device.
@@ -79,7 +79,7 @@ def device_bytes_in_use() -> int:
 
 
 _loading = threading.Lock()
-# By device and file: what the dynamic loader, too, takes for one and the same.
+# By device and file: the dynamic loader, too, identifies a library by its file.
 _libraries: WeakValueDictionary[tuple[str, int, int], LoadedLibrary] = WeakValueDictionary()
 
 
@@ -186,7 +186,7 @@ class RelayRunner(Runner):
 
 
 def disagreement(kind: str, of_library: int, of_metadata: int) -> ArtifactError:
-    """What to raise where a library has other inputs or outputs than its metadata says."""
+    """Return the error for a library whose count of inputs or outputs differs from its metadata."""
     return ArtifactError(
         f"metadata.json names {of_metadata} {kind}, the library has {of_library}: one of them is "
         "damaged; compile the model again"
@@ -194,7 +194,7 @@ def disagreement(kind: str, of_library: int, of_metadata: int) -> ArtifactError:
 
 
 def release_unused_memory() -> None:
-    """Give device memory back that TVM keeps for later calls; what is in use stays."""
+    """Free device memory that TVM keeps for later calls; memory in use stays."""
     import tvm  # noqa: PLC0415
 
     clear = tvm.get_global_func("vm.builtin.memory_manager.clear", allow_missing=True)
@@ -203,7 +203,7 @@ def release_unused_memory() -> None:
 
 
 def check_capability(arch: str, capability: str) -> None:
-    """Compare a GPU's compute capability ("8.6") with the architecture that code was made for.
+    """Compare a GPU's compute capability ("8.6") with the architecture of the code.
 
     A library holds machine code for `arch` and PTX, which newer GPUs translate; code for an
     architecture with a suffix ("sm_90a") runs on that one only.
@@ -225,6 +225,6 @@ def check_capability(arch: str, capability: str) -> None:
 
 
 def last_line(error: Exception) -> str:
-    """The end of what TVM says: the lines before it are its own stack."""
+    """Return the last line of a TVM message: the lines before it are TVM's own stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

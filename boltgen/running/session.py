@@ -1,4 +1,4 @@
-"""What runs a compiled model again and again: one virtual machine, and buffers for its inputs.
+"""Run a compiled model repeatedly: one virtual machine, and buffers for its inputs.
 
 Sessions launch on the device's default stream. TVM's pool gives the memory that one call has let go
 of to whichever call asks next, without waiting for the kernels that still read it: on one stream
@@ -34,7 +34,7 @@ from boltgen.running.sizes import names_in, shape_at
 Array: TypeAlias = npt.NDArray[Any]
 
 _ON_HOST = 1  # DLPack's kDLCPU
-# What a dimension is at a warm-up that no range limits.
+# The size of a dimension without a range at a warm-up.
 _UNLIMITED = 1
 
 
@@ -59,11 +59,12 @@ class Session:
 
     @property
     def metadata(self) -> Metadata:
-        """What the model takes and gives."""
+        """The metadata of the model: its inputs and outputs."""
         return self._metadata
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
-        """The outputs by name, NumPy's arrays, for inputs by name, or by position in a list.
+        """Run the model; return outputs by name, as NumPy arrays, for inputs by name or by position
+        in a list.
 
         An input is an array of NumPy's or whatever speaks DLPack: on the host it is copied to the
         device from where it lies, on the device it is read where it lies.
@@ -94,7 +95,7 @@ class Session:
         return self._named(values)
 
     def run_on_device(self, inputs: Inputs) -> dict[str, Any]:
-        """The outputs by name, where they lie: tensors of TVM's, on the device, for DLPack.
+        """Run the model; return outputs by name as TVM tensors on the device, for DLPack.
 
         They are written when the device's default stream gets there, and their memory is theirs as
         long as they are. Inputs are as for `run`.
@@ -118,7 +119,7 @@ class Session:
                 raise _failed(error, library) from error
 
     def warm_up(self) -> None:
-        """Run once on zeros of the largest sizes, so that later calls allocate nothing on the way.
+        """Run once on zeros of the largest sizes, so that later calls allocate nothing.
 
         A dimension that nothing limits is 1.
 
@@ -147,7 +148,7 @@ class Session:
             library.active.vgpu.clear_launches()
 
     def close(self) -> None:
-        """Give the weights, the buffers and what TVM keeps for later calls back to the device.
+        """Free the weights, the buffers and the memory that TVM keeps for later calls.
 
         The code of the library stays in the process. Closing again is harmless.
         """
@@ -164,7 +165,7 @@ class Session:
         return self._library, self._runner
 
     def _checked(self, inputs: Inputs) -> list[Tensor]:
-        """The inputs in the model's order, as arrays of NumPy's or tensors of TVM's."""
+        """Return the inputs in the model's order, as NumPy arrays or TVM tensors."""
         named = named_inputs(self._metadata.inputs, inputs)
         given = {name: _imported(name, value, self._owns_tensors) for name, value in named.items()}
         check_inputs(self._metadata.inputs, given, self._metadata.dimensions)
@@ -181,7 +182,7 @@ class Session:
         )
 
     def _replayed(self, ready: Sequence[Any], library: LoadedLibrary) -> list[Array] | None:
-        """The outputs by a CUDA graph; None where there is none for these inputs."""
+        """Return the outputs by a CUDA graph, or None if there is none for these inputs."""
         if self._graphs is None or not all(isinstance(value, np.ndarray) for value in ready):
             return None
         try:
@@ -197,7 +198,7 @@ class Session:
 
 
 class _Buffer:
-    """Device memory for one input, as large as the largest that came."""
+    """Device memory for one input, as large as the largest so far."""
 
     def __init__(self, info: TensorInfo, device: Any) -> None:
         self._info = info
@@ -228,9 +229,9 @@ class _Buffer:
 
 
 def _imported(name: str, value: Any, host_only: bool) -> Any:
-    """`value` without a copy: an array of NumPy's where it is on the host, else a tensor of TVM's.
+    """Return `value` without a copy: a NumPy array if it is on the host, else a TVM tensor.
 
-    What speaks no DLPack is returned as it is, for `check_inputs` to name.
+    A value without DLPack is returned as it is: `check_inputs` names it.
     """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
@@ -238,7 +239,7 @@ def _imported(name: str, value: Any, host_only: bool) -> Any:
         # PyTorch negates some views when they are read, of which DLPack knows nothing.
         value = value.resolve_neg()
     if hasattr(value, "detach"):
-        value = value.detach()  # what it was computed by does not matter here
+        value = value.detach()  # its gradient is not needed
     try:
         if host_only:
             return np.from_dlpack(value)
@@ -248,7 +249,7 @@ def _imported(name: str, value: Any, host_only: bool) -> Any:
             return value
         on_host = value.__dlpack_device__()[0] == _ON_HOST
         return _on_host(value) if on_host else runtime.from_dlpack(value)
-    except Exception as error:  # of a tensor that it cannot export, each library raises its own
+    except Exception as error:  # libraries raise types of their own
         raise InputError(
             f"input {name!r}, a {type(value).__name__}, cannot be read by DLPack "
             f"({last_line(error)}): give it detached, contiguous and on the host"

@@ -1,4 +1,4 @@
-"""Check the shapes of a run's inputs: equal names are equal extents, formulas hold, and every
+"""Check the shapes of a run's inputs: equal names mean equal extents, formulas hold, and every
 dimension is in its range.
 """
 
@@ -16,7 +16,7 @@ Shapes = Mapping[str, Sequence[int]]
 def check_sizes(
     expected: Sequence[TensorInfo], shapes: Shapes, dimensions: Sequence[DimensionInfo]
 ) -> dict[str, int]:
-    """Compare the `shapes` of inputs, by name, with what the model takes; return each dimension.
+    """Compare the `shapes` of inputs, by name, with the model's shapes; return each dimension.
 
     Raises:
         InputError: a shape differs, two shapes contradict each other, or a dimension is out of its
@@ -82,7 +82,7 @@ def _unfit(
 
 
 def _contradiction(formula: Formula, have: int, known: Mapping[str, int]) -> str | None:
-    """Why an extent is not what its formula is, as a part of a sentence; None where it is."""
+    """Return why an extent differs from its formula, as a part of a sentence, or None."""
     unknown = [name for name in formula.names if name not in known]
     if unknown:
         return f"which is {formula.text} for no whole {' and '.join(unknown)}"
@@ -128,8 +128,8 @@ def _check_range(
 def _suggested(
     shape: Sequence[int | str], found: Sequence[int], ranges: Mapping[str, DimensionInfo]
 ) -> str:
-    """The shape that takes what was found too, as an option of the command line; "" where a
-    formula is in it.
+    """Return ranges that admit the found sizes too, as an option's value; "" if a formula is in the
+    shape.
     """
     extents = []
     for extent, value in zip(shape, found, strict=True):

@@ -20,7 +20,7 @@ from boltgen.build.unit import CompiledObject, fatbin_unit
 # The global function that TVM, of every version, calls with CUDA source.
 CALLBACK = "tvm_callback_cuda_compile"
 
-# How the names of the functions begin that TVM's kernels call, see `special_values`.
+# Prefix of the functions that TVM's kernels call, see `special_values`.
 DEVICE_PREFIX = "boltgen_"
 _FUNCTIONS = """\
 // NaN in x fails the comparison and is returned by the first test; NaN in y is the other branch.
@@ -38,13 +38,13 @@ static __forceinline__ __device__ T boltgen_minimum(T x, T y) {
 
 
 def _with_functions(text: str) -> str:
-    """`text` behind the functions that it calls."""
+    """Put the functions that `text` calls before it."""
     names = (f"{DEVICE_PREFIX}{name}(" for name in ("maximum", "minimum"))
     return _FUNCTIONS + text if any(name in text for name in names) else text
 
 
 def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> CompiledObject:
-    """TVM's generated CUDA as a fat binary.
+    """Compile TVM's generated CUDA to a fat binary.
 
     Raises:
         CompileError: nvcc refuses it.
@@ -55,7 +55,7 @@ def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> Compil
 
 
 class CudaCompiler:
-    """Compiles what TVM generates for `arch`, and keeps where the sources are."""
+    """Compile TVM's generated CUDA for `arch`, and record the files of its sources."""
 
     def __init__(self, arch: Arch, tools: Toolchain, cache: Cache) -> None:
         self._arch, self._tools, self._cache = arch, tools, cache

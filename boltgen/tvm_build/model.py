@@ -1,6 +1,6 @@
-"""A model as its user has it, on its way through a frontend to a library.
+"""A user's model on its way through a frontend to a library.
 
-What compiling, tuning and advice share: `import_model`, then `partition` or `tasks_of_model`.
+Compiling, tuning and advice share it: `import_model`, then `partition` or `tasks_of_model`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Frontend:
 class Model(ABC):
     """An imported model; `annotate` comes next, then `build`, then `export`.
 
-    What its author has in FP32 at its border is `border`, unless that is None.
+    Unless `border` is None, its FP32 inputs and outputs get the type `border`.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -78,14 +78,14 @@ class Model(ABC):
         self._partitioned: Partitioned | None = None
         self.ranges: tuple[Range, ...] = ()
         self.rest: tuple[RestKernel, ...] | None = None
-        # Of TVM's kernels that were measured, by name: which schedule they have, and why.
+        # For each measured kernel of TVM, by name: its schedule, and why.
         self.rest_schedules: Mapping[str, str] = {}
 
     def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
-        """Run the model as its author has it on each of `samples`, its inputs in calling order.
+        """Run the original model on each of `samples`, its inputs in calling order.
 
-        What leaves the range of the passes' precision, or is small in it throughout, is FP32 from
-        then on, wherever `annotate` is called; `ranges` has the range of every tensor.
+        From then on `annotate` keeps a tensor in FP32 if it leaves the range of the passes'
+        precision, or is small in it throughout; `ranges` has the range of every tensor.
         """
         self.ranges = tuple(self._measured_ranges(samples))
 
@@ -95,8 +95,8 @@ class Model(ABC):
 
     @abstractmethod
     def reference(self, arrays: Sequence[Array]) -> list[Array]:
-        """What the model as its author has it gives for inputs in calling order, by TVM's code for
-        the host.
+        """Return the original model's outputs for inputs in calling order, by TVM's code for the
+        host.
         """
 
     def annotate(self, passes: Passes) -> None:
@@ -114,12 +114,12 @@ class Model(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of the import and of normalisation, in sentences."""
+        """Sentences for the reader about the import and about normalisation."""
         return (*self._import_notes, *self.partitioned.notes)
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The regions that were carved out."""
+        """The regions that were outlined."""
         return self.partitioned.regions
 
     @abstractmethod
@@ -131,16 +131,14 @@ class Model(ABC):
         cache: Cache,
         options: PipelineOptions,
     ) -> list[Path]:
-        """Build the rest with TVM; the CUDA sources that it generated.
+        """Build the rest of the model with TVM; return the CUDA sources that TVM generated.
 
         Raises:
             CompileError: nvcc refuses what TVM generated.
         """
 
     def rest_functions(self, arch: Arch) -> Sequence[Any]:
-        """What TVM's tuner can take of the kernels that stay with TVM on `arch`; see
-        `relax_rest`.
-        """
+        """Return the kernels of TVM on `arch` that TVM's tuner can take; see `relax_rest`."""
         del arch
         return ()
 
@@ -157,7 +155,7 @@ _REQUIRE = {"relax": require_relax, "relay": require_relay}
 
 
 def frontend_of(options: ModelOptions) -> str:
-    """The frontend that a user names, or that the installed TVM has."""
+    """Return the frontend that a user names, or the one of the installed TVM."""
     if options.frontend is not None:
         return options.frontend
     found = installed_tvm()
@@ -165,7 +163,7 @@ def frontend_of(options: ModelOptions) -> str:
 
 
 def import_model(model: object, options: PipelineOptions) -> Model:
-    """A model as its frontend has it, whole: `annotate` comes next.
+    """Import a model by its frontend, whole: `annotate` comes next.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -197,14 +195,14 @@ def _require_file(path: Path) -> None:
 
 
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
-    """Carve the regions of a model out, with as many products in each as is faster on `arch`."""
+    """Outline the regions of a model; each has as many anchors as is fastest on `arch`."""
     with options.phase("normalise and partition"):
         imported.annotate(passes_for(arch, options))
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[Task, ...]:
-    """What is to be tuned for a model: its products, as they are, padded or joined otherwise, and
-    what could be one kernel of them.
+    """Return the tasks to tune for a model: its anchors as they are, with other padding or
+    horizontal fusion, and back-to-back candidates.
 
     The model is left with a region for each product.
 

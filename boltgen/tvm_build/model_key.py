@@ -1,4 +1,4 @@
-"""The identity of a whole compilation: equal keys, equal libraries. Fails closed, to no key."""
+"""The identity of a whole compilation: equal keys, equal libraries. It fails closed, to no key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PACKAGES = {
 # The key, in an ONNX file, of the name of another file that holds a tensor's contents. It may
 # stand in a weight by chance: then the model is merely compiled again.
 _EXTERNAL = b"location"
-# What protobuf, in which ONNX files are written, takes at most.
+# The largest message of protobuf, the format of ONNX files.
 _MOST_BYTES = 2 << 30
 
 
@@ -36,7 +36,8 @@ def model_key(
     *,
     vgpu: str = "",
 ) -> str | None:
-    """The key of compiling `model`, or None where not all of the model is known to be in one file.
+    """Return the key of compiling `model`, or None if not all of the model is known to be in one
+    file.
 
     It covers the file's contents, arch, the options that a model depends on, boltgen's own code and
     templates, the compilers, TVM and the packages that import the model, and the state of the

@@ -1,4 +1,4 @@
-"""What TVM needs of a machine to finish a partitioned Relax module: boltgen's nvcc and linker.
+"""Give TVM what it needs to finish a partitioned Relax module: boltgen's nvcc and linker.
 
 TVM compiles CUDA with NVRTC and links with the nvcc on PATH; boltgen's users have neither as a
 rule. boltgen's nvcc is a Python package, in whose folders no linker looks.
@@ -24,12 +24,12 @@ from boltgen.tvm_build.cuda_compiler import CALLBACK, compile_cuda
 
 # Objects and archives, which are linked as they are; CUDA and C++ sources need a compiler.
 _LINKED = frozenset({".o", ".a"})
-# What nvcc's code for the host calls.
+# A function that nvcc's code for the host calls.
 _REGISTRATION = b"__cudaRegisterFatBinary"
 
 
 def install_cuda_compiler() -> None:
-    """From now on TVM compiles CUDA with boltgen's nvcc, cached, for the arch of its target.
+    """Let TVM compile CUDA with boltgen's nvcc, cached, for the arch of its target.
 
     An architecture that boltgen does not know is compiled as it was before.
     """
@@ -54,7 +54,7 @@ def install_cuda_compiler() -> None:
 
 
 def install_linker() -> None:
-    """From now on TVM links libraries with CUDA kernels as boltgen does, with the CUDA runtime.
+    """Let TVM link libraries with CUDA kernels as boltgen does, with the CUDA runtime.
 
     This is for `export_library(path)` and for `relax.VirtualMachine(executable, ...)`, which links
     too: without the runtime the dynamic linker would end the process that loads the library. And

@@ -22,7 +22,7 @@ from boltgen.tvm_build.lowering.special_values import tir_pipeline
 
 
 def cuda_target(arch: Arch) -> Target:
-    """TVM's target for `arch`: explicit, so that no device is asked for its properties."""
+    """Return TVM's target for `arch`: explicit, so that no device is asked for its properties."""
     return Target(
         {
             "kind": "cuda",
@@ -51,7 +51,7 @@ def build_library(
     look: Callable[[tvm.IRModule], None] | None = None,
     tuned: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> tuple[tvm.runtime.Executable, list[Path]]:
-    """Compile `module` with TVM; also the CUDA sources that it generated for the rest.
+    """Compile `module` with TVM; also return the CUDA sources that TVM generated.
 
     `pipeline` is what lowers Relax: by default `schedules.pipeline`, with `look` and `tuned`.
 
@@ -73,7 +73,7 @@ def build_library(
 
 
 def host_machine(module: tvm.IRModule) -> VirtualMachine:
-    """A Relax module as TVM computes it on the host."""
+    """Compile a Relax module for TVM's virtual machine on the host."""
     ordered = with_ordered_nan(module)
     executable = tvm.compile(ordered, target="llvm", tir_pipeline=tir_pipeline())
     return VirtualMachine(executable, tvm.cpu())

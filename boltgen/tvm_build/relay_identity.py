@@ -1,4 +1,4 @@
-"""What identifies a TVM with Relay: as a rule its user built it, and it is no installed package."""
+"""The identity of a TVM with Relay: usually its user built it, and it is no installed package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from boltgen.frontend.relay.versions import installed_tvm
 
 
 def relay_identity() -> str | None:
-    """Changes with the installed TVM's Python code or library; None where not all is found.
+    """Return a text that changes with the installed TVM's Python code or library; None if a part is
+    missing.
 
     It covers each file's name, size and time of change: TVM is not loaded, and not read, which
     would take as long as what the answer saves.
@@ -29,7 +30,9 @@ def relay_identity() -> str | None:
 
 
 def _libraries(folder: Path) -> list[Path]:
-    """What TVM would load, by its own rules, which stand in a file that needs nothing of TVM."""
+    """Return the libraries that TVM would load by its own rules; their file needs nothing else of
+    TVM.
+    """
     spec = importlib.util.spec_from_file_location(
         "boltgen_tvm_libinfo", folder / "_ffi" / "libinfo.py"
     )

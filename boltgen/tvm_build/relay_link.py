@@ -33,7 +33,7 @@ def cuda_target(arch: Arch) -> Target:
 
 
 def install_cuda_compiler() -> None:
-    """From now on TVM compiles CUDA with boltgen's nvcc, cached, for the arch of its target.
+    """Let TVM compile CUDA with boltgen's nvcc, cached, for the arch of its target.
 
     TVM's own callback asks for a CUDA toolkit of the system's, and what these versions of TVM
     generate does not compile with CUDA 12.8 or later as it is.
@@ -55,14 +55,17 @@ def install_cuda_compiler() -> None:
 
 
 def _accepted(code: str) -> str:
-    """`code` as CUDA 12.8 and later take it: `htanh`, which TVM defines, is in their headers."""
+    """Return `code` in a form for CUDA 12.8 and later, whose headers have the `htanh` that TVM
+    defines.
+    """
     return re.sub(r"\bhtanh\b", "tvm_htanh", code)
 
 
 def build_library(
     module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
 ) -> tuple[Any, list[Path]]:
-    """Build `module` with TVM for the graph executor; also the CUDA sources that TVM generated.
+    """Build `module` with TVM for the graph executor; also return the CUDA sources that TVM
+    generated.
 
     Raises:
         CompileError: nvcc refuses what TVM generated.
@@ -99,7 +102,7 @@ def export_library(built: Any, output: str | Path, tools: Toolchain | None = Non
 
 
 def install_linking() -> None:
-    """From now on what `relay.build` and `relay.vm.compile` return runs without being exported.
+    """Let the results of `relay.build` and `relay.vm.compile` run without being exported.
 
     TVM links kernels that come as objects into a library, and finds them nowhere else. So the first
     executor that is made of a build links it, to a file that is gone once it is loaded.
@@ -127,7 +130,7 @@ def install_linking() -> None:
 
 
 def _optional_headers(find: Callable[[], list[str]]) -> Callable[[], list[str]]:
-    """`find`, which finds nothing in a TVM without headers, where TVM's own fails.
+    """Wrap `find` to return nothing for a TVM without headers, for which TVM's own fails.
 
     Its virtual machine links a model without kernels of TVM's with an empty C source, which needs
     none. A source that needs them still fails to compile, and the compiler says why.
@@ -143,7 +146,7 @@ def _optional_headers(find: Callable[[], list[str]]) -> Callable[[], list[str]]:
     return find_include_path
 
 
-# Where a build keeps the library that it was linked to.
+# The attribute in which a build keeps its linked library.
 _LINKED = "_boltgen_linked"
 
 

@@ -32,7 +32,7 @@ from boltgen.tvm_build.lowering.relay_nan_order import with_ordered_nan
 
 
 class Model(model.Model):
-    """A Relay module, then what `relay.build` makes for the graph executor.
+    """A Relay module, then the result of `relay.build` for the graph executor.
 
     Raises:
         ModelImportError: a dimension of an input stays open; the graph executor allocates all
@@ -110,7 +110,7 @@ def partition(
 def compile_regions(
     partitioned: Partitioned, *, arch: str, options: PipelineOptions | None = None
 ) -> tvm.IRModule:
-    """A partitioned module whose regions' kernels are built for `arch`; `relay.build` finds them.
+    """Build the kernels of a partitioned module's regions for `arch`; `relay.build` finds them.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.

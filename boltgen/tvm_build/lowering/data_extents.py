@@ -1,4 +1,4 @@
-"""Kernels of extents that depend on data: where they stand, and what they do where one is 0.
+"""Handle kernels whose extents depend on data: their order, and an extent of 0.
 
 TVM 0.27 fuses operators in the place of the first one. A kernel then stands before the binding that
 says how large its tensors are. And TVM launches one block where a grid has none.
@@ -17,7 +17,7 @@ _CALL_TIR = ir.Op.get("relax.call_tir")
 
 
 def with_extents_first(module: tvm.IRModule) -> tvm.IRModule:
-    """`module`, in whose blocks each `match_cast` comes before what reads its symbols."""
+    """Return `module` with each `match_cast` of a block before the readers of its symbols."""
     made = {
         gvar: _ordered(function)
         for gvar, function in module.functions_items()
@@ -38,7 +38,7 @@ def _ordered(function: relax.Function) -> relax.Function:
 
 
 def _in_order(bindings: Sequence[relax.Binding], known: set[Any]) -> list[relax.Binding]:
-    """Bindings in their order, but each behind what it reads; `known` symbols are defined."""
+    """Sort bindings, each after the values that it reads; `known` symbols are defined."""
     makers: dict[Any, int] = {}
     for place, binding in enumerate(bindings):
         makers[binding.var] = place

@@ -1,8 +1,8 @@
-"""How many elementwise operators TVM may fuse into one kernel.
+"""Limit how many elementwise operators TVM fuses into one kernel.
 
-TVM writes a fused operator into each place that reads it. Where results are read twice, as in
-`y = y + y` again and again, the kernel's expression doubles with every operator, and TVM compiles
-for minutes. Such a model is given a limit; every other is fused as TVM fuses it.
+TVM writes a fused operator into each place that reads it. If results are read twice, as in a
+repeated `y = y + y`, the kernel's expression doubles with every operator, and TVM compiles for
+minutes. Such a model gets a limit; every other model keeps TVM's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm import ir, relax
 # The most operators of one kernel's expression, every copy counted. A choice: below it the time of
 # compilation does not grow with the expression.
 LARGEST = 1024
-# How many operators TVM fuses at most. Source: tvm/src/relax/transform/fuse_ops.cc, kMaxFusedOps.
+# TVM's own limit of fused operators. Source: tvm/src/relax/transform/fuse_ops.cc, kMaxFusedOps.
 _TVM_DEPTH = 256
 # kElemWise, kBroadcast and kInjective: their expressions are written into their readers.
 # Source: tvm/relax/op_attr_types.h, OpPatternKind.
@@ -47,7 +47,7 @@ def limited_fusion(module: tvm.IRModule) -> AbstractContextManager[object]:
 
 
 def largest_depth(steps: Sequence[_Step]) -> int | None:
-    """How many of `steps` may follow one another in a kernel; None where no limit is needed."""
+    """Return how many of `steps` may follow one another in a kernel; None without a limit."""
     sizes: dict[relax.Var, int] = {}
     for var, read in steps:
         sizes[var] = min(1 + sum(sizes.get(each, 0) for each in read), LARGEST + 1)
@@ -62,7 +62,7 @@ def largest_depth(steps: Sequence[_Step]) -> int | None:
 
 
 def _elementwise(module: tvm.IRModule) -> list[_Step]:
-    """The elementwise kernels that are called, in their order."""
+    """Return the calls of elementwise kernels, in their order."""
     found: list[_Step] = []
     for function in module.functions.values():
         if not isinstance(function, relax.Function):

@@ -1,7 +1,7 @@
 """Kernels in TIR: places of nonzero elements, equal rows, and suppression of overlapping boxes.
 
-Each function returns a function of TIR for sizes that are read off its tensors. Nothing in them is
-computed twice for one result, and the order of results does not depend on that of the threads.
+Each function returns a function of TIR, which reads its sizes from its tensors. It computes nothing
+twice for one result, and the order of results does not depend on the order of threads.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def firsts(dtype: str) -> tirx.PrimFunc:
 
 
 def ranks(dtype: str, *, is_sorted: bool) -> tirx.PrimFunc:
-    """For each row of (n, d): the place of its value among distinct ones.
+    """For each row of (n, d): the place of its value among the distinct values.
 
     They are in lexicographic order where `is_sorted`, else in the order of their first rows.
     """
@@ -87,7 +87,7 @@ def ranks(dtype: str, *, is_sorted: bool) -> tirx.PrimFunc:
                 rank[vi] = T.int64(0)
                 for j in range(n):
                     if first[j] == j:
-                        order[0] = T.int64(0)  # of the first elements that differ
+                        order[0] = T.int64(0)  # the order of the first elements that differ
                         for k in range(d):
                             if order[0] == T.int64(0):
                                 if rows[j, k] < rows[vi, k]:
@@ -175,8 +175,8 @@ def suppression(
 ) -> tirx.PrimFunc:
     """Greedy suppression of boxes that overlap a better one of their class by `overlap` or more.
 
-    A block of threads has one class: boxes (b, n, 4), scores (b, c, n) and their order to the
-    numbers of the boxes that are kept (b, c, n) and how many those are (b, c). At most `most` are
+    A block of threads has one class: it reads boxes (b, n, 4), scores (b, c, n) and their order,
+    and writes the numbers of the kept boxes (b, c, n) and their count (b, c). At most `most` are
     kept, of scores above `least`. The last result is scratch memory.
     """
     iou, score = float(overlap), float(least)

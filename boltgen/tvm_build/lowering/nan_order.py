@@ -1,4 +1,4 @@
-"""Write what TVM would compute wrongly for NaN, infinities and zeros in a form that is right.
+"""Rewrite operators that TVM would compute wrongly for NaN, infinities and zeros.
 
 Sorts and positions of extremes compare integers in the place of floats: NaN is the greatest number,
 as PyTorch has it, and the first NaN is where an extreme is. Scalar zeros become tensors, because
@@ -21,7 +21,7 @@ _OF_ZERO = ("multiply", "divide", "floor_divide", "mod", "floor_mod")
 
 
 def with_ordered_nan(module: tvm.IRModule) -> tvm.IRModule:
-    """`module`, whose operators are not lowered yet, in the form that TVM computes rightly."""
+    """Return `module`, whose operators are not lowered yet, in a form that TVM computes rightly."""
     writer = _Writer(module)
     for name, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -130,7 +130,7 @@ def _keys(x: te.Tensor, *, nan_is_greatest: bool = True) -> te.Tensor:
     def key(*place: Any) -> Any:
         number = x[place].astype(wide)
         bits = tirx.reinterpret(dtype, number)
-        # Of negative floats the greater integer is the lesser number.
+        # For negative floats the greater integer is the lesser number.
         ordered = tirx.Select(bits < 0, bits ^ tirx.max_value(dtype), bits)
         signed = tirx.Select(number == 0, tirx.const(0, dtype), ordered)
         return tirx.Select(tirx.isnan(number), extreme, signed)

@@ -57,7 +57,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return self._shapes.get(var) or super().visit_var_(var)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """A binding, but for a shape of unknown extents: a name is given to each of them."""
+        """Rewrite a binding; a tensor that is read as a shape of unknown extents gives symbols."""
         call, type_ = binding.value, binding.var.ty
         is_read = isinstance(call, ir.Call) and call.op == _READ_SHAPE and binding.var in self._read
         if not is_read or type_.ndim < 0:
@@ -81,7 +81,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return made
 
     def written_anew(self, function: relax.Function) -> relax.Function:
-        """`function`, in whose calls every operator of this kind is kernels."""
+        """Return `function` with every operator of this kind in its calls replaced by kernels."""
 
         def see(expr: ir.Expr) -> None:
             if isinstance(expr, ir.Call):
@@ -227,7 +227,7 @@ def _suppressed(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _split(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """Parts of which some are empty, as slices: TVM splits in different places only."""
+    """Split into slices if some parts are empty: TVM splits in different places only."""
     (x,) = call.args
     places, axis = call.attrs.indices_or_sections, int(call.attrs.axis)
     if isinstance(places, (int, tirx.IntImm)) or len({int(at) for at in places}) == len(places):
@@ -239,7 +239,7 @@ def _split(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _remainder(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """A remainder in FP16 or BF16 by FP32, of which it is exact: CUDA has no other."""
+    """Compute a remainder in FP16 or BF16 by FP32, where it is exact: CUDA has no other."""
     dtype = str(call.ty.dtype)
     if dtype not in {"float16", "bfloat16"}:
         return call
@@ -248,7 +248,7 @@ def _remainder(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """A sum or a product, which is a constant where its operand has no elements."""
+    """Compute a sum or a product; it is a constant if its operand has no elements."""
     del writer
     (x,) = call.args
     extents = [x.ty.shape, call.ty.shape]
@@ -262,7 +262,8 @@ def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """The middle element, the lesser of two, and its place along an axis; NaN where there is one.
+    """Return the middle element, the lesser of two, and its place along an axis; NaN if there is
+    one.
 
     TVM's own median sorts by a function of the host.
     """
@@ -292,7 +293,7 @@ def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _resized(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """A resize to the nearest element, by places that are computed here."""
+    """Resize to the nearest element, by places that are computed here."""
     (x, size), attrs = call.args, call.attrs
     shape = x.ty.shape.values if isinstance(x.ty.shape, relax.ShapeExpr) else []
     extents = [*shape, *(size.values if isinstance(size, relax.ShapeExpr) else [None])]

@@ -65,7 +65,7 @@ def _scheduled(
 
 
 def _without_empty_loops(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`function` without loops of no step, which rules split by 0 or take for one step.
+    """Remove loops of no step from `function`: rules split them by 0 or run them once.
 
     Raises:
         CompileError: a result is a reduction of no elements.

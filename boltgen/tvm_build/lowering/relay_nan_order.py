@@ -1,4 +1,4 @@
-"""Sorts and positions of extremes in Relay that know NaN; `nan_order` does the same for Relax.
+"""Let sorts and positions of extremes in Relay respect NaN; `nan_order` does the same for Relax.
 
 Operators compare integers in the order of floats: NaN is beyond both infinities, and the first NaN
 is where an extreme is.
@@ -56,7 +56,7 @@ def _keys(x: Any, kind: Any, *, nan_is_greatest: bool = True) -> Any:
     number = x if kind.dtype == wide else relay.cast(x, wide)
     bits = relay.reinterpret(number, dtype)
     zero = relay.const(0, dtype)
-    # Of negative floats the greater integer is the lesser number.
+    # For negative floats the greater integer is the lesser number.
     ordered = relay.where(
         relay.less(bits, zero), relay.bitwise_xor(bits, relay.const(most, dtype)), bits
     )

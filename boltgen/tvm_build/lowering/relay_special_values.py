@@ -1,4 +1,4 @@
-"""Keep NaN and infinities in the kernels that TVM generates of Relay: see `special_values`.
+"""Keep NaN and infinities in the kernels that TVM generates from Relay: see `special_values`.
 
 TVM's own loops are changed when they have their schedules, by a pass that `relay.build` runs last.
 """
@@ -51,7 +51,7 @@ def _kept(function: tir.PrimFunc, _: tvm.IRModule, __: tvm.transform.PassContext
 
 
 def _accumulators(body: Any) -> set[Any]:
-    """The buffers that hold the maximum or the minimum of what was there and another number."""
+    """Return the buffers that accumulate a maximum or a minimum."""
     found = set()
 
     def visit(node: Any) -> None:

@@ -1,4 +1,5 @@
-"""How TVM's part of a Relax model runs on a GPU: TVM's own rules, but for windows and short rows.
+"""Schedules for TVM's part of a Relax model on a GPU: TVM's own rules, except for windows and short
+rows.
 
 TVM gives every result of a reduction that something elementwise follows a threadblock of its own,
 also where it has nine summands: an average pool divides, a depthwise convolution has a ReLU. They
@@ -42,8 +43,9 @@ _THREADS = 256
 # threads all have something to do. Choices, not measured.
 _LONGEST_ROW = 256
 _WARP, _ROWS = 32, 4
-# A thread does so many steps at most where there are few threads; where there are so many threads
-# that they fill a GPU by themselves, any number. Choices, not measured.
+# The most steps of a thread if there are few threads (first number). So many threads (second
+# number) fill a GPU by themselves; then a thread may take any number of steps. Choices, not
+# measured.
 _MOST_STEPS = 64
 _MANY_RESULTS = 1 << 16
 
@@ -53,7 +55,7 @@ def pipeline(
     look: Callable[[tvm.IRModule], None] | None = None,
     tuned: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> tvm.transform.Pass:
-    """What `tvm.compile` is to do with a Relax module for the CUDA target `target`.
+    """Return the pass by which `tvm.compile` lowers a Relax module for the CUDA target `target`.
 
     TVM's pipeline for CUDA, with two rules of ours before its rules for reductions. `look` is given
     the module whose kernels have no schedules yet; `tuned` then schedules the kernels for which
@@ -91,14 +93,14 @@ def scheduled(
 
 
 def finish(target: Target) -> tvm.transform.Pass:
-    """What makes a module of scheduled kernels one for TVM's virtual machine."""
+    """Return the pass that prepares a module of scheduled kernels for TVM's virtual machine."""
     return tvm.transform.Sequential(
         (*cuda.dataflow_lower_passes(target), *cuda.finalize_passes(target))
     )
 
 
 def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """`module` with TVM's kernels as they are to be scheduled for `target`: operators fused."""
+    """Return `module` with TVM's kernels before scheduling for `target`: operators are fused."""
     *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
     first = next(at for at, each in enumerate(legalise) if each.info.name == "FuseOps")
     before = (*cuda.library_dispatch_passes(target), *legalise[:first])
@@ -111,7 +113,7 @@ def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """`module` with schedules of all kernels for which nothing better is known.
+    """Schedule all kernels of `module` that have no better schedule, by rules.
 
     Raises:
         CompileError: no rule schedules a kernel.
@@ -146,10 +148,10 @@ def _of_dlight(rule: dlight.ScheduleRule) -> Rule:
 
 
 def schedule_window(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-    """A thread for each result of a reduction that neighbouring threads read side by side.
+    """Give a thread to each result of a reduction that neighbouring threads read side by side.
 
-    Padding before it and elementwise operators behind it are of the same kernel. None where `func`
-    is no such reduction.
+    Padding before it and elementwise operators after it belong to the same kernel. Return None if
+    `func` is no such reduction.
     """
     del target
     schedule, blocks = _inlined(func)
@@ -168,8 +170,8 @@ def schedule_window(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Non
 
 
 def _inlined(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, list[Any]]:
-    """A schedule of `func` and the blocks that are left when what is elementwise is computed where
-    it is read; no blocks where TVM's rules have no normal form of it.
+    """Return a schedule of `func` with elementwise blocks inlined, and the remaining blocks; no
+    blocks if TVM's rules find no normal form.
     """
     schedule = s_tir.Schedule(func)
     blocks = normalize_prim_func(schedule)
@@ -198,10 +200,11 @@ def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = Non
 
 
 def schedule_row(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-    """A warp for each row that is reduced, once or again and again, and then written: a softmax.
+    """Give a warp to each row that is reduced, once or repeatedly, and then written, such as a
+    softmax.
 
-    What lies between the reductions is computed where it is read. None where `func` is nothing of
-    the kind or its rows are long.
+    Operators between the reductions are computed where they are read. Return None if `func` is not
+    of this kind, or if its rows are long.
     """
     del target
     schedule, blocks = _inlined(func)
@@ -216,12 +219,14 @@ def schedule_row(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         return None
     try:
         return schedule if _schedule_row(schedule, reductions, last) else None
-    except s_tir.ScheduleError:  # what lies between leaves the function, say
+    except s_tir.ScheduleError:  # an operator between is a result of the function, for example
         return None
 
 
 def _schedule_row(schedule: s_tir.Schedule, reductions: list[Any], last: Any) -> bool:
-    """Whether a warp has all of a row: the reductions may be along another dimension."""
+    """Give a warp all of a row; return whether it can: the reductions may be along another
+    dimension.
+    """
     *rows, column = schedule.get_loops(last.block_rv)
     grid, row = schedule.split(schedule.fuse(*rows), factors=[None, _ROWS])
     schedule.bind(grid, "blockIdx.x")
@@ -230,7 +235,7 @@ def _schedule_row(schedule: s_tir.Schedule, reductions: list[Any], last: Any) ->
     for reduction in reversed(reductions):
         block = reduction.block_rv
         schedule.compute_at(block, row)
-        schedule.set_scope(block, 0, "local")  # of every lane, which all have the result
+        schedule.set_scope(block, 0, "local")  # per lane: all lanes have the result
         _, _, *columns = schedule.get_loops(block)
         if len(columns) != 1:
             return False
@@ -253,7 +258,7 @@ def _is_static(block: Any) -> bool:
 
 
 def _results(block: Any) -> list[Any]:
-    """The extents of what a reduction gives."""
+    """Return the extents of a reduction's results."""
     return [each.dom for each in block.iters if each.kind == "S"]
 
 
@@ -264,7 +269,7 @@ def _is_window(schedule: s_tir.Schedule, block: Any) -> bool:
     steps = prod(map(int, block.dom())) // results
     if steps > _MOST_STEPS and results < _MANY_RESULTS:
         return False
-    # Of what it reads, the tensor with most elements; the accumulator is none of it.
+    # The operand with most elements; the accumulator is no operand.
     reads = schedule.get(block.block_rv).reads
     largest = max(reads, key=lambda read: prod(map(int, read.source.shape)))
     spatial = {each.var for each in block.iters if each.kind == "S"}

@@ -56,7 +56,7 @@ def with_infinite_padding(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _changed(change: Callable[[Any], Any]) -> tvm.transform.Pass:
-    """Each kernel's loops, as `change` makes them."""
+    """Apply `change` to the loops of each kernel."""
 
     def run(function: tirx.PrimFunc, _: tvm.IRModule, __: tvm.transform.PassContext) -> Any:
         return function.with_body(change(function.body))
@@ -107,7 +107,7 @@ def _prepared(body: Any) -> Any:
 
 
 def _compared(node: Any) -> Any:
-    """A float beside itself as a question for NaN: TVM's passes take x == x for true."""
+    """Write a test for NaN without x == x, which TVM's passes take for true."""
     dtype = str(node.a.ty.dtype)
     if not dtype.startswith("float") or not tvm_ffi.structural_equal(node.a, node.b):
         return node

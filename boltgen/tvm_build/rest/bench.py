@@ -1,4 +1,4 @@
-"""Builds candidates for TVM's kernels with boltgen's nvcc, and times them in a process of TVM's.
+"""Build candidates for TVM's kernels with boltgen's nvcc, and time them in a process of TVM's.
 
 Arrow: trials of `tuning.rest.tasks` to outcomes. While one is timed, the next are compiled.
 """
@@ -38,10 +38,10 @@ _REPEATS = {DeviceKind.CUDA: (10, 20), DeviceKind.VGPU: (1, 0)}
 
 
 class RestBench:
-    """Times schedules of `functions`, by their identities, on GPU number `ordinal` or the virtual
+    """Time schedules of `functions`, by their identities, on GPU number `ordinal` or the virtual
     GPU.
 
-    What a candidate computes is compared with what the built-in schedule does.
+    A candidate's results are compared with the built-in schedule's.
 
     Raises:
         DeviceError: the device cannot be used by a process of TVM's.
@@ -98,7 +98,7 @@ class RestBench:
                     future.cancel()
 
     def _build(self, task: str, config: str) -> Path | Failure:
-        """The library of a scheduled kernel, or why there is none."""
+        """Return the library of a scheduled kernel, or why there is none."""
         path = Path(self._folder.name) / f"{task}-{digest(config)[:16]}.so"
         if path.exists():
             return path
@@ -106,7 +106,7 @@ class RestBench:
             with self._target:
                 made = named(scheduled(self._functions[task], config, self._target))
                 executable = tvm.compile(made, target=self._target, tir_pipeline=tir_pipeline())
-        except Exception as error:  # of a schedule that it cannot lower, TVM raises what it likes
+        except Exception as error:  # TVM raises any type for a schedule that it cannot lower
             return Failure(fault=Fault.COMPILE, reason=last_line(error))
         return export_library(executable, path, self._tools)
 

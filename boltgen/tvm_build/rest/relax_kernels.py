@@ -29,7 +29,7 @@ class RestFunction:
 
 
 def rest_functions(module: tvm.IRModule) -> tuple[RestFunction, ...]:
-    """The kernels of a legalised and fused module that TVM's tuner can take.
+    """Return the kernels of a legalised and fused module that TVM's tuner can take.
 
     Their sizes are known, and nothing has scheduled them yet.
     """
@@ -43,10 +43,10 @@ def rest_functions(module: tvm.IRModule) -> tuple[RestFunction, ...]:
 
 
 def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
-    """The kernels of a legalised and fused module that are not boltgen's.
+    """Return the kernels of a legalised and fused module that are not boltgen's.
 
-    Reshapes launch nothing. An open size is in the middle of its range, and the operations on it
-    are not counted. None where a tensor has no shape: nothing is known then.
+    Reshapes launch nothing. A dynamic size is in the middle of its range, and the operations on it
+    are not counted. Return None if a tensor has no shape.
     """
     lowered = relax.transform.RewriteDataflowReshape()(module)
     middle = _middle(lowered)
@@ -73,7 +73,9 @@ def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
 
 
 def _middle(module: tvm.IRModule) -> Callable[[str], int]:
-    """By the name of a variable the size in the middle of its range, in which regions are shown."""
+    """Return the size in the middle of each variable's range, by name; regions are shown at these
+    sizes.
+    """
     ranges: dict[str, Ends] = {}
     for function in module.functions.values():
         if isinstance(function, relax.Function):
@@ -121,7 +123,7 @@ def _is_open(call: tvm.ir.Call) -> bool:
 
 
 def _bytes_moved(call: tvm.ir.Call, middle: Callable[[str], int]) -> int | None:
-    """Bytes of what a kernel reads and writes; None where a tensor has no shape."""
+    """Return the bytes that a kernel reads and writes, or None if a tensor has no shape."""
     moved = 0
     for tensor in _tensors(call):
         extents = tensor.shape.values if tensor.shape is not None else ()

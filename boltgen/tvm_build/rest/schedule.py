@@ -1,4 +1,4 @@
-"""A schedule of a kernel that TVM keeps: its name, and the scheduled function that it makes.
+"""A schedule of a kernel of TVM: its name, and the scheduled function that it makes.
 
 Arrow: a kernel's function and a text to what TVM builds. Tuning times what this makes, and
 compiling ships it.
@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 20
 
 
 def identity(function: tirx.PrimFunc) -> str:
-    """What a kernel is known by: its structure, whatever its name and its variables' names."""
+    """Return the identity of a kernel: its structure, without its name and its variables' names."""
     bare = function.without_attr(_SYMBOL)
     return f"{tvm_ffi.structural_hash(bare) & (1 << 64) - 1:016x}"
 

@@ -1,4 +1,4 @@
-"""Searches schedules of a kernel that TVM keeps, by TVM's MetaSchedule.
+"""Search schedules of a kernel of TVM, by TVM's MetaSchedule.
 
 Arrow: a kernel's function to trials of `tuning.rest.tasks`. boltgen's scheduler grants the trials,
 not MetaSchedule's.
@@ -28,8 +28,8 @@ from boltgen.tuning.rest.tasks import RestResult, RestTrial, summary
 from boltgen.tuning.session.scheduler import TaskState
 from boltgen.tvm_build.rest.schedule import built_in, named, trace_text
 
-# What MetaSchedule is asked for at a time. Its own 64, and populations of 512 in four generations,
-# are for kernels with more to decide and for sessions of hours: two minutes' thought a batch.
+# Candidates per request to MetaSchedule. Its own 64, and populations of 512 in four generations,
+# suit kernels with more to decide and sessions of hours: a batch takes two minutes of search.
 _BATCH = 8
 _POPULATION, _FRESH, _GENERATIONS = 32, 16, 2
 # A kernel is left alone that got no faster in so many trials. A choice.
@@ -70,7 +70,7 @@ def load_intrinsics() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTask:
-    """A kernel that TVM keeps: how often each model launches it, what is known without a trial."""
+    """A kernel of TVM: how often each model launches it, and its predicted time and operations."""
 
     name: str
     identity: str
@@ -82,7 +82,7 @@ class RestTask:
 
 class RestSearch:
     """See `tuning.rest.RestSearch`. `model` is MetaSchedule's cost model, which all searches of a
-    session share; `warn` hears what TVM's tuner cannot do.
+    session share; `warn` hears the failures of TVM's tuner.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RestSearch:
         self._waiting = [config for config in self._waiting if config not in self._known]
 
     def propose(self, count: int) -> list[RestTrial]:
-        """At most `count` trials whose outcome is not known; counts as a grant."""
+        """Return at most `count` trials whose outcome is not known; counts as a grant."""
         self._history.append((self._granted, self._best_us))
         for _ in range(_MOST_KNOWN_BATCHES):
             if self._waiting or self._batch or self._over:
@@ -140,7 +140,7 @@ class RestSearch:
 
     @property
     def state(self) -> TaskState:
-        """What a scheduler decides by."""
+        """The state that a scheduler decides by."""
         history = (*self._history, (self._granted, self._best_us))
         waits = not self._waiting and bool(self._batch)
         return TaskState(
@@ -156,12 +156,12 @@ class RestSearch:
 
     @property
     def result(self) -> RestResult:
-        """What is known now."""
+        """The times that are known now."""
         return summary(self._task.name, sum(self._task.uses), self._known, self._built_in)
 
     @property
     def _first_is_out(self) -> bool:
-        """Whether the built-in schedule is being timed, which tells whether any other is right."""
+        """Return whether the built-in schedule is being timed: it tells if others are right."""
         return not self._waiting and self._built_in not in self._known
 
     @property
@@ -171,12 +171,12 @@ class RestSearch:
 
     def _next_batch(self) -> None:
         if not isinstance(self._known.get(self._built_in), Timing):
-            self._over = True  # what cannot be compared is not searched
+            self._over = True  # without a comparison there is no search
             return
         try:
             with self._seeded():
                 candidates = self._tuner.generate_measure_candidates()
-        except Exception as error:  # of what it has no rules for, TVM raises what it likes
+        except Exception as error:  # TVM raises any type for a kernel without rules
             self._warn(f"TVM's tuner has no schedules of {self._task.name}: {last_line(error)}")
             candidates = None
         if not candidates:
@@ -249,7 +249,7 @@ class RestSearch:
         rules = [
             rule
             for rule in meta.schedule_rule.ScheduleRule.create("cuda")
-            if not isinstance(rule, meta.schedule_rule.ApplyCustomRule)  # none for CUDA's kernels
+            if not isinstance(rule, meta.schedule_rule.ApplyCustomRule)  # not for CUDA's kernels
         ]
         tuner = meta.TuneContext(
             named(self._task.function),

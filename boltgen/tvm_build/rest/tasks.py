@@ -1,4 +1,5 @@
-"""What TVM keeps of models, as tasks of a tuning session; and what was found, as a model is built.
+"""TVM's kernels of models as tasks of a tuning session, and the tuned schedules as a model is
+built.
 
 Arrow: models to `tuning.rest.tasks` and back. A kernel is known by its structure, not by its model.
 """
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def toolchain(tools: Toolchain) -> str:
-    """What records of TVM's kernels name as their toolchain."""
+    """Return the toolchain that records of TVM's kernels name."""
     return rest_toolchain(toolchain_text(tools), tvm.__version__)
 
 
@@ -97,8 +98,8 @@ def _tasks(models: Sequence[tuple[Sequence[RestFunction], float]], arch: Arch) -
 def with_tuned(
     module: tvm.IRModule, target: Target, times_of: Callable[[str], RestTimes | None]
 ) -> tuple[tvm.IRModule, Mapping[str, str]]:
-    """`module` with those kernels scheduled that were measured to be faster so; and of each that
-    was measured, by its name, what it has and why.
+    """Return `module` with each kernel scheduled that was measured to be faster; and, by name, each
+    measured kernel's schedule and why.
     """
     said: dict[str, str] = {}
     made: dict[tvm.ir.GlobalVar, tvm.ir.BaseFunc] = {}
@@ -112,7 +113,7 @@ def with_tuned(
         if not chosen.startswith(BUILT_IN):
             try:
                 made[module.get_global_var(name)] = scheduled(each.function, chosen, target)
-            except Exception as error:  # of a trace that is not its, TVM raises what it likes
+            except Exception as error:  # TVM raises any type for a foreign trace
                 _log.warning("the tuned schedule of %s is not used: %s", name, last_line(error))
                 continue
         said[name] = _why(times, chosen, now)

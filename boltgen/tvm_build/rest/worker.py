@@ -1,4 +1,4 @@
-"""What runs in a process of its own: candidates for TVM's kernels, checked and timed by TVM.
+"""The process that checks and times candidates for TVM's kernels, by TVM.
 
 Started by `rest_bench` as a worker of TVM's, which calls functions by their names.
 """
@@ -16,13 +16,13 @@ from boltgen.device.choose import activate
 from boltgen.tvm_build.rest.schedule import ENTRY
 
 _Arrays = list[npt.NDArray[Any]]
-# A sum of products in another order than the built-in schedule's is rounded otherwise; what is
-# wrong is so by far more. A choice.
+# A sum of products in another order than the built-in schedule's is rounded otherwise; a wrong
+# result differs by far more. A choice.
 _TOLERANCE = 2.0**-6
 
 
 def begin(device: str, arch: str) -> None:
-    """Make `device` this process's.
+    """Make `device` the device of this process.
 
     Raises:
         DeviceError: it has another one already, or there is no GPU.
@@ -39,8 +39,8 @@ def times_us(
 ) -> list[float]:
     """The times of a kernel with `tensors` for its arguments, in a library, on a device.
 
-    What it computes is what the library `reference` does. There are so many samples, each of
-    launches for so many milliseconds; one launch where that is 0.
+    Its results must agree with the library `reference`. There are so many samples, each of launches
+    for so many milliseconds; one launch where that is 0.
 
     Raises:
         ArithmeticError: it computes something else.
