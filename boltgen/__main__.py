@@ -1,4 +1,4 @@
-"""The program `boltgen`: standard streams that are open, then the command line, then its status."""
+"""The program `boltgen`: open the standard streams, run the command line, end with its status."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def main() -> None:
 
 
 def _terminate(*_: object) -> None:
-    """End in order: compilers that were started are stopped, and what is half-written goes."""
+    """End in order: stop compilers, and remove unfinished files."""
     sys.exit(_TERMINATED)
 
 
 def obey() -> int:
-    """Run the command line of this process; the status to end with."""
+    """Run the command line of this process, and return the exit status."""
     try:
         refuse_other_platforms()
     except BoltgenError as error:
@@ -45,7 +45,7 @@ def obey() -> int:
 
 
 def _open_streams() -> None:
-    """Open what is closed of the standard streams: a file would get its number, and its output."""
+    """Open closed standard streams: else a file would get a stream's number, and its output."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
         os.set_inheritable(number, True)
     os.close(number)

@@ -98,8 +98,8 @@ class Arch:
         if not re.fullmatch(r"sm_\d+a?", self.name):
             raise ValueError(f"Arch: name {self.name!r} is not like 'sm_80'")
         carve_out = self.shared_memory_per_cta_bytes + self.reserved_shared_memory_bytes
-        # What an SM's tensor cores retire each clock: 512 FLOP on a GeForce that sums in FP32, 8192
-        # on a B200. Data sheets round their figures.
+        # The FLOP that an SM's tensor cores retire each clock: 512 on a GeForce that sums in FP32,
+        # 8192 on a B200. Data sheets round their figures.
         slowest, fastest = (
             tflops * 1e6 / self.boost_mhz / self.sm_count
             for tflops in (self.tensor_f32_acc_tflops, self.tensor_f16_acc_tflops)
@@ -378,12 +378,12 @@ ARCHES: dict[str, Arch] = {
 
 
 def device_for(arch: str) -> str:
-    """The virtual GPU's device that runs code for `arch`: for sm_90a it is an sm_90."""
+    """Return the virtual GPU's device that runs code for `arch`: an sm_90 for sm_90a."""
     return arch.removesuffix("a")
 
 
 def arch_named(name: str) -> Arch:
-    """The row called `name`: "sm_80".
+    """Return the row called `name`, such as "sm_80".
 
     Raises:
         UnknownArchError: the table has none of that name; the message lists those it has.
@@ -396,7 +396,7 @@ def arch_named(name: str) -> Arch:
 
 
 def arch_of_device(name: str) -> Arch:
-    """The row that makes the most of devices of `name`: "sm_90a" for those of sm_90.
+    """Return the row that makes the most of devices of `name`: "sm_90a" for sm_90 devices.
 
     Raises:
         UnknownArchError: the table has no row of such devices.
@@ -412,7 +412,9 @@ def best_name(device: str) -> str:
 
 
 def what_is_lost(arch: Arch) -> str | None:
-    """What kernels for `arch` do not have that those of another row of the same devices have."""
+    """Say which instructions kernels for `arch` lack, compared with another row of the same
+    devices.
+    """
     most = arch_of_device(arch.name)
     if most.cutlass_api == arch.cutlass_api:
         return None

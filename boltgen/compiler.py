@@ -1,4 +1,4 @@
-"""`boltgen.compile`: a model in, one deployable library out. Runs every arrow, in order."""
+"""`boltgen.compile`: a model in, one deployable library out. It runs every arrow, in order."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _sample(given: Mapping[str, Array] | Path | str) -> Mapping[str, Array]:
 
 
 def _warned(artifact: Artifact) -> Artifact:
-    """`artifact`, after a warning where little of it runs in boltgen's kernels."""
+    """Return `artifact`, after a warning if boltgen's kernels run little of it."""
     found = coverage(artifact.metadata.placements)
     if found.is_low:
         _log.warning("most of the model is not in boltgen's kernels: %s", found.verdict())
@@ -194,7 +194,7 @@ def _compile(
 def _build(
     imported: Model, name: str, arch: Arch, options: PipelineOptions
 ) -> tuple[Artifact, Mapping[str, Path]]:
-    """A library with what is chosen now, and the object of each of its kernels."""
+    """Build a library with the kernels chosen now; return it with the object of each kernel."""
     phases, tools, cache = options.phases, options.toolchain, options.cache
     if tools is None or cache is None:
         raise AssertionError("compile names its tools and its cache")
@@ -253,7 +253,7 @@ def _exported(
     dynamic_shapes: object,
     options: CompileOptions,
 ) -> object:
-    """The program of a PyTorch module; any other model as it is."""
+    """Export a PyTorch module to a program; return any other model as it is."""
     has_examples = not (example_inputs is example_kwargs is dynamic_shapes is None)
     if isinstance(example_inputs, str):
         raise ModelImportError(
@@ -277,7 +277,7 @@ def _exported(
 
 @dataclass(frozen=True)
 class _TemporaryFolder:
-    """A folder that goes with the last artifact that refers to it."""
+    """A folder that is removed with the last artifact that refers to it."""
 
     owner: tempfile.TemporaryDirectory[str]
 
@@ -295,7 +295,7 @@ def _model_name(model: object) -> str:
 def _write_sources(
     folder: Path, built: BuiltRegions, device_sources: Sequence[Path]
 ) -> tuple[KernelInfo, ...]:
-    """Write the generated C++ for people to read; the kernels' entries in the metadata."""
+    """Write the generated C++ for people to read; return the kernels' entries in the metadata."""
     folder.mkdir()
     trials = built.plan.trials
     infos = []
@@ -345,7 +345,7 @@ def _region_info(
 
 
 def _usual(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[Choice, Decision]:
-    """The choice for the sizes in the middle of the ranges, with its decision."""
+    """Return the choice for the sizes in the middle of the ranges, with its decision."""
     middle = [typical(symbolic(symbol)) for symbol in launch.region.workload.symbols]
     for choice, decision in zip(launch.choices, decisions, strict=True):
         ends = (symbol.high for symbol in choice.cell.symbols)
@@ -355,7 +355,7 @@ def _usual(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[Choice,
 
 
 def _choice_infos(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[ChoiceInfo, ...]:
-    """The table by which calls choose; none where there is one size."""
+    """Return the table by which calls choose; empty if there is one size."""
     if not launch.region.workload.symbols:
         return ()
     return tuple(
@@ -400,7 +400,7 @@ def _range_info(found: Range, precision: DType) -> RangeInfo:
 
 
 def _rest_infos(imported: Model, arch: Arch) -> tuple[RestInfo, ...] | None:
-    """TVM's own kernels, those with most of the time first."""
+    """Return TVM's own kernels, in descending order of time."""
     if imported.rest is None:
         return None
     constants = model_constants()

@@ -50,11 +50,11 @@ class CacheError(BoltgenError):
 
 
 class LibraryError(BoltgenError):
-    """A kernel library or an archive of one that cannot be read, written or trusted."""
+    """A kernel library, or its archive, that cannot be read, written or trusted."""
 
 
 class CheckError(BoltgenError):
-    """A library that was executed before it ships, and does not do what it should."""
+    """A library whose execution before shipping gave wrong results."""
 
 
 class ArtifactError(BoltgenError):
@@ -90,7 +90,7 @@ class VgpuError(DeviceError):
 
 
 class ServingError(BoltgenError):
-    """A server that cannot start or go on; its subclasses are what a client is answered."""
+    """A server that cannot start or go on; its subclasses are answers to a client."""
 
 
 class UnknownModelError(ServingError):

@@ -1,4 +1,4 @@
-"""Where this boltgen was installed from, and whether this platform is one of its own."""
+"""The source of this boltgen's installation, and the check of its platform."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def install_command(*extras: str) -> str:
 
 
 def install_arguments(*extras: str) -> tuple[str, ...]:
-    """Return what `pip install` is to be given: where this boltgen came from, with `extras`."""
+    """Return the arguments of `pip install` for this boltgen, with `extras`."""
     wanted = f"[{','.join(extras)}]" if extras else ""
     source = _source() or "."
     editable = ("-e",) if source == str(_CHECKOUT) else ()
@@ -33,7 +33,7 @@ def install_arguments(*extras: str) -> tuple[str, ...]:
 
 
 def _source() -> str | None:
-    """Return the checkout, wheel, URL or name that boltgen came from; None if that is gone."""
+    """Return the checkout, wheel, URL or name that boltgen came from, or None if it is gone."""
     if (_CHECKOUT / "pyproject.toml").is_file():
         return str(_CHECKOUT)
     origin = _origin()
@@ -45,7 +45,7 @@ def _source() -> str | None:
 
 
 def _origin() -> str | None:
-    """Return the URL that pip was given; None if boltgen came from an index.
+    """Return the URL that pip was given, or None if boltgen came from an index.
 
     Source: PEP 610, direct_url.json.
     """

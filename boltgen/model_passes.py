@@ -23,7 +23,7 @@ from boltgen.tuning.choice.select import Task
 
 
 def passes_for(arch: str, options: PipelineOptions) -> Passes:
-    """The passes of a model for `arch`: with as many products in a kernel as is faster.
+    """Return the passes of a model for `arch`; a kernel gets as many anchors as is fastest.
 
     Raises:
         UnknownArchError: `arch` is not in the table.
@@ -54,7 +54,7 @@ def _check_precision(arch: Arch, options: PipelineOptions) -> None:
 
 
 def cutter(arch: str, options: PipelineOptions) -> Cutter:
-    """What tells a frontend which products become one kernel on `arch`.
+    """Return the function that tells a frontend which anchors become one kernel on `arch`.
 
     By what was measured, on `options.device` first; by the analytical model where nothing was, or
     where there is no compiler whose kernels measurements could be of.
@@ -81,7 +81,8 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
 
 
 def rejecter(arch: str, options: PipelineOptions) -> Rejects:
-    """What tells a frontend why no kernel computes a workload on `arch`: None where one does.
+    """Return the function that tells a frontend why no kernel computes a workload on `arch`, or
+    None.
 
     Raises:
         UnknownArchError: `arch` is not in the table.
@@ -102,7 +103,7 @@ def rejecter(arch: str, options: PipelineOptions) -> Rejects:
 
 
 class Survey:
-    """A cutter that cuts everything, and remembers the sequences that it was asked about.
+    """A cutter that cuts everything, and records the sequences that it was asked about.
 
     Layers of symbolic sizes are kernels of their own.
     """
@@ -127,6 +128,6 @@ class Survey:
 
 
 def _measurements(arch: Arch, options: PipelineOptions) -> OpenMeasurements:
-    """Opens what was measured with the compilers that `options` mean."""
+    """Open the measurements with the compilers that `options` mean."""
     tools = options.toolchain or own_compilers(options.settings)
     return partial(stored_measurements, arch, tools, options.settings, options.device)

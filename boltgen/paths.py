@@ -1,4 +1,4 @@
-"""Where boltgen's resource folders are: in the installed package, else beside it in a checkout."""
+"""The folders of boltgen's resources: in the installed package, else beside it in a checkout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource_dir(name: str) -> Path:
-    """The folder `name` ("templates", "vgpu", "profiler").
+    """Return the folder `name` ("templates", "vgpu", "profiler").
 
     Raises:
         BoltgenError: neither the installed package nor a checkout has it.
@@ -27,11 +27,13 @@ def resource_dir(name: str) -> Path:
 
 
 def prebuilt_dir(name: str) -> Path | None:
-    """The folder of libraries that the wheel has of the resource `name`; None if it has none."""
+    """Return the wheel's folder of prebuilt libraries of the resource `name`, or None."""
     folder = _PACKAGE / "_resources" / f"{name}_prebuilt"
     return folder if folder.is_dir() else None
 
 
 def shipped_records() -> tuple[Path, ...]:
-    """The databases of measurements that came with boltgen: `records/*.sqlite` in the package."""
+    """Return the databases of measurements that came with boltgen: `records/*.sqlite` in the
+    package.
+    """
     return tuple(sorted((_PACKAGE / "records").glob("*.sqlite")))

@@ -60,7 +60,7 @@ _MOST_VOIDS = 2
 
 @dataclass(slots=True)
 class Phases:
-    """How long each phase took, in seconds, in the order in which they began."""
+    """The time of each phase in seconds, in the order in which they began."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -77,11 +77,11 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions(ModelOptions):
-    """How regions are built: what the user chose of the model, and what it is done with.
+    """Options of building regions: the user's choices, and the tools to use.
 
-    `settings`, `toolchain` and `cache` default to what the environment says. `device` is the one
-    whose measurements come before those of others of its architecture. With `planned_workspaces`,
-    TVM passes each region its workspace. Kernels that are `excluded` are not chosen.
+    `settings`, `toolchain` and `cache` default to the environment's. The measurements of `device`
+    come before measurements of other devices of its architecture. With `planned_workspaces`, TVM
+    passes each region its workspace. Kernels that are `excluded` are not chosen.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -94,13 +94,13 @@ class PipelineOptions(ModelOptions):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the `with` block as phase `name`, and tell of it."""
+        """Time the `with` block as phase `name`, and report it."""
         with self.phases.phase(name), telling(self.reporter, name):
             yield
 
     @classmethod
     def of(cls, options: KernelOptions) -> PipelineOptions:
-        """What the user chose, with what the environment says."""
+        """Return the user's choices, completed by the environment."""
         if isinstance(options, PipelineOptions):
             return options
         return cls(**{each.name: getattr(options, each.name) for each in fields(KernelOptions)})
@@ -108,7 +108,7 @@ class PipelineOptions(ModelOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be compiled: one launch per region, one source per distinct kernel.
+    """The plan of a compilation: one launch per region, one source per distinct kernel.
 
     `decisions` are of the regions, in their order: one for each row of its table. `regrets` have
     what the kernels of each cost beyond the best for each size, as a ratio.
@@ -148,7 +148,7 @@ class Plan:
         """Everything that the model launches, regions' calls and layout transforms, by kernel."""
         found: dict[str, dict[Trial, None]] = {}
         for decisions, made in zip(self.decisions, self.launches, strict=True):
-            # Of sizes that have one launch, the greatest stand for all.
+            # The greatest sizes stand for all sizes of one launch.
             by_config = {d.config: (d, c) for d, c in zip(decisions, made.choices, strict=True)}
             for decision, choice in by_config.values():
                 trial = Trial(workload=decision.workload, config=decision.config)
@@ -171,8 +171,9 @@ class Plan:
 class BuiltRegions:
     """Objects to link, the adapters' first; `symbols` are the TVM functions that they export.
 
-    For Relay there is an archive for each of the plan's kernels. `usage` is what ptxas says of
-    kernels, by their symbols; `contents` those of the kernels that were chosen for a measured time.
+    For Relay there is an archive for each of the plan's kernels. `usage` has ptxas's report of
+    kernels, by their symbols; `contents` has the contents of the kernels that were chosen for a
+    measured time.
     """
 
     plan: Plan
@@ -184,7 +185,7 @@ class BuiltRegions:
 
     @property
     def changed(self) -> Mapping[KernelSpec, str]:
-        """The contents of those kernels that are not what was measured."""
+        """The contents of the kernels that differ from the measured ones."""
         return {
             spec: self.contents[spec]
             for spec, measured in self.plan.measured
@@ -193,7 +194,7 @@ class BuiltRegions:
 
     @property
     def spilling(self) -> frozenset[KernelSpec]:
-        """The kernels of which ptxas says that they spill registers."""
+        """The kernels that spill registers, as ptxas reports."""
         return frozenset(
             kernel.spec
             for kernel in self.plan.kernels
@@ -209,7 +210,7 @@ class BuiltRegions:
 
     @property
     def linked(self) -> dict[str, tuple[Path, tuple[Path, ...]]]:
-        """For Relay: by a region's symbol its adapter, and the archives of the kernels in it."""
+        """For Relay: the adapter of each region, by symbol, and the archives of its kernels."""
         names = (kernel.symbol for kernel in self.plan.kernels)
         archives = dict(zip(names, self.archives, strict=True))
         found = {}
@@ -220,7 +221,7 @@ class BuiltRegions:
 
 
 def tasks_of(regions: Sequence[Region], traffic: Sequence[Sizes] = ()) -> tuple[Task, ...]:
-    """What the model runs: a task for each region, or for each cell of its sizes.
+    """Return the model's tasks: one for each region, or one for each cell of its sizes.
 
     Raises:
         BoltgenError: the traffic does not fit the model.
@@ -303,7 +304,7 @@ def build_regions(
     options: PipelineOptions | None = None,
     convention: Convention = Convention.RELAX,
 ) -> BuiltRegions:
-    """Plan and compile the regions; nothing is compiled where there are none.
+    """Plan and compile the regions; without regions nothing is compiled.
 
     Raises:
         NoLegalConfigError: no configuration is legal for a region's workload.
@@ -337,8 +338,9 @@ def build_regions(
             built = build_plan(plan, replace(chosen, toolchain=tools))
         if built.spilling <= spilling and not built.changed:
             return built
-        # What was chosen by the model alone is chosen again, without the kernels that spill; what
-        # by measurements, without those of kernels that by now are others.
+        # Kernels that the model chose alone are chosen again, without the ones that spill. Kernels
+        # that measurements chose are chosen again without measurements of kernels that have changed
+        # since.
         spilling |= built.spilling
         if built.changed:
             for spec in built.changed:
@@ -353,7 +355,7 @@ def build_regions(
 
 
 def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
-    """Compile what was planned, in parallel, through the cache."""
+    """Compile the plan, in parallel, through the cache."""
     tools = options.toolchain or find_toolchain(options.settings)
     cache = options.cache or Cache(options.settings.cache_dir)
     units = [

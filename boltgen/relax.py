@@ -44,7 +44,7 @@ def partition(
     options: KernelOptions | None = None,
     **overrides: Any,
 ) -> Any:
-    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+    """Return `module` with its matrix products and convolutions in kernels compiled for `arch`.
 
     The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
     FP16, or BF16, and NHWC inside; its inputs and outputs keep their dtypes and layouts. A module

@@ -31,7 +31,7 @@ from boltgen.tvm_build.relay_link import (  # noqa: E402
 
 __all__ = ["export_library", "partition"]
 
-# For those who load a module that was partitioned elsewhere.
+# For users who load a module that was partitioned elsewhere.
 codegen.register()
 install_cuda_compiler()
 install_linking()
@@ -48,7 +48,7 @@ def partition(
     options: KernelOptions | None = None,
     **overrides: Any,
 ) -> Any:
-    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+    """Return `module` with its matrix products and convolutions in kernels compiled for `arch`.
 
     The result builds with plain `relay.build` for target cuda, for every executor, in this process
     or another one on this machine. `params` become constants. `normalise` first makes the model

@@ -1,4 +1,4 @@
-"""What the environment says: the only module that reads environment variables.
+"""The settings from the environment: the only module that reads environment variables.
 
 BOLTGEN_CACHE_DIR   folder for compiled kernels; default: the user's cache folder
 BOLTGEN_DATA_DIR    folder for measurements; default: the user's data folder
@@ -58,9 +58,9 @@ _OTLP = "OTEL_EXPORTER_OTLP"
 class Settings:
     """The user's choices.
 
-    `compiler_environment` is what compilers are started with: the user's environment without the
-    variables that change a compiler's output, and with messages in English. `trace_protocol` is
-    how traces are sent; None where nobody says whereto.
+    Compilers are started with `compiler_environment`: the user's environment without the variables
+    that change a compiler's output, and with messages in English. `trace_protocol` is the protocol
+    of traces, or None without a receiver.
     """
 
     cache_dir: Path
@@ -92,7 +92,7 @@ class Settings:
 
 
 def forget_odd_terminal_sizes() -> None:
-    """Take sizes of a terminal that are none out of the environment: rich and typer trust them."""
+    """Remove invalid terminal sizes from the environment: rich and typer trust them."""
     for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
         try:
             whole_number(os.environ.get(name, "1"), 1, _MOST_COLUMNS)

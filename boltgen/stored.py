@@ -1,4 +1,4 @@
-"""Where the user's measurements are: a database of their own, and those that boltgen ships."""
+"""The user's measurements: a database of their own, and the databases that boltgen ships."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def database_path(settings: Settings) -> Path:
 
 
 def lock_folder(settings: Settings) -> Path:
-    """Where sessions that share a device find each other."""
+    """Return the folder of locks of sessions that share a device."""
     return settings.data_dir / "locks"
 
 
 def own_compilers(settings: Settings) -> Toolchain | None:
-    """The compilers of this machine; None where one is missing."""
+    """Return the compilers of this machine, or None if one is missing."""
     try:
         return find_toolchain(settings)
     except ToolchainError:
@@ -47,15 +47,13 @@ def own_compilers(settings: Settings) -> Toolchain | None:
 
 
 def own_toolchain(settings: Settings) -> str | None:
-    """What records of kernels compiled here name as their toolchain; None without a compiler."""
+    """Return the toolchain that records of kernels compiled here name; None without compiler."""
     tools = own_compilers(settings)
     return toolchain_text(tools) if tools else None
 
 
 def learn_contents(kernels: Mapping[KernelSpec, str], tools: Toolchain, settings: Settings) -> None:
-    """Remember what kernels were compiled to, if there is a database that can: a warning says so
-    where there is none.
-    """
+    """Record the contents of compiled kernels in the user's database; warn on failure."""
     try:
         with Database(database_path(settings), examine=False, timeout_s=_PATIENCE_S) as database:
             database.learn(kernels, toolchain_text(tools))
@@ -73,11 +71,11 @@ def stored_costs(
     *,
     only_compiled: bool = False,
 ) -> Iterator[MeasuredCosts]:
-    """Costs from all that was measured with `tools`, on `device` first; else the model's.
+    """Yield costs from all measurements with `tools`, on `device` first; else the model's.
 
-    Of `compiled` kernels only records of these contents count; of others those of the newest
-    content that the user's own database knows, for all databases; or, with `only_compiled`, none.
-    A database that cannot be read is passed over with a warning: the model does without.
+    For `compiled` kernels only records of these contents count. For other kernels the records of
+    the newest content in the user's own database count, in all databases; with `only_compiled` none
+    do. A database that cannot be read is skipped with a warning.
     """
     paths = [database_path(settings), *shipped_records()]
     with ExitStack() as stack:
@@ -119,7 +117,7 @@ def _contents(database: Database) -> dict[str, str]:
 def stored_rest(
     arch: Arch, toolchain: str, settings: Settings, device: DeviceIdentity | None = None
 ) -> Iterator[Callable[[str], RestTimes | None]]:
-    """What the user measured of TVM's own kernels, by their identities, on `device` first.
+    """Yield the user's measurements of TVM's own kernels by identity, on `device` first.
 
     A database that cannot be read is passed over with a warning.
     """
@@ -138,7 +136,7 @@ def stored_rest(
 
 
 def rest_stamp(arch: Arch, settings: Settings) -> str:
-    """A text that changes whenever there may be other times of TVM's own kernels."""
+    """Return a text that changes whenever there may be other times of TVM's own kernels."""
     path = database_path(settings)
     if not path.is_file():
         return ""
@@ -153,7 +151,7 @@ def rest_stamp(arch: Arch, settings: Settings) -> str:
 def stored_measurements(
     arch: Arch, tools: Toolchain | None, settings: Settings, device: DeviceIdentity | None = None
 ) -> Iterator[Sequence[Measurements]]:
-    """What was measured with `tools`, on `device` first; nothing where there are no compilers."""
+    """Yield the measurements with `tools`, on `device` first; empty without compilers."""
     if tools is None:
         yield ()
         return
@@ -162,5 +160,5 @@ def stored_measurements(
 
 
 def _is_writable(path: Path) -> bool:
-    """Whether SQLite can open the file as it likes best, and bring it to the newest schema."""
+    """Return whether SQLite can write the file, and bring it to the newest schema."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)

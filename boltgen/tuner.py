@@ -47,13 +47,13 @@ def tune(
     options: TuneOptions | None = None,
     **overrides: Any,
 ) -> SessionReport:
-    """Measure kernels for `model` and remember the times: `boltgen.compile` then chooses by them.
+    """Measure kernels for `model` and record the times: `boltgen.compile` then chooses by them.
 
-    A list of models is tuned in one session, where what they share is measured once.
-    What is in the database already is not measured again: a session that was cut short goes on
-    where it was. With `fuse`, products in sequence are also measured as one back-to-back kernel.
-    `arch` is by default that of the GPU to measure on, and sm_80 on other devices. The keyword
-    arguments are the fields of `boltgen.TuneOptions`, and come before `options`.
+    A list of models is tuned in one session, which measures shared workloads once. Trials in the
+    database are not measured again: an interrupted session goes on where it was. With `fuse`,
+    products in sequence are also measured as one back-to-back kernel. `arch` defaults to the
+    architecture of the GPU to measure on, and to sm_80 on other devices. The keyword arguments are
+    the fields of `boltgen.TuneOptions`, and come before `options`.
 
     Example: `boltgen.tune("resnet50.onnx", arch="sm_80", budget="120s", device="vgpu")`.
 
@@ -79,7 +79,7 @@ def open_session(
     options: TuneOptions | None = None,
     **overrides: Any,
 ) -> Iterator[Session]:
-    """A session for `model`, for those who want the loop; see `tune`.
+    """Open a session for `model`, for users who want the loop; see `tune`.
 
     Example:
         with open_session("m.onnx", arch="sm_80", budget="60s") as session:
@@ -104,9 +104,10 @@ def open_task_session(
     options: PipelineOptions,
     imported: Sequence[Model] = (),
 ) -> Iterator[Session]:
-    """A session for the tasks of each model; its benches and database close with it.
+    """Open a session for the tasks of each model; its benches and database close with it.
 
-    What TVM keeps of the `imported` models is tuned beside them, unless `tuning` says otherwise.
+    TVM's own kernels of the `imported` models are tuned beside them, unless `tuning` says
+    otherwise.
 
     Raises:
         TuningError: there are not as many weights, or latencies, as models.
@@ -143,7 +144,7 @@ def open_task_session(
 def _open_rest(
     imported: Sequence[Model], arch: Arch, tuning: TuneOptions, options: PipelineOptions
 ) -> Iterator[Rest | None]:
-    """What TVM keeps of the models; None, with a warning, where it cannot be tuned."""
+    """Open the tuning of TVM's kernels of the models; None, with a warning, if it is impossible."""
     kind, _, place = tuning.device.partition(":")
     device = DeviceKind(kind), int(place or 0) if kind == DeviceKind.CUDA.value else 0
     weights = tuning.weights or [1.0] * len(imported)
@@ -180,7 +181,7 @@ def _open_rest(
 def _runs(
     models: Sequence[Sequence[Task]], weights: Sequence[float]
 ) -> tuple[dict[Workload, float], ...]:
-    """How often each model runs its products, times its weight."""
+    """Return how often each model runs its workloads, times its weight."""
     _require_one_each("weights", weights or [1.0] * len(models), len(models))
     return tuple(
         {
@@ -193,7 +194,7 @@ def _runs(
 
 
 def _scheduler(tuning: TuneOptions, models: int) -> Scheduler:
-    """Trials by shares, as good for the total as gradients (`benchmarks.search_arena`)."""
+    """Grant trials by shares, as good for the total as gradients (`benchmarks.search_arena`)."""
     objective = tuning.objective
     if isinstance(objective, Latencies):
         _require_one_each("latencies", objective.most_us, models)
@@ -217,7 +218,7 @@ def _arch_of(asked: str | None, device: str) -> Arch:
     return asked_arch(asked)
 
 
-# What opens a bench of kernels for an architecture; the text is what follows the device's kind.
+# Opens a bench of kernels for an architecture; the text follows the device's kind.
 BenchOpener: TypeAlias = Callable[[str, str, BenchOptions], Bench]
 BENCHES: dict[DeviceKind, BenchOpener] = {
     DeviceKind.CUDA: lambda arch, place, how: open_cuda(how, arch=arch, ordinal=int(place or 0)),
@@ -227,7 +228,7 @@ BENCHES: dict[DeviceKind, BenchOpener] = {
 
 
 def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
-    """The bench that `device` names, for kernels of `arch`.
+    """Open the bench that `device` names, for kernels of `arch`.
 
     Raises:
         DeviceError: there is no such device, or it is of another architecture.

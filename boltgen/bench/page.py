@@ -15,8 +15,9 @@ _RECORDED = "tune"
 _MISSING = "not measured"
 # The tuner's item.
 TUNING = "models/tune-resnet50-b32"
-# Aims on an H200 with kernels of sm_80's kind: what, beginning of the items' keys, ratio, whose
-# geometric mean is to be so much, and which items where not all: those bound by memory, or not.
+# Targets on an H200 with kernels of sm_80's kind: a title, the beginning of the items' keys, a
+# ratio, the target of its geometric mean, and which items count: bound by memory, not bound, or
+# all.
 _TARGETS = (
     ("GEMM against cuBLAS, memory-bound", "gemm/", "vendor", 0.95, True),
     ("GEMM against cuBLAS, compute-bound", "gemm/", "vendor", 0.60, False),

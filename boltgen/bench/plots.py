@@ -24,7 +24,7 @@ _NAMES = {
 
 
 def draw(folder: Path, about: Form, items: Mapping[str, Form]) -> list[Path]:
-    """Write the plots into `folder`; none where no item of gemm or conv has a time."""
+    """Write the plots into `folder`; write none if no item of gemm or conv has a time."""
     timed = {
         key: item
         for key, item in items.items()

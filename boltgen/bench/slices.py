@@ -16,7 +16,7 @@ from boltgen.errors import BoltgenError
 
 VERSION = 3
 DONE, FAILED = "done", "failed"
-# What slices of one report have in common.
+# The fields that slices of one report share.
 _SAME = ("gpu", "driver", "commit", "toolchain", "vendor")
 
 Form: TypeAlias = dict[str, Any]
@@ -100,7 +100,7 @@ def read_form(path: Path) -> Form:
 
 
 def merged(folders: Sequence[Path]) -> tuple[Form, dict[str, Form]]:
-    """Read all slices in `folders`: what they were measured on, and their items.
+    """Read all slices in `folders`: return the device and method, and the items.
 
     Raises:
         ResultsError: there are none, or they are of several devices, commits or toolchains.
@@ -131,7 +131,7 @@ def device_folder(name: str) -> str:
 
 
 def packed(content: bytes) -> str:
-    """Write bytes as a result's text has them: compressed, in base 85."""
+    """Encode bytes as text for a result: compressed, in base 85."""
     return base64.b85encode(lzma.compress(content)).decode()
 
 

@@ -1,1 +1,1 @@
-"""Executes the kernels of a compiled library on the virtual GPU before it ships."""
+"""Execute the kernels of a compiled library on the virtual GPU before it ships."""

@@ -1,4 +1,4 @@
-"""Runs launches in workers, each kernel's in one; a worker that a kernel kills is started again."""
+"""Run launches in workers, each kernel's in one worker; restart a worker that a kernel kills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from boltgen.check.protocol import (
 from boltgen.errors import DeviceError, RecordError
 
 WORKER_COMMAND = (sys.executable, "-m", "boltgen.check.worker")
-# Of a launch, its oracle and all: the virtual GPU itself ends a launch that hangs, and says where.
+# Seconds for a launch with its oracle: the virtual GPU itself ends a launch that hangs, and says
+# where.
 _MOST_SECONDS = 300.0
 _LOG_BYTES = 2000
 
@@ -45,7 +46,7 @@ class _Worker:
         self._log = tempfile.TemporaryFile(prefix="boltgen-check-")  # noqa: SIM115
 
     def judge(self, job: Job) -> Verdict:
-        """How a launch goes; that it kills the worker is part of the verdict."""
+        """Return the verdict of a launch; a killed worker is part of the verdict."""
         started = time.monotonic()
         try:
             return self._ask(job)
@@ -84,7 +85,7 @@ class _Worker:
         return child
 
     def close(self) -> str:
-        """End the process; how it ended, in words. Harmless when done twice."""
+        """End the process; say in words how it ended. Harmless when done twice."""
         child, self._child = self._child, None
         if child is None:
             return "was not running"
@@ -108,7 +109,7 @@ class _Worker:
 
 
 def _answer(child: subprocess.Popen[bytes], message: Setup | Job) -> bytes:
-    """The line that a worker answers; empty where it has ended or was killed for its silence."""
+    """Read the worker's answer; empty if it has ended, or was killed for its silence."""
     assert child.stdin is not None and child.stdout is not None
     timer = threading.Timer(_MOST_SECONDS, _kill, (child,))
     timer.start()
@@ -133,7 +134,7 @@ def run_launches(
     workers: int,
     reporter: Reporter,
 ) -> dict[str, list[Verdict]]:
-    """The verdicts on each kernel's launches, in their order.
+    """Return the verdicts on each kernel's launches, in their order.
 
     Raises:
         DeviceError: a worker cannot load the library, or cannot be started.

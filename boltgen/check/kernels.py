@@ -1,4 +1,4 @@
-"""Checks a compiled library: executes each of its kernels on the virtual GPU.
+"""Check a compiled library: execute each of its kernels on the virtual GPU.
 
 Arrow: an artifact's folder to the outcome in its metadata.
 """
@@ -95,7 +95,7 @@ def _keys(
     objects: Mapping[str, Path],
     vgpu: str,
 ) -> dict[str, str]:
-    """The identity of each kernel's check: all that decides what comes of it."""
+    """Return the identity of each kernel's check: everything that decides its result."""
     own = own_code() if objects else ""
     common = (metadata.arch, vgpu, _CHECKS, own)
     return {
@@ -123,7 +123,7 @@ def _kernel_check(
 
 
 def _earlier(cache: Cache, key: str) -> KernelCheck | None:
-    """What was found earlier of the same object and launches."""
+    """Return an earlier result for the same object and launches."""
     found = cache.find(_KIND, key, [_FILE])
     if found is None:
         return None

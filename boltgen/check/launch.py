@@ -45,7 +45,7 @@ class LaunchError(Exception):
 
 
 class Device:
-    """The CUDA runtime of this process; what is allocated is freed together.
+    """The CUDA runtime of this process; all its allocations are freed together.
 
     `said` gives the device's own words for its last fault.
     """
@@ -77,7 +77,7 @@ class Device:
         return address
 
     def download(self, address: int, like: Array) -> Array:
-        """What lies there, as an array like `like`."""
+        """Return the array at an address, in the form of `like`."""
         result = np.empty_like(like)
         self._copy(result.ctypes.data, address, result.nbytes, _TO_HOST)
         return result
@@ -102,7 +102,7 @@ class Device:
 
 
 def run_job(device: Device, library: ctypes.CDLL, job: Job) -> float:
-    """The largest error of an element of a result, relative to its bound.
+    """Run a launch; return the largest error of a result's element, relative to its bound.
 
     Raises:
         LaunchError: the kernel refuses, faults, writes where it must not, or a result is wrong.
@@ -119,7 +119,7 @@ def run_job(device: Device, library: ctypes.CDLL, job: Job) -> float:
 
 
 def _workspace_bytes(library: ctypes.CDLL, job: Job, values: Mapping[str, int]) -> int:
-    """What the kernel says that it needs.
+    """Return the workspace that the kernel asks for, in bytes.
 
     Raises:
         LaunchError: it is more than its family says, by which a model's memory is planned.
@@ -145,7 +145,7 @@ def _enter(library: ctypes.CDLL, job: Job, values: Mapping[str, int]) -> None:
 
 
 def _fields(job: Job) -> frozenset[str]:
-    """The names in the struct of a launch."""
+    """Return the names in the struct of a launch."""
     if job.launch.struct not in structs():
         raise BoltgenError(f"abi.h has no struct {job.launch.struct!r}")
     return frozenset(name for name, *_ in structs()[job.launch.struct]._fields_)
@@ -163,7 +163,7 @@ def _judge(
                 raise LaunchError(f"{name} is wrong, {agreement}")
             worst = max(worst, agreement.ratio)
         return worst
-    # What only moves numbers is exact.
+    # A kernel that only moves numbers is exact.
     problem, (output,) = workload.single.problem, results.values()
     exact = problem.product(a, layers[0].b).astype(output.dtype)
     wrong = np.flatnonzero(_bits(output).reshape(-1) != _bits(exact).reshape(-1))
@@ -273,7 +273,7 @@ class _Tensors:
         return {"pointer": placed.address, "ld": load.parts_ld, "batch_stride": stride}
 
     def results(self) -> dict[str, Array]:
-        """The output and what else the kernel writes, by name, without the gaps.
+        """Return the output and the further results of the kernel, by name, without the gaps.
 
         Raises:
             LaunchError: the kernel wrote into them.
@@ -307,13 +307,13 @@ def _whole(placed: _Placed) -> dict[str, int]:
 
 
 def _of_reduction(problem: Problem, store: Store) -> dict[str, int]:
-    """What a launch passes of a reduction's result, which is packed, with its address."""
+    """Return the strides that a launch passes for a reduction's result, which is packed."""
     stride = store_batch_stride(problem, store)
     return {"ld": store_ld(problem, store), "batch_stride": stride}
 
 
 def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:
-    """A, B and the epilogue's operands of a layer, in the ranges that measuring draws them from."""
+    """Draw A, B and the epilogue's operands of a layer, in the ranges that measuring uses."""
     problem, loads = layer.problem, layer.loads
     if problem.is_exact:
         moved = rng.uniform(-_MOST_MOVED, _MOST_MOVED, problem.a_shape)
@@ -355,7 +355,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
 
 
 def _spread(array: Array, gap: int) -> Array:
-    """The elements of `array` with `gap` poisoned ones between rows, and none behind the last."""
+    """Spread the rows of `array`, with `gap` poisoned elements between rows, none at the end."""
     columns = array.shape[-1]
     rows = _poison((array.size // columns, columns + gap), array.dtype)
     rows[:, :columns] = array.reshape(-1, columns)

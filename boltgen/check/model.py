@@ -1,4 +1,4 @@
-"""Runs a whole compiled model on the virtual GPU, on random inputs, in a process of its own."""
+"""Run a whole compiled model on the virtual GPU, on random inputs, in a process of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from boltgen.tvm_build.model import Array
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
 # A choice, no bound: FP16's roundings add up to some thousandths of the outputs over the layers of
-# a deep model; where a kernel is wrong, or reads another's tensor, nothing of them is left.
+# a deep model; a kernel that is wrong, or reads another's tensor, destroys the outputs.
 MOST_ERROR = 0.05
 _SEED = 0
 # Few enough that a model runs in seconds, more than one so that a batch is one.
@@ -72,7 +72,7 @@ def check_model(artifact: Artifact, reference: Reference | None = None) -> Model
 
 
 def _sizes(metadata: Metadata) -> dict[str, int] | None:
-    """A size for each open dimension of the inputs; None where an input's rank is not known."""
+    """Choose a size for each dynamic dimension of the inputs; None if a rank is unknown."""
     if any(info.shape is None for info in metadata.inputs):
         return None
     limits = {each.name: each for each in metadata.dimensions}
@@ -99,7 +99,7 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def _distance(found: Array, expected: Array) -> float:
-    """The root mean square of the difference, relative to that of what was expected.
+    """Return the root mean square of the difference, relative to the expected outputs'.
 
     Infinite where one is not a number and the other is.
     """
@@ -113,7 +113,7 @@ def _distance(found: Array, expected: Array) -> float:
 
 
 def _run(folder: Path, inputs: Mapping[str, Array]) -> tuple[dict[str, Array] | None, list[str]]:
-    """The outputs, None where there are none; and what went wrong, in sentences."""
+    """Return the outputs, None if there are none; and sentences on what went wrong."""
     with tempfile.TemporaryDirectory(prefix="boltgen-check-") as name:
         files = Path(name)
         write_arrays(files / _INPUTS, dict(inputs))
@@ -146,7 +146,7 @@ def main() -> None:
     findings = [found.message for found in device.vgpu.findings()]
     (files / _FINDINGS).write_text(json.dumps(findings), encoding="utf-8")
     sys.stdout.flush()
-    # What TVM keeps until the end of the process is no leak of the model's.
+    # Memory that TVM keeps until the end of the process is no leak of the model.
     os._exit(0)
 
 

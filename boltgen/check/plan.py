@@ -1,4 +1,4 @@
-"""What is checked of a library. Arrow: metadata to jobs."""
+"""Choose the launches that check a library. Arrow: metadata to jobs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from boltgen.families.trial import Trial
 
 
 def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:
-    """The launches with which each kernel of a library is checked, by its symbol.
+    """Return the launches that check each kernel of a library, by its symbol.
 
-    Every launch that the model has of a kernel adds those at its own boundaries.
+    Every launch of a kernel in the model adds launches at its own boundaries.
 
     Raises:
         ArtifactError: the metadata does not say what the kernels compute.
@@ -33,7 +33,7 @@ def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:
 
 
 def jobs_of_trials(symbol: str, trials: Sequence[Trial], arch: str) -> tuple[Job, ...]:
-    """The launches with which the kernel `symbol`, which runs `trials`, is checked."""
+    """Return the launches that check the kernel `symbol`, which runs `trials`."""
     found: list[Job] = []
     for trial in trials:
         for workload in boundaries(trial.workload, trial.config, arch_named(arch)):
@@ -50,6 +50,6 @@ def jobs_of_trials(symbol: str, trials: Sequence[Trial], arch: str) -> tuple[Job
 
 
 def _slicings(trial: Trial) -> tuple[bool, ...]:
-    """Whether operands of the epilogue may be those of one product of a batch."""
+    """Return the values of `Job.is_sliced` to check: both for a batch with epilogue operands."""
     has_operands = any(layer.loads for layer in trial.workload.layers)
     return (False, True) if trial.workload.batch > 1 and has_operands else (False,)

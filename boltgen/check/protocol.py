@@ -1,4 +1,4 @@
-"""What a check's worker and its client say to each other: one JSON object a line.
+"""The protocol of a check's worker and its client: one JSON object per line.
 
 client -> worker   Setup                  once
 worker -> client   READY                  once the library is loaded
@@ -25,7 +25,7 @@ MOST_LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The library to check, the virtual GPU's folder, whose device it is to be, and its checks."""
+    """The library to check, the virtual GPU's folder, the device to imitate, and the checks."""
 
     library: str
     vgpu: str
@@ -39,7 +39,7 @@ _PLAIN = {"raster": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A launch of the kernel `symbol` with random operands, and what it computes.
+    """A launch of the kernel `symbol` with random operands, and its workload.
 
     A worker need not know the kernel's family. `is_sliced`: the operands of the epilogue differ
     between the products of a batch.
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How a launch went: `wrong` says what is wrong with it, and is empty where nothing is.
+    """The result of a launch: `wrong` says what is wrong with it, and is empty if nothing is.
 
     `worst_error` is the largest error of an element relative to its bound, None where there was no
     output to compare; `findings` are what the virtual GPU's checks say.
@@ -76,7 +76,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the kernel may ship, as far as this launch tells."""
+        """Return whether the kernel may ship, as far as this launch shows."""
         return not self.wrong and not self.findings and self.worst_error is not None
 
 

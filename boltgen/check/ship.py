@@ -1,4 +1,4 @@
-"""Nothing that fails its check ships: a kernel is replaced, or left to TVM, or it is an error.
+"""Ship no kernel that fails its check: replace it, leave its work to TVM, or raise an error.
 
 Arrow: the last one of a compilation, around the building of a library.
 """
@@ -30,7 +30,7 @@ Build: TypeAlias = Callable[[], tuple[Artifact, Mapping[str, Path]]]
 
 
 def checking_vgpu(level: CheckLevel, settings: Settings) -> str:
-    """The identity of the virtual GPU that a check is done on; empty where nothing is executed.
+    """Return the identity of the virtual GPU that checks; empty if nothing is executed.
 
     Raises:
         ToolchainError: the host compiler that builds the virtual GPU is missing.
@@ -41,7 +41,7 @@ def checking_vgpu(level: CheckLevel, settings: Settings) -> str:
 def checked(
     build: Build, level: CheckLevel, reference: Reference, options: PipelineOptions
 ) -> Artifact:
-    """A library of which everything that was executed is right, with the outcome in its metadata.
+    """Check a library, replace failing kernels, and return it with the outcome in its metadata.
 
     Raises:
         CheckError: something fails that no kernel can replace: a layout transform, or the model.
@@ -86,13 +86,13 @@ def checked(
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A kernel that failed, and the launches of the model that wanted it."""
+    """A kernel that failed, and the model's launches of it."""
 
     kernel: KernelCheck
     trials: tuple[Trial, ...]
 
     def told(self, metadata: Metadata) -> str:
-        """What runs in its place, for people."""
+        """Say what runs in its place, for people."""
         now = {
             trial.workload: kernel.symbol for kernel in metadata.kernels for trial in kernel.trials
         }

@@ -19,8 +19,8 @@ from boltgen.device.vgpu import RUNTIMES, Vgpu
 from boltgen.families.family import CHECKED_SMS
 from boltgen.measure.worker import end_with_parent
 
-# What a check counts on, whatever the environment says: see vgpu/README.md. Warps run in an order
-# that the seed repeats, which shows what a missing barrier lets go wrong.
+# Options that a check needs, regardless of the environment: see vgpu/README.md. Warps run in an
+# order that the seed repeats, which exposes missing barriers.
 _OPTIONS: dict[str, str | int] = {
     "threads": 1,
     "copies": "late",
@@ -30,7 +30,7 @@ _OPTIONS: dict[str, str | int] = {
     "seed": 1,
     "sms": CHECKED_SMS,
 }
-# Of one launch, which takes far less than a second.
+# Limit for one launch, which takes far less than a second.
 _MOST_SECONDS = 60
 # A missing barrier shows in every access to shared memory.
 _MOST_FINDINGS = 4
@@ -50,7 +50,7 @@ class Worker:
         self._device = Device(ctypes.CDLL(RUNTIMES[0]), self._vgpu.last_error)
 
     def judge(self, job: Job) -> Verdict:
-        """Run a launch; whatever goes wrong is part of the verdict."""
+        """Run a launch; any failure is part of the verdict."""
         started = time.monotonic()
         worst, wrong = None, ""
         try:
@@ -74,7 +74,7 @@ class Worker:
 
 
 def main() -> None:
-    """Speak on standard input and output; what libraries print goes to standard error."""
+    """Speak on standard input and output; libraries print to standard error."""
     end_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,1 +1,1 @@
-"""From a kernel's description to CUDA C++ text: pure functions to strings."""
+"""Turn a kernel's description into CUDA C++ text: pure functions to strings."""

@@ -47,7 +47,7 @@ _HEADERS = {Convention.RELAX: "relax_adapter.h", Convention.RELAY: "relay_adapte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How the sizes in `cell` are executed: a kernel's C symbol, and the launch's arguments."""
+    """The execution of the sizes in `cell`: a kernel's C symbol, and the launch's arguments."""
 
     cell: Workload
     kernel: str
@@ -56,7 +56,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionLaunch:
-    """How a region is executed: the choices for all of its sizes, in the order of its cells.
+    """The execution of a region: the choices for all of its sizes, in the order of its cells.
 
     `memory` has the layout transforms before and after the kernel, where TVM has A or D otherwise.
 
@@ -159,7 +159,7 @@ def render_adapter(
 
 
 def _laid_out(value: str) -> str:
-    """A right-hand side on the line of its `=`, or below where it is long."""
+    """Put a right-hand side on the line of its `=`, or below if it is long."""
     return f" {value}" if len(value) < 70 else f"\n      {value}"
 
 
@@ -203,7 +203,9 @@ def _fields(fields: Iterable[Field]) -> tuple[ArgumentField, ...]:
 def _table(
     choices: Sequence[Choice], by_choice: Sequence[Mapping[str, str]], own: Sequence[str]
 ) -> AdapterTable:
-    """The rows by which a call chooses: the greatest sizes of each, its kernel and `own` fields."""
+    """Return the rows by which a call chooses: the greatest sizes of each, its kernel and `own`
+    fields.
+    """
     rows = []
     for choice, fields in zip(choices, by_choice, strict=True):
         values = [fields.get(name, "0") for name in own]
@@ -222,10 +224,11 @@ def _table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolSource:
-    """Where a call finds the value of a symbol: in the tensor that is a parameter, and its role.
+    """The source of a symbol's value in a call: a tensor, which is a parameter, and its role.
 
-    It is the dimension with `behind` others after it, or, where it `is_product`, the product of
-    that one and all before it; `times` as much where the tensor has so many heads in a row.
+    The value is the dimension with `behind` others after it. If it `is_product`, the value is the
+    product of this dimension and all before it. The tensor's extent is `times` the value if it has
+    so many heads in a row.
     """
 
     symbol: Symbol
@@ -249,8 +252,8 @@ class SymbolSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceSource:
-    """Where a call finds how many of the `rows` of D are a slice: in the tensor that is a parameter
-    and has one row of `columns` for each slice.
+    """The source of the number of `rows` of D in a slice: a tensor, which is a parameter, with one
+    row of `columns` for each slice.
     """
 
     symbol: Symbol
@@ -270,8 +273,8 @@ class SliceSource:
 
 
 def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
-    """The first tensor that has each symbol of a region: A, then the rows taken of it, then B, then
-    rows of positions and of slices.
+    """Return the first tensor that has each symbol of a region: A, then its gathered rows, then B,
+    then rows of positions and of slices.
 
     Raises:
         InvalidProblemError: none has.
@@ -320,7 +323,7 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
 
 
 def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SliceSource]:
-    """The operands that have a row for each slice of so many rows as the symbol is."""
+    """Return the operands that have a row for each slice of as many rows as the symbol says."""
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         m, n = layer.problem.matrix
         if layer.problem.slice_rows != symbolic(symbol):
@@ -336,7 +339,7 @@ def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SliceSource]:
 
 
 def _comment(region: Region) -> Iterator[str]:
-    """Comment lines that say what is computed."""
+    """Return comment lines that describe the computation."""
     if not region.workload.is_fused:
         layer = region.workload.first
         yield from comment_field("Problem", describe(layer.problem))

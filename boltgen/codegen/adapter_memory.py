@@ -1,4 +1,4 @@
-"""A region's call beside its kernel: the moves of A and D, and the workspace of it all."""
+"""A region's call beside its kernel: the layout transforms of A and D, and the workspace of all."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from boltgen.ir.move import LayoutTransform, Move, nhwc
 from boltgen.ir.problem import Problem
 from boltgen.ir.region import Region, Stored
 
-# What moves are launched on begins there; TVM's allocations do too. Source: tvm's
-# runtime/device_api.h, kAllocAlignment.
+# The operands of layout transforms begin at multiples of it; TVM's allocations do too. Source:
+# tvm's runtime/device_api.h, kAllocAlignment.
 _ALIGNMENT_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedMove:
-    """A move of one call by the C symbol `kernel`; `offset` into the workspace."""
+    """A layout transform of one call by the C symbol `kernel`; `offset` into the workspace."""
 
     transform: LayoutTransform
     kernel: str
@@ -38,7 +38,7 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMemory:
-    """The moves of one call of a region, and the bytes of its workspace."""
+    """The layout transforms of one call of a region, and the bytes of its workspace."""
 
     before: PlannedMove | None = None
     after: PlannedMove | None = None
@@ -46,11 +46,11 @@ class CallMemory:
 
     @property
     def moves(self) -> tuple[PlannedMove, ...]:
-        """The moves before and after the kernel."""
+        """The layout transforms before and after the kernel."""
         return tuple(move for move in (self.before, self.after) if move is not None)
 
     def statements(self, *, planned: bool) -> Iterator[str]:
-        """The C++ that says so; `planned` where TVM passes the workspace as an argument."""
+        """The C++ statements for it; with `planned`, TVM passes the workspace as an argument."""
         if self.workspace_bytes:
             what = "workspace(workspace, " if planned else "allocate_workspace("
             yield f"call.{what}{self.workspace_bytes});"
@@ -59,7 +59,7 @@ class CallMemory:
                 yield f"call.move_{name}({move.arguments});"
 
     def describe(self) -> Iterator[str]:
-        """Each move in words, with the bytes that it costs."""
+        """Describe each layout transform in words, with the bytes that it costs."""
         for role, planned in (("A", self.before), ("D", self.after)):
             if planned is not None:
                 moved = planned.transform
@@ -72,7 +72,9 @@ class CallMemory:
 def call_memory(
     region: Region, kernel_bytes: int, symbol_of: Callable[[LayoutTransform], str]
 ) -> CallMemory:
-    """The memory of a call whose kernel takes `kernel_bytes`; `symbol_of` names a move's kernel."""
+    """Plan the memory of a call whose kernel takes `kernel_bytes`; `symbol_of` names a transform's
+    kernel.
+    """
     end = _aligned(kernel_bytes)
     before = after = None
     if region.a_stored is not None:
@@ -96,7 +98,7 @@ def _planned(
 
 
 def _into(stored: Stored, problem: Problem) -> LayoutTransform:
-    """From how TVM has a tensor to what a kernel reads."""
+    """Return the transform from TVM's tensor to the kernel's operand."""
     images, pixels = stored.rows
     return LayoutTransform(
         move=Move(source=stored.form, target=nhwc(problem.in_dtype)),
@@ -108,7 +110,7 @@ def _into(stored: Stored, problem: Problem) -> LayoutTransform:
 
 
 def _out_of(stored: Stored, problem: Problem) -> LayoutTransform:
-    """From what a kernel writes to how TVM wants it."""
+    """Return the transform from the kernel's result to TVM's tensor."""
     images, pixels = stored.rows
     return LayoutTransform(
         move=Move(source=nhwc(problem.out_dtype), target=stored.form),
@@ -137,7 +139,7 @@ def d_call(region: Region, problem: Problem) -> str:
         outer = sequences(problem.batch, region.d_view.heads), problem.gemm.m
         return view_call(region.d_view, index, "D", problem.out_dtype, outer, tensor="output")
     if region.d_stored is None:
-        # An image may be written as rows of pixels, where the model goes on with those.
+        # An image may be written as rows of pixels, if the model reads rows.
         check: ShapeCheck = problem.d_shape, "kMatrix"
         return data_call(index, "D", problem.out_dtype, check, tensor="output")
     check = shape_check(problem, region.d_stored.shape)

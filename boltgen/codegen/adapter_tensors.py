@@ -34,14 +34,14 @@ def data_call(
 
 
 def shape_check(problem: Problem, shape: tuple[int, ...]) -> ShapeCheck:
-    """How strictly the shape of A, B or D is compared."""
+    """Return how strictly the shape of A, B or D is compared."""
     return shape, "kMatrix" if problem.is_matrix else "kExact"
 
 
 def operand_fields(
     layer: Layer, operands: Sequence[Operand], who: str = "", heads: int = 1
 ) -> Iterator[Field]:
-    """The fields of an epilogue's operands; `who` says in messages whose they are.
+    """Return the fields of an epilogue's operands; messages name their owner `who`.
 
     The batch is sequences of so many `heads`.
     """
@@ -74,8 +74,8 @@ def operand_fields(
 
 
 def _row_fields(problem: Problem, load: Load, view: RowView, pointer: str) -> Iterator[Field]:
-    """The fields of one row, or of one for each slice or position, where `view` has them behind
-    `pointer`.
+    """Return the fields of one row, or of one row for each slice or position if `view` has them
+    after `pointer`.
     """
     has_slices, skipped = load.kind.is_of_slices, view.offset * load.dtype.size_bytes
     yield "pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
@@ -84,7 +84,7 @@ def _row_fields(problem: Problem, load: Load, view: RowView, pointer: str) -> It
 
 
 def _rows_of_load(problem: Problem, kind: LoadKind) -> int | str:
-    """How many rows a tensor has that is read by rows, as a number or a C++ expression."""
+    """Return the rows of a tensor that is read by rows, as a number or a C++ expression."""
     m, rows = problem.matrix[0], problem.slice_rows
     is_open = isinstance(m, Dim) or isinstance(rows, Dim)
     if kind is LoadKind.SLICE_ROW and is_open:
@@ -93,7 +93,7 @@ def _rows_of_load(problem: Problem, kind: LoadKind) -> int | str:
 
 
 def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
-    """The dimension before those of a slice, if there is one."""
+    """Return the dimension before the slice's dimensions, if there is one."""
     if operand.shared is None:
         return (batch,) if operand.batched and batch > 1 else ()
     if operand.shared.by is Sharing.HEADS:
@@ -102,14 +102,14 @@ def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
 
 
 def sequences(batch: int, heads: int) -> int | str:
-    """How many sequences a batch of heads is, as a number or a C++ expression."""
+    """Return how many sequences a batch of heads is, as a number or a C++ expression."""
     return f"{batch} / {heads}" if isinstance(batch, Dim) else batch // heads
 
 
 def _slice_strides(operand: Operand, slice_elements: int, heads: int) -> tuple[int, int]:
-    """From a sequence to the next one, and from a head to the next one."""
+    """Return the strides from a sequence to the next, and from a head to the next."""
     if operand.shared is None:
-        # Where no launch has heads, each is a sequence of its own.
+        # If no launch has heads, each is a sequence of its own.
         return slice_elements * heads, slice_elements
     match operand.shared.by:
         case Sharing.HEADS:
@@ -120,14 +120,14 @@ def _slice_strides(operand: Operand, slice_elements: int, heads: int) -> tuple[i
 
 
 def result_name(index: int) -> str:
-    """What an adapter calls the tensor of a further result."""
+    """Return an adapter's name for the tensor of a further result."""
     return f"result{index + 1}"
 
 
 def result_fields(layer: Layer, first: int) -> Iterator[Field]:
     """The fields of an epilogue's further results; `first` is the first one's parameter.
 
-    They lie behind those of its operands.
+    They follow the fields of its operands.
     """
     problem, behind = layer.problem, len(layer.loads)
     for index, (store, dtype) in enumerate(layer.further):
@@ -142,7 +142,7 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
 
 
 def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:
-    """Shape of one slice of an operand, and how strictly it is compared."""
+    """Return the shape of one slice of an operand, and how strictly it is compared."""
     match load.kind:
         case LoadKind.TENSOR:
             return (m, n), "kMatrix"

@@ -64,7 +64,7 @@ def view_call(
 
 
 def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
-    """The C++ call that checks B and returns its pointer; None where there is none."""
+    """Return the C++ call that checks B and returns its pointer, or None if there is no B."""
     if roles.b is None:
         return None
     dtype = problem.in_dtype
@@ -81,8 +81,8 @@ def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
 
 
 def ends_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
-    """The C++ call that checks the ends of groups and returns their pointer; None where there are
-    none.
+    """Return the C++ call that checks the ends of groups and returns their pointer, or None without
+    groups.
     """
     grouped = in_groups(problem)
     if grouped is None or roles.ends is None:
@@ -91,8 +91,8 @@ def ends_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
 
 
 def rows_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
-    """The C++ call that checks the integers that take A's rows and returns their pointer; None
-    where A has them in order.
+    """Return the C++ call that checks the indices of A's rows and returns their pointer, or None
+    without a gather.
     """
     taken = gathered(problem)
     if taken is None or roles.rows is None:
@@ -109,7 +109,7 @@ def b_rows(problem: Problem) -> int:
 def tensor_shape(
     view: HeadView | None, problem: Problem, rows: int, dense: tuple[int, ...], group: int = 1
 ) -> tuple[tuple[int, ...], int]:
-    """The shape of TVM's tensor, and what its first extent has to be multiplied with.
+    """Return the shape of TVM's tensor, and the factor of its first extent.
 
     That of a view begins with the batch, which is as many sequences times their heads; so many as
     `group` share a matrix.

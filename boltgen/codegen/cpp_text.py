@@ -16,7 +16,7 @@ from boltgen.errors import InvalidProblemError
 # Longer text is cut: a label is for people, and a line of a model's hundred node names is not read.
 _MAX_COMMENT = 400
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-# What may stand in a comment as it is. A backslash could continue the line, `*/` and `/*` confuse
+# Characters that may stand in a comment. A backslash could continue the line, `*/` and `/*` confuse
 # readers and editors, and control characters or Unicode could hide what the text is.
 _COMMENT_UNSAFE = re.compile(r"[^ -\[\]-~]")
 
@@ -44,7 +44,7 @@ def comment_field(name: str, text: str) -> tuple[str, ...]:
 
 
 def comment_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """The lines with their marks; each is made safe once more, whatever made it."""
+    """Put comment marks before the lines; each is made safe once more, whatever made it."""
     return tuple(f"// {comment_text(line, keep_indent=True)}".rstrip() for line in lines)
 
 

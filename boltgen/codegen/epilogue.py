@@ -1,4 +1,4 @@
-"""Emits an epilogue graph as the body of a C++ functor: one line for each node, in SSA form."""
+"""Emit an epilogue graph as the body of a C++ functor: one line for each node, in SSA form."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EpilogueCode:
 
     `operands` is a C++ type, of the loads and the further results; `parameters` is a list, laid
     out, of the accumulators, the loads and an array for the further results. `statements` define
-    one value each, or put one into that array. Where it `reduces`, memory is to be cleared before.
+    one value each, or store a value in that array. If it `reduces`, memory must be cleared before.
     """
 
     formula: tuple[str, ...]
@@ -63,7 +63,7 @@ class EpilogueCode:
 def emit_epilogue(
     epilogue: ElementwiseGraph, masks: Mapping[int, float] | None = None
 ) -> EpilogueCode:
-    """The functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`.
+    """Emit the functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`.
 
     `masks` are the `key_masks` of a graph whose kernel skips keys.
 
@@ -111,7 +111,7 @@ def emit_epilogue(
 
 
 def _operands(epilogue: ElementwiseGraph, masks: Mapping[int, float]) -> str:
-    """The types of what a launch passes besides A, B and D."""
+    """Return the types of a launch's arguments besides A, B and D."""
     loads = [
         _mask(load, masks[place]) if place in masks else _operand(load)
         for place, load in enumerate(epilogue.loads)
@@ -132,7 +132,7 @@ def _operand(load: Load) -> str:
 
 
 def _mask(load: Load, hidden: float) -> str:
-    """The type of a row that hides keys: with numbers of at most `hidden`, or with -inf alone."""
+    """Return the type of a row that hides keys: by numbers up to `hidden`, or by -inf alone."""
     least = f", /*Hidden=*/{hidden:.0f}" if isfinite(hidden) else ""
     return f"boltgen::KeyMask<{load.dtype.cutlass}{least}>"
 
@@ -156,7 +156,7 @@ def _result(store: Store, dtype: DType) -> str:
 
 
 def _is_long(node: Node) -> bool:
-    """Whether the threadblock epilogue does not unroll its loop over the graph.
+    """Return whether the graph is too long for the threadblock epilogue to unroll its loop.
 
     It would repeat the function's code for each of up to 16 iterations.
     """
@@ -164,7 +164,7 @@ def _is_long(node: Node) -> bool:
 
 
 def _list(items: list[str], indent: int) -> str:
-    """The items with commas, on one line where that is short, else filling lines of their own."""
+    """Join the items with commas, on one line if it is short, else on filled lines of their own."""
     line = ", ".join(items)
     if len(line) <= 60:
         return line
@@ -179,7 +179,7 @@ def _list(items: list[str], indent: int) -> str:
 
 
 def _name(node: Unary | Binary | Cast, index: int) -> str:
-    """What a node's value is called: `add2`, and `relu6_3`, which node 63 could else be too."""
+    """Name a node's value: `add2`, and `relu6_3`, since `relu63` could also be node 63."""
     stem = "rounded" if isinstance(node, Cast) else node.op.value
     return f"{stem}_{index}" if stem[-1].isdigit() else f"{stem}{index}"
 

@@ -1,4 +1,4 @@
-"""nvcc's flags: what every generated kernel is compiled with, stated here and nowhere else."""
+"""The flags of nvcc for every generated kernel, stated here and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boltgen.arch import ARCHES
 
 
 class DeviceCode(Enum):
-    """What a fat binary holds."""
+    """The contents of a fat binary."""
 
     SASS_AND_PTX = "sass+ptx"  # a GPU runs the SASS, the virtual GPU the PTX
     PTX = "ptx"  # three times as fast to compile; all that the virtual GPU needs
@@ -23,8 +23,8 @@ LANGUAGE_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexp
 # one (its message C7510).
 _WGMMA_FLAGS = ("-DNDEBUG",)
 
-# Of a kernel on its own: an object that is linked into a shared library, with the CUDA runtime that
-# the process has.
+# Flags of a single kernel: its object is linked into a shared library, which uses the process's
+# CUDA runtime.
 _OBJECT_FLAGS = ("-cudart=shared", "-Xcompiler=-fPIC")
 
 
@@ -36,7 +36,9 @@ def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
 
 
 def every_device_flags(archs: Sequence[str]) -> tuple[str, ...]:
-    """`-gencode` for SASS of all `archs`, and for PTX of the first, which later ones run too."""
+    """Return `-gencode` for SASS of all `archs`, and for PTX of the first, which later ones run
+    too.
+    """
     first, *rest = archs
     flags = [*device_code_flag(first, DeviceCode.SASS_AND_PTX)]
     for arch in rest:
@@ -56,11 +58,13 @@ def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
 
 
 def kernel_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
-    """All flags of a generated kernel but folders and the host compiler."""
+    """Return all flags of a generated kernel except folders and the host compiler."""
     return ("-c", *device_flags(arch, code), *_OBJECT_FLAGS)
 
 
 def kernel_command(arch: str, source: str) -> str:
-    """The command that compiles a generated file: `$CUTLASS` is the folder of CUTLASS's headers."""
+    """Return the command that compiles a generated file: `$CUTLASS` is the folder of CUTLASS's
+    headers.
+    """
     flags = " ".join(kernel_flags(arch, DeviceCode.SASS_AND_PTX))
     return f"nvcc {flags} -I templates/include -I $CUTLASS {source}"

@@ -1,4 +1,4 @@
-"""The oracle's functions as CUDA C++ in FP64: what the profiler's reference computes them by.
+"""The oracle's functions as CUDA C++ in FP64: the profiler's reference uses them.
 
 A function of `UnaryOp` is called once with a value that writes down what NumPy is asked to do with
 it, so that oracle and reference are one text. Generated kernels share nothing with it: their device
@@ -25,7 +25,7 @@ _INFIX: dict[Callable[..., Any], str] = {
     np.less: "<",
     np.less_equal: "<=",
 }
-# `maximum` and `minimum` are those of profiler/interval.cuh, which pass NaN on as NumPy's do.
+# `maximum` and `minimum` come from profiler/interval.cuh, and pass NaN on as NumPy's do.
 _CALLS: dict[Callable[..., Any], str] = {
     np.negative: "-",
     np.positive: "",

@@ -14,7 +14,7 @@ from boltgen.paths import resource_dir
 
 @cache
 def environment() -> jinja2.Environment:
-    """Loads templates by file name; an undefined variable is an error."""
+    """Return an environment that loads templates by name; an undefined variable is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource_dir("templates")),
         undefined=jinja2.StrictUndefined,
@@ -26,7 +26,7 @@ def environment() -> jinja2.Environment:
 
 
 def render(view: View) -> str:
-    """The view's template, filled with the view's fields."""
+    """Fill the view's template with the view's fields."""
     values: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
     if "\n" in view.TEMPLATE:
         return environment().from_string(view.TEMPLATE).render(values)

@@ -1,4 +1,4 @@
-"""What templates see: a frozen dataclass for each, its fields exactly the template's variables."""
+"""The views of templates: a frozen dataclass for each; its fields are the template's variables."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class AdapterTable:
 class AdapterRegion:
     """One TVM function; `label` is a string literal, `comment` comment lines.
 
-    `extents` are the statements that read sizes off the tensors. Where there is a `table`, it has
-    the kernel, and `fields` are those that all kernels share.
-    `workspace` are the statements that say what of the call's workspace is for what.
+    `extents` are the statements that read sizes from the tensors. If there is a `table`, it names
+    the kernel, and `fields` are common to all kernels. `workspace` are the statements that divide
+    the call's workspace.
     """
 
     symbol: str

@@ -2,13 +2,13 @@
 
     time = analytical * exp(w * trees(features)),   w = exp(-d^2 / 2)
 
-The trees learn log(measured / predicted). They do not extrapolate: d is by how many doublings of
-FLOPs a workload is larger than all that they were trained on, else 0, so that the analytical model
-remains at the far end; and it alone speaks of families and kinds of problems that they have not
-seen. Trees that learn times alone pick no better than the analytical model does on problems that
-they have not seen (`benchmarks.model_against_data`). Features are what every family gives: sizes,
-knobs, the footprint, the figures of the prediction, and the instructions that a warp issues. What
-the virtual GPU counts is known only after a trial, and so cannot rank what was not tried yet.
+The trees learn log(measured / predicted). Trees do not extrapolate: d is the number of doublings of
+FLOPs by which a workload exceeds all training examples, else 0, so that only the analytical model
+remains far outside. It alone predicts families and kinds of problems that were not trained. Trees
+that learn times alone pick no better than the analytical model on unseen problems
+(`benchmarks.model_against_data`). Every family gives the features: sizes, knobs, the footprint, the
+figures of the prediction, and the instructions that a warp issues. The virtual GPU's counters are
+known only after a trial, and so cannot rank untried configurations.
 
 Source: Chen and Guestrin, XGBoost, KDD 2016; Zheng et al., Ansor, OSDI 2020, section 5.2, learns
 from features of programs in the same way.
@@ -41,7 +41,7 @@ from boltgen.ir.key import digest
 from boltgen.ir.workload import Workload
 
 SUFFIX = ".ubj"
-# Of the features: models of another one are refused.
+# Version of the features: models of another version are refused.
 VERSION = 4
 FOLDS = 5
 # Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
@@ -49,7 +49,7 @@ FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
 # Choices: small trees, many of them; one thread and one seed, so that equal records make equal
 # models.
 _ROUNDS, _ETA = 200, 0.1
-# A third of the size, to be shipped: what it costs is in `benchmarks.model_against_data`.
+# A third of the size, to be shipped: `benchmarks.model_against_data` records the loss of accuracy.
 _SMALL_ROUNDS, _SMALL_ETA = 60, 0.2
 _TREES = {
     "max_depth": 6,
@@ -59,8 +59,8 @@ _TREES = {
     "nthread": 1,
     "seed": 0,
 }
-# Of a ranking loss: how much slower, in logarithms, makes a configuration likely to be so, and how
-# many of each problem's first are compared with others. Choices.
+# Of a ranking loss: the logarithmic gap in time at which two configurations are likely in this
+# order, and how many of each problem's first are compared with others. Choices.
 _RANKED_APART, _RANKED_FIRST = 0.1, 8
 _RANKING = {
     "objective": "rank:pairwise",
@@ -87,12 +87,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a model was trained on, and how it did on problems that it had not seen.
+    """The training data of a model, and its accuracy on problems that it had not seen.
 
     `regret` is the mean time of the first pick over the fastest of its problem, and `log_error` the
-    root mean square of log(predicted / measured); those named `analytical` are of the model that
-    it corrects, on the same examples. `version` is that of the features, `most_flops` the largest
-    problem's, and `source` says for people where the times are from.
+    root mean square of log(predicted / measured); the fields named `analytical` are for the
+    uncorrected model, on the same examples. `version` is the features' version, `most_flops` the
+    largest problem's FLOPs, and `source` names the times' source for people.
     """
 
     arch: str
@@ -108,7 +108,7 @@ class Training:
 
 
 class Learned:
-    """A trained model; see the module. It knows one architecture."""
+    """A trained model; see the module. It predicts one architecture."""
 
     def __init__(self, trees: Any, training: Training) -> None:
         self._trees = trees
@@ -116,11 +116,11 @@ class Learned:
 
     @property
     def name(self) -> str:
-        """By what it was trained on: learned-sm_80-1200."""
+        """The name, by its training data: learned-sm_80-1200."""
         return f"learned-{self.training.arch}-{self.training.times}"
 
     def rejects(self, arch: Arch) -> str | None:
-        """Why it says nothing of an architecture; None if it does."""
+        """Return why it cannot predict an architecture, or None if it can."""
         remedy = f"train one by `boltgen db train FILE --arch {arch.name}`"
         if arch.name != self.training.arch:
             known = f"knows {self.training.arch}, not {arch.name}"
@@ -135,7 +135,7 @@ class Learned:
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
-        """The corrected times.
+        """Return the corrected times.
 
         Raises:
             BoltgenError: the model rejects the architecture.
@@ -153,7 +153,7 @@ class Learned:
         return [float(time_us) for time_us in np.exp(corrected)]
 
     def _weights(self, workload: Workload, rows: Sequence[Mapping[str, float]]) -> Array:
-        """How much the trees count for each configuration; see the module."""
+        """Return the weight of the trees for each configuration; see the module."""
         known = frozenset(self._trees.feature_names)
         is_known = [
             all(name in known for name in row if name.startswith(("family.", "size.")))
@@ -163,7 +163,7 @@ class Learned:
         return math.exp(-(math.log2(larger) ** 2) / 2) * np.array(is_known, dtype=np.float64)
 
     def save(self, path: Path) -> None:
-        """Write it as XGBoost's own UBJSON, with what it was trained on.
+        """Write it as XGBoost's own UBJSON, with its training data's description.
 
         Raises:
             BoltgenError: the file cannot be written, or another program wrote it.
@@ -203,7 +203,8 @@ def load(path: Path) -> Learned:
 
 
 def train(examples: Sequence[Example], *, source: str = "", small: bool = False) -> Learned:
-    """A model of all examples, with the figures of a cross-validation that left problems out.
+    """Train a model on all examples; its figures come from a cross-validation that leaves problems
+    out.
 
     A `small` one has fewer trees, to be shipped.
 
@@ -242,7 +243,8 @@ def train(examples: Sequence[Example], *, source: str = "", small: bool = False)
 def cross_validated(
     examples: Sequence[Example], *, corrects: bool = True, ranks: bool = False, split: int = 0
 ) -> Array:
-    """The logarithms of predicted times, each by a model that has not seen the example's problem.
+    """Return the logarithms of predicted times, each by a model that has not seen the example's
+    problem.
 
     A model has not seen the other problems of that fold either; each `split` has other folds. With
     `corrects` the trees correct the analytical model; without, they learn times alone. With `ranks`
@@ -265,7 +267,7 @@ def fold_of(workload: Workload, split: int = 0) -> int:
 
 
 def regrets(examples: Sequence[Example], predicted: Array) -> list[float]:
-    """Of each problem, the time of the first pick over the fastest time."""
+    """Return, for each problem, the time of the first pick over the fastest time."""
     members: dict[Workload, list[int]] = {}
     for index, example in enumerate(examples):
         members.setdefault(example.workload, []).append(index)
@@ -300,7 +302,7 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
 
 
 def _issued(found: Instructions, warps: int, arch: Arch) -> dict[str, float]:
-    """The instructions of a warp, and those of the busiest SM."""
+    """Return the instructions of a warp, and of the busiest SM."""
     on_busiest = math.ceil(found.threadblocks / arch.sm_count)
     return asdict(found) | {
         "issued": found.issued,
@@ -315,7 +317,7 @@ def _space(family: str, workload: Workload, arch: Arch) -> AnySpace:
 
 
 def _numbers(prediction: Any) -> dict[str, float]:
-    """The figures that a prediction is made of, and those of its traffic."""
+    """Return the figures that a prediction is made from, and its traffic."""
     named = {}
     if is_dataclass(prediction):
         named = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
@@ -354,7 +356,7 @@ def _learning(examples: Sequence[Example], split: int = 0) -> _Learning:
 
 
 def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array:
-    """`base` corrected, each fold by trees of the others."""
+    """Return `base` corrected, each fold by trees of the others."""
     predicted = np.empty_like(base)
     for index in range(FOLDS):
         held = learning.folds == index
@@ -367,7 +369,7 @@ def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array
 
 
 def _ranked(learning: _Learning) -> Array:
-    """The analytical model corrected, each fold by trees that rank the others.
+    """Return the analytical model corrected, each fold by trees that rank the others.
 
     The odds that one configuration is faster than another of its problem are exp(difference of
     logarithms / `_RANKED_APART`). Source: Burges, From RankNet to LambdaRank to LambdaMART, 2010.
@@ -398,7 +400,7 @@ def _ranked(learning: _Learning) -> Array:
 
 
 def _table(rows: Sequence[dict[str, float]], names: Sequence[str]) -> Array:
-    """A row for each configuration; what it does not have is missing, which trees know."""
+    """Return a row for each configuration; absent features are missing values to the trees."""
     return np.array([[row.get(name, math.nan) for name in names] for row in rows])
 
 

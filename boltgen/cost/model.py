@@ -1,4 +1,4 @@
-"""CostModel: predicts times of a workload's configurations; and how one is found by its name."""
+"""CostModel: the interface that predicts times of configurations, and the registry by name."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from boltgen.ir.workload import Workload
 
 
 class CostModel(Protocol):
-    """Predicts what launches would take."""
+    """Predict the times of launches."""
 
     @property
     def name(self) -> str:
-        """What it is chosen by."""
+        """The name by which it is chosen."""
         ...
 
     def rejects(self, arch: Arch) -> str | None:
-        """Why it says nothing of an architecture; None if it does."""
+        """Return why it cannot predict an architecture, or None if it can."""
         ...
 
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
-        """A time for each of `configs`, legal ones of `workload`, in microseconds."""
+        """Return a time for each of `configs`, legal ones of `workload`, in microseconds."""
         ...
 
 
 class Analytical:
-    """What each configuration's family derives from the hardware's figures."""
+    """Predictions of each configuration's family from the hardware's figures."""
 
     name = "analytical"
 
     def rejects(self, arch: Arch) -> str | None:
-        """None: every row of the table has its figures."""
+        """Accept every architecture: each row of the table has the figures."""
         del arch
         return None
 
@@ -60,7 +60,7 @@ TRAINED: dict[str, Path] = {
 
 
 def serving(model: CostModel, arch: Arch, warn: Callable[[str], None]) -> CostModel:
-    """`model`, or the analytical one where that rejects `arch`, which is then warned of."""
+    """Return `model`, or the analytical model with a warning if `model` rejects `arch`."""
     reason = model.rejects(arch)
     if reason is None:
         return model
@@ -69,7 +69,7 @@ def serving(model: CostModel, arch: Arch, warn: Callable[[str], None]) -> CostMo
 
 
 def cost_model_named(name: str) -> CostModel:
-    """The cost model called `name`, or the one in a file of that name that `db train` wrote.
+    """Return the cost model called `name`, or the one that `db train` wrote to that file.
 
     A trained one is read here.
 

@@ -1,1 +1,1 @@
-"""The readers of what comes from outside: numbers, files, JSON and archives, all within limits."""
+"""Readers of outside data: numbers, files, JSON and archives, all within limits."""

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 @contextmanager
 def open_regular(path: Path, most_bytes: int | None = None) -> Iterator[BinaryIO]:
-    """The regular file `path`, opened to be read.
+    """Open the regular file `path` for reading.
 
     Raises:
         OSError: it is no regular file, has more than `most_bytes`, or cannot be opened.
@@ -34,7 +34,7 @@ def open_regular(path: Path, most_bytes: int | None = None) -> Iterator[BinaryIO
 
 
 def require_regular(path: Path, status: os.stat_result, most_bytes: int | None = None) -> None:
-    """Check what `path` is by its `status`.
+    """Check by its `status` that `path` is a regular file.
 
     Raises:
         OSError: it is no regular file, or has more than `most_bytes`.
@@ -64,7 +64,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 @contextmanager
 def written_whole(path: Path, is_ours: Callable[[BinaryIO], bool]) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` when the block ends without an error.
+    """Yield a path to write to, which replaces `path` when the block ends without an error.
 
     A file that is there already is replaced if it is empty, or if `is_ours` finds by its content
     that boltgen wrote it; every other file is left as it is.
@@ -81,7 +81,7 @@ def written_whole(path: Path, is_ours: Callable[[BinaryIO], bool]) -> Iterator[P
 
 
 def require_replaceable(path: Path, is_ours: Callable[[BinaryIO], bool]) -> None:
-    """Check that nothing is lost where `path` is written; see `written_whole`.
+    """Check that writing `path` loses nothing; see `written_whole`.
 
     Raises:
         OSError: `path` is no regular file, or holds what boltgen did not write.

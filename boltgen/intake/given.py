@@ -1,4 +1,4 @@
-"""What users give for options, as a value or as text: checked, and made a value.
+"""Checks of the values that users give for options, as a value or as text.
 
 Each check takes an option's name and what is given for it, and raises a BoltgenError that says what
 is wrong.
@@ -24,19 +24,19 @@ Named = TypeVar("Named", bound=Enum)
 
 
 def as_it_is(_name: str, given: Any) -> Any:
-    """Whatever is given."""
+    """Accept any value."""
     return given
 
 
 def yes_or_no(name: str, given: Any) -> bool:
-    """True or False, and nothing else: "no" would count as true."""
+    """Accept True or False, and nothing else: "no" would count as true."""
     if not isinstance(given, bool):
         raise BoltgenError(f"{name}={shown(str(given))} is neither True nor False")
     return given
 
 
 def optional(check: Check) -> Check:
-    """`check` for all but None, which stays None."""
+    """Apply `check` to all but None, which stays None."""
     return lambda name, given: None if given is None else check(name, given)
 
 
@@ -55,7 +55,7 @@ def number(least: int, most: int) -> Check:
 
 
 def member(kind: type[Named], what: str, asked: Any) -> Named:
-    """The member of an enumeration that has the value `asked`; `what` is what users call it."""
+    """Return the member of an enumeration with value `asked`; `what` is the users' name for it."""
     try:
         return kind(asked)
     except ValueError:
@@ -69,7 +69,7 @@ def path(_name: str, given: Any) -> Path:
 
 
 def samples(_name: str, given: Any) -> tuple[Any, ...]:
-    """Arrays by name, or a file of such; one of them or several."""
+    """Return arrays by name, or read them from a file; one sample or several."""
     one = isinstance(given, (Mapping, str, Path))
     return (given,) if one else tuple(given)
 
@@ -99,7 +99,7 @@ _OPEN = re.compile(r"\?|[A-Za-z_][A-Za-z0-9_.]*")
 
 
 def shapes(_name: str, given: Any) -> dict[str, tuple[int | str, ...]]:
-    """Shapes by name, or texts like "name=1..64,3,seq"; none for None."""
+    """Return shapes by name, also from texts like "name=1..64,3,seq"; none for None."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -125,7 +125,7 @@ def _extents(name: str, extents: Any) -> tuple[int | str, ...]:
 
 
 def _extent(text: str) -> int | str:
-    """A number; a range "1..64", or a name, of an extent that stays open, as it is."""
+    """Parse an extent: a number; or, for a dynamic one, a range "1..64" or a name, as it is."""
     if (ends := _RANGE.fullmatch(text)) is not None:
         low, high = (whole_number(end, 1, MOST_EXTENT) for end in ends.groups())
         if low > high:
@@ -135,7 +135,7 @@ def _extent(text: str) -> int | str:
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
-    """`name=1,3,224,seq` as a name, which may hold an equals sign, and a shape.
+    """Parse `name=1,3,224,seq` to a name, which may hold an equals sign, and a shape.
 
     An extent is a number, a range like 1..64, or the name of one that stays open.
 

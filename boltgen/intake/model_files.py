@@ -1,4 +1,4 @@
-"""Files of models that boltgen does not read, recognised by their contents, and what to do with
+"""Recognise model files that boltgen does not read, by their contents, and say what to do with
 each. Nothing in a file is loaded.
 """
 
@@ -72,7 +72,8 @@ _SUFFIXES = {
 
 
 def other_kind(path: Path) -> str | None:
-    """What a file or folder is that boltgen cannot read, and what to do; None for any other.
+    """Name the kind of a file or folder that boltgen cannot read, and what to do; None for any
+    other.
 
     Raises:
         OSError: the file cannot be read.
@@ -86,7 +87,7 @@ def other_kind(path: Path) -> str | None:
             try:
                 with zipfile.ZipFile(file) as archive:
                     return _archive_kind(path, {each.lower() for each in archive.namelist()})
-            except zipfile.BadZipFile:  # whoever reads it says so
+            except zipfile.BadZipFile:  # its reader reports it
                 return None
         size = file.seek(0, 2)
     for magic, kind in _MAGIC.items():

@@ -1,4 +1,4 @@
-"""The one parser of whole numbers that people and the environment write."""
+"""The one parser of whole numbers from people and the environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_JOBS = 4096
 MOST_ROWS = 10**9
 MOST_EXTENT = 2**31 - 1
 
-# Of a text that a message quotes.
+# Most characters of a quoted text.
 _MOST_SHOWN = 60
 
 # ASCII only: str.isdigit takes a superscript two for a digit, and int does not.
@@ -35,11 +35,11 @@ def whole_number(text: str, least: int, most: int) -> int:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number and its noun: "1 launch", "2 launches"; the plural ends in s by default."""
+    """Join a number and its noun: "1 launch", "2 launches"; the plural ends in s by default."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shown(text: str) -> str:
-    """`text` as a message quotes it: its beginning, with what a terminal would obey escaped."""
+    """Quote `text` for a message: its beginning, with control sequences of a terminal escaped."""
     quoted = ascii(text) if any(not c.isprintable() for c in text) else repr(text)
     return quoted if len(quoted) <= _MOST_SHOWN else quoted[: _MOST_SHOWN - 3] + "..."

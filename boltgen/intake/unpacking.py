@@ -1,4 +1,4 @@
-"""Compressed files from outside: a small one that would become a huge one is refused."""
+"""Compressed files from outside: a small file that would unpack to a huge one is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BombError(ValueError):
 
 
 class _Guarded(io.RawIOBase):
-    """The bytes in a compressed stream, while they are in proportion to those that were read."""
+    """The bytes in a compressed stream, while they are in proportion to the bytes read."""
 
     def __init__(self, packed: BinaryIO, harmless_bytes: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _Guarded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill `buffer`, as far as there is something.
+        """Fill `buffer`, as far as bytes are left.
 
         Raises:
             BombError: the contents are out of proportion.
@@ -55,7 +55,7 @@ class _Guarded(io.RawIOBase):
 
 @contextmanager
 def open_unpacked(path: Path, harmless_bytes: int = HARMLESS_BYTES) -> Iterator[BinaryIO]:
-    """The contents of a regular file, unpacked where it or its name says that it is packed.
+    """Open a regular file, unpacked if its contents or its name say that it is packed.
 
     Raises:
         OSError: it is no regular file, or cannot be read.

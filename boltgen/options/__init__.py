@@ -1,4 +1,4 @@
-"""What a user may choose, each option once: a field with its default, its help and its check.
+"""The options of a user, each defined once: a field with its default, its help and its check.
 
 The command line makes its options of these fields (`boltgen.cli.flags`), `boltgen.compile` and
 `boltgen.tune` take them as keyword arguments, and `docs/write_reference.py` writes the list of
@@ -29,7 +29,7 @@ from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.strategy import StrategyFactory
 
-# An A100: what most of those who serve FP16 models have.
+# An A100: most users who serve FP16 models have it.
 DEFAULT_ARCH = "sm_80"
 
 _MOST_SEED = 2**63 - 1
@@ -46,7 +46,7 @@ ARCH = Option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions(Options):
-    """Which kernels a model may have, and how they are compiled.
+    """Options that select kernels and how they are compiled.
 
     Raises:
         BoltgenError: a value is none of its option's; the message names the option.
@@ -106,7 +106,7 @@ class KernelOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions(KernelOptions):
-    """How a model is read, and which kernels it may have."""
+    """Options that say how a model is read, and which kernels it may have."""
 
     shapes: Mapping[str, Sequence[int | str]] = field(
         default_factory=dict,
@@ -162,18 +162,18 @@ class ModelOptions(KernelOptions):
 
     @property
     def border(self) -> DType | None:
-        """The type of those inputs and outputs that the model has in FP32; None where they stay."""
+        """The type of the inputs and outputs that are FP32 in the model; None if they stay."""
         return self.precision.dtype if self.io is BorderTypes.HALF else None
 
     @property
     def of_model(self) -> dict[str, Any]:
-        """The fields that all options have: with them others are made of these."""
+        """The fields that all options share, to construct other options from them."""
         return {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions(ModelOptions):
-    """How a model is compiled."""
+    """Options of compiling a model."""
 
     tune: Budget | None = field(
         default=None,
@@ -238,7 +238,7 @@ class CompileOptions(ModelOptions):
 
     @property
     def tuning(self) -> TuneOptions | None:
-        """How the model is tuned before it is compiled; None where it is not."""
+        """The options of tuning before compiling, or None without tuning."""
         if self.tune is None:
             return None
         return TuneOptions(
@@ -248,7 +248,7 @@ class CompileOptions(ModelOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions(ModelOptions):
-    """How kernels are measured for a model."""
+    """Options of measuring kernels for a model."""
 
     budget: Budget = field(
         default=Budget(seconds=120),

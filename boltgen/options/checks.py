@@ -1,4 +1,4 @@
-"""Checks of options' values: each makes the value that is kept, or refuses what is none."""
+"""Checks of options' values: each returns the value to keep, or refuses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRONTENDS = ("relax", "relay")
 
 
 def one_of(kind: type[Enum], what: str) -> Check:
-    """The member of an enumeration that has a value; `what` is what users call it."""
+    """Return the member of an enumeration with this value; `what` is the users' name for it."""
     return lambda _name, asked: given.member(kind, what, asked)
 
 
@@ -72,5 +72,5 @@ def budget(name: str, asked: Any) -> Budget:
 
 
 def named(find: Callable[[str], Any]) -> Check:
-    """A check for what is in a registry: its name, or a value that need not be in it."""
+    """Return a check for a registry: it takes a name, or a value that need not be registered."""
     return lambda _name, asked: find(asked) if isinstance(asked, str) else asked

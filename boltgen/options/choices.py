@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class CheckLevel(Enum):
-    """How much of a library is executed before it ships."""
+    """The part of a library that is executed before it ships."""
 
     NONE = "none"
     KERNELS = "kernels"  # every kernel, at boundary shapes
@@ -14,14 +14,14 @@ class CheckLevel(Enum):
 
 
 class BorderTypes(Enum):
-    """Which types a model's inputs and outputs have."""
+    """The types of a model's inputs and outputs."""
 
     MODEL = "model"  # as in the model
     HALF = "half"  # FP32 becomes the type that products multiply
 
 
 class RestTuning(Enum):
-    """Whether TVM's tuner schedules the kernels that TVM keeps."""
+    """The choice whether TVM's tuner schedules TVM's own kernels."""
 
     ON = "on"
     OFF = "off"

@@ -1,4 +1,4 @@
-"""What an option is: a field of a dataclass that has its help and its check in its metadata.
+"""The definition of an option: a field of a dataclass, with help and check in its metadata.
 
 Functions take such fields as keyword arguments (`takes`), and make options of them (`chosen`).
 """
@@ -18,7 +18,7 @@ from boltgen.tuning.session.objectives import Total
 from boltgen.tuning.strategies import STRATEGIES
 
 _METADATA = "option"
-# What users call defaults that are no texts.
+# The users' names for defaults that are no texts.
 _NAMES: dict[Any, str] = {
     **{strategy: name for name, strategy in STRATEGIES.items()},
     **{model: name for name, model in COST_MODELS.items()},
@@ -31,13 +31,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a field says of itself besides its name, type and default.
+    """The facts about an option that a field does not have itself.
 
-    `check` makes the value that is kept of the field's name and the value that is given, and
-    refuses what is none. `flag` is the type of the command line's option, and None where only
-    Python has it; `metavar` is what its help calls the value. Where a compiled model does not
-    depend on an option, or is never cached with it, the option is not `is_decisive`, and no part of
-    the model's key in the cache.
+    `check` turns the field's name and the given value into the value to keep, or refuses it. `flag`
+    is the type of the command line's option, or None if only Python has the option; `metavar` names
+    the value in the help. An option is `is_decisive` if it is part of the model's key in the cache.
+    It is not if a compiled model does not depend on it, or is never cached with it.
     """
 
     help: str
@@ -54,13 +53,13 @@ def described(said: str, check: Check, flag: Any = None, **more: Any) -> dict[st
 
 
 def option_of(each: Field[Any]) -> Option:
-    """What a field of options says of itself."""
+    """Return the `Option` of a field."""
     found: Option = each.metadata[_METADATA]
     return found
 
 
 def default_of(each: Field[Any]) -> Any:
-    """The default of a field as a user would write it; None for what is empty."""
+    """Return the default of a field as a user would write it, or None if it is empty."""
     match each.default:
         case value if value is MISSING:
             return None
@@ -99,7 +98,7 @@ class Options:
 
 
 def chosen(kind: type[Kind], options: Kind | None, overrides: Mapping[str, Any]) -> Kind:
-    """`options`, or the defaults of `kind`, with the `overrides` in their fields.
+    """Return `options`, or the defaults of `kind`, with the `overrides` in their fields.
 
     Raises:
         TypeError: the options are of another kind, or no option has the name of an override.

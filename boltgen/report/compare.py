@@ -1,4 +1,4 @@
-"""What differs between two compiled models: their times, regions and versions."""
+"""Compare two compiled models: their times, regions and versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Our time over theirs, where both are of one kind."""
+        """Our time over theirs, if both are of one kind."""
         if self.ours is None or self.theirs is None or self.ours.kind is not self.theirs.kind:
             return None
         ours, theirs = self.ours.info.time_us, self.theirs.info.time_us
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two artifacts; `versions` has those that differ: of ours, and of theirs."""
+    """Two artifacts; `versions` has the differing versions: of ours, and of theirs."""
 
     theirs: Facts
     rows: tuple[Row, ...]
@@ -36,7 +36,7 @@ class Comparison:
 
 
 def compared(ours: Facts, theirs: Facts) -> Comparison:
-    """Set the regions that compute the same beside each other, and name the others."""
+    """Pair the regions that compute the same, and name the others."""
     left = _numbered(theirs)
     rows = []
     for key, region in _numbered(ours).items():
@@ -55,7 +55,7 @@ def compared(ours: Facts, theirs: Facts) -> Comparison:
 
 
 def _numbered(facts: Facts) -> dict[tuple[str, str, int], RegionFacts]:
-    """The regions by what they compute, and by which of the equal ones each is."""
+    """Key the regions by their computation, and number equal ones."""
     seen: Counter[tuple[str, str]] = Counter()
     found: dict[tuple[str, str, int], RegionFacts] = {}
     for region in facts.regions:

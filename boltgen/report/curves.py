@@ -1,4 +1,4 @@
-"""Arrow: the trials that were made of a model's workloads to the curves of their tuning."""
+"""Arrow: the trials of a model's workloads to the curves of their tuning."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from boltgen.ir.problem import describe
 from boltgen.ir.workload import Workload
 from boltgen.report.facts import TimeKind
 
-# Of a curve's figure, with room for its line's width.
+# Sizes of a curve's figure, with room for its line's width.
 CURVE_WIDTH, CURVE_HEIGHT = 240.0, 44.0
 _MARGIN = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A trial: the device's name, where its times are from, and the time; None if it failed."""
+    """A trial: the device's name, the time's source, and the time; None if it failed."""
 
     device: str
     kind: TimeKind
@@ -27,7 +27,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The best time of a workload on a device after each trial, the first that has one to the last.
+    """The best time of a workload on a device after each trial, from the first timed one to the
+    last.
 
     `found_at` is the number of the trial that is the best; `line` has the corners of the figure.
     """
@@ -44,13 +45,13 @@ class Curve:
 
 
 def workloads_of(metadata: Metadata) -> tuple[Workload, ...]:
-    """What the model's kernels compute, each once, in the order of its kernels."""
+    """Return the workloads of the model's kernels, each once, in the order of its kernels."""
     trials = (trial for kernel in metadata.kernels for trial in kernel.trials)
     return tuple(dict.fromkeys(trial.workload for trial in trials))
 
 
 def curves(history: Mapping[Workload, Sequence[Attempt]]) -> tuple[Curve, ...]:
-    """A curve for each workload and device with a time, of attempts in the order of time."""
+    """Return a curve for each workload and device with a time, from attempts in order of time."""
     found = []
     for workload, attempts in history.items():
         problem = "; ".join(describe(layer.problem) for layer in workload.layers)
@@ -88,7 +89,7 @@ def _curve(
 def _line(
     numbers: Sequence[int], bests: Sequence[float], trials: int
 ) -> tuple[tuple[float, float], ...]:
-    """Steps from the first best time, at the top, to the last one, which is at the foot."""
+    """Draw steps from the first best time, at the top, to the last one, at the bottom."""
     span = (bests[0] - bests[-1]) or 1.0
 
     def at(number: int, best_us: float) -> tuple[float, float]:

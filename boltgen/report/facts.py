@@ -1,4 +1,4 @@
-"""Arrow: a compiled model's metadata to what its report shows. Nothing is computed anew but ratios.
+"""Arrow: a compiled model's metadata to the facts of its report. Only ratios are computed anew.
 
 Times are what the metadata has, each with its kind: measured on a GPU, modelled by the virtual GPU,
 or predicted. Bytes are the least that a kernel moves: its operands and results once.
@@ -23,7 +23,7 @@ from boltgen.ir.workload import Layer, Workload
 
 
 class TimeKind(Enum):
-    """Where a time is from."""
+    """The kinds of times, by their source."""
 
     MEASURED = "measured"
     MODELLED = "modelled"
@@ -33,7 +33,7 @@ class TimeKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionFacts:
-    """A region: what it computes, for how long, and `share` of the time of all regions.
+    """A region: its computation, its time, and `share` of the time of all regions.
 
     `flops` and `moved_bytes` are None where its sizes are open, `intensity` is their ratio.
     """
@@ -46,14 +46,14 @@ class RegionFacts:
 
     @property
     def intensity(self) -> float | None:
-        """FLOP for each byte."""
+        """FLOP per byte."""
         if not self.flops or not self.moved_bytes:
             return None
         return self.flops / self.moved_bytes
 
     @property
     def tflops(self) -> float | None:
-        """TFLOP in a second."""
+        """TFLOP per second."""
         if not self.flops or not self.info.time_us:
             return None
         return self.flops / self.info.time_us / 1e6
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """A kernel, and its source; None where the artifact has none."""
+    """A kernel, and its source, or None if the artifact has no source."""
 
     info: KernelInfo
     source: str | None
@@ -78,7 +78,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a report shows of one artifact."""
+    """The facts that a report shows of one artifact."""
 
     metadata: Metadata
     arch: Arch
@@ -91,7 +91,7 @@ class Facts:
 
     @property
     def moved_share(self) -> float | None:
-        """The regions' share of the bytes that all kernels move at least; None if one is open."""
+        """The regions' share of the least bytes of all kernels; None if a size is dynamic."""
         if self.metadata.rest is None:
             return None
         ours = [region.moved_bytes for region in self.regions]
@@ -125,7 +125,7 @@ def facts_of(folder: Path, metadata: Metadata) -> Facts:
 
 
 def kind_of(region: RegionInfo) -> TimeKind:
-    """Where the time of a region is from, by the words that say so."""
+    """Return the kind of a region's time, from the words of its origin."""
     for kind in (TimeKind.MEASURED, TimeKind.MODELLED, TimeKind.PREDICTED):
         if region.time_us is not None and region.origin.startswith(kind.value):
             return kind
@@ -144,7 +144,7 @@ def _region(metadata: Metadata, region: RegionInfo, total_us: float) -> RegionFa
 
 
 def _workload(metadata: Metadata, region: RegionInfo) -> Workload | None:
-    """What a region computes, as its kernel's launches have it; None where sizes are open."""
+    """Return a region's workload from its kernel's launches, or None if sizes are dynamic."""
     trials: Iterator[Trial] = (
         trial
         for kernel in metadata.kernels
@@ -191,7 +191,7 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 def _steps(metadata: Metadata, regions: dict[str, RegionFacts]) -> Iterator[Step]:
-    """The model's operators in order; those of a region stand where its last one does."""
+    """Return the model's operators in order; a region stands at the place of its last operator."""
     inside: dict[str, list[PlacementInfo]] = {}
     last: dict[str, int] = {}
     for index, placement in enumerate(metadata.placements):

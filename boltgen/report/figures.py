@@ -1,4 +1,4 @@
-"""Arrow: facts to the places of marks in figures. The template draws them."""
+"""Arrow: facts to the positions of marks in figures. The template draws them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from boltgen.report.facts import Facts, RegionFacts, Step
 
 WIDTH = 960.0
-# Of the partition: a step's height, its lanes' beginnings and widths.
+# Sizes of the partition: a step's height, its lanes' beginnings and widths.
 STEP = 26.0
 _LANES = {"boltgen": (0.0, 560.0), "tvm": (580.0, 380.0)}
-# Of the roofline.
+# Sizes of the roofline.
 HEIGHT = 420.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 16.0, 48.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A step of the model in its lane; `filled` is how wide its share of the time is."""
+    """A step of the model in its lane; `filled` is the width of its share of the time."""
 
     step: Step
     x: float
@@ -51,7 +51,7 @@ def partition(facts: Facts) -> Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A value of an axis, and where it is."""
+    """A value of an axis, and its position."""
 
     at: float
     text: str
@@ -68,7 +68,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """Regions by FLOP for each byte and TFLOP in a second, under what the device can do.
+    """Regions by FLOP per byte and TFLOP per second, below the device's limits.
 
     `roof` has the corners of that line; axes are logarithmic.
     """
@@ -80,7 +80,7 @@ class Roofline:
 
 
 def roofline(facts: Facts) -> Roofline | None:
-    """Place the regions whose work and time are known; None where there are none."""
+    """Place the regions whose work and time are known; return None if there are none."""
     known = [
         (region, region.intensity, region.tflops)
         for region in facts.regions
@@ -102,7 +102,7 @@ def roofline(facts: Facts) -> Roofline | None:
         share = (math.log10(value) - least_y) / (most_y - least_y)
         return round(HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM), 1)
 
-    # Where the slope enters the figure: at its left side, or at its foot.
+    # The slope enters the figure at its left side, or at its bottom.
     begin = max(10.0**least_x, 10.0**least_y / tb_per_s)
     corners = ((begin, begin * tb_per_s), (ridge, peak), (10.0**most_x, peak))
     return Roofline(

@@ -1,4 +1,4 @@
-"""Writes a report: one page of HTML that needs no other file and no network."""
+"""Write a report: one page of HTML that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from boltgen.report.curves import CURVE_HEIGHT, CURVE_WIDTH, Curve
 from boltgen.report.facts import Facts
 from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
 
-# In the head of each page: tells our files from those of other programs.
+# Stands in the head of each page: tells our files from other programs' files.
 _GENERATOR = b'<meta name="generator" content="boltgen">'
 
 
