@@ -54,7 +54,7 @@ class LibraryError(BoltgenError):
 
 
 class CheckError(BoltgenError):
-    """A library whose execution before shipping gave wrong results."""
+    """A library that failed its execution before shipping."""
 
 
 class ArtifactError(BoltgenError):

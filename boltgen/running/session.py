@@ -63,8 +63,8 @@ class Session:
         return self._metadata
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
-        """Run the model; return outputs by name, as NumPy arrays, for inputs by name or by position
-        in a list.
+        """Run the model and return its outputs by name, as NumPy arrays; inputs are named or in
+        order.
 
         An input is an array of NumPy's or whatever speaks DLPack: on the host it is copied to the
         device from where it lies, on the device it is read where it lies.

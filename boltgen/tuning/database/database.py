@@ -131,7 +131,7 @@ class Database:
 
         They tell nothing of which kernel is the newest: `learn` does.
 
-        After the return the records survive the end of the process, however it ends.
+        Once this has returned, the records survive the end of the process, however it ends.
         """
         written: dict[int, int] = {}
         with self._transaction():
@@ -236,7 +236,7 @@ class Database:
         return tuple(self._read(Workload, workload) for (workload,) in rows)
 
     def void_records(self, source: Source) -> int:
-        """Count the records of a device and toolchain that do not count; see `Query.void`."""
+        """Return how many records of a device and toolchain are void; see `Query.void`."""
         with database_errors(self.path):
             (count,) = self._connection.execute(
                 "SELECT count(*) FROM record LEFT JOIN spec ON spec.id = record.spec WHERE "
