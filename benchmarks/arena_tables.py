@@ -1,11 +1,11 @@
-"""What the arena searches: real tables of times, and devices that nobody has.
+"""The tables that the arena searches: real times, and devices that do not exist.
 
 A device of `other_device` is the analytical model with other constants, noise by configuration, and
-one configuration in twenty that fails. That of `alike_device` errs as the RTX 2080 Ti does against
-the model: alike in all problems for a configuration and its like, and once more for those of one
-problem; a tenth of the configurations fails, in every problem the same. Its figures are those that
-were fitted to that GPU's times, see `boltgen.tuning.strategies.experience`; its noise is what
-repeated measurements of them differ by.
+one configuration in twenty that fails. A device of `alike_device` errs as the RTX 2080 Ti does
+against the model: similar configurations err alike in all problems, and once more within one
+problem; a tenth of the configurations fails, the same in every problem. Its figures were fitted to
+that GPU's times, see `boltgen.tuning.strategies.experience`; its noise is the spread of repeated
+measurements.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from boltgen.tuning.session.transfer import fastest, neighbours
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import SearchProblem
 
-# Of the analytical device.
+# The analytical device.
 _NOISE, _FAILING, _OTHER_CONSTANTS = 0.08, 0.05, 0.3
-# Of the same device with another driver.
+# The same device with another driver.
 _DRIVER = 0.03
-# Of the device whose errors are alike: those of a configuration, in all problems and in one; the
-# width of likeness in knobs; and noise.
+# The device of correlated errors: a configuration's error in all problems and in one problem; the
+# width of correlation in knobs; and noise.
 _ALIKE, _ALIKE_IN_ONE, _ALIKE_WIDTH, _ALIKE_NOISE = 0.2, 0.2, 0.37, 0.012
 # A normal value above this is one of a tenth.
 _TENTH = 1.2816
@@ -162,7 +162,7 @@ def _of_records(name: str, problem: SearchProblem, measured: Mapping[Any, float]
 
 
 def learned_models() -> Callable[[Workload], CostModel]:
-    """For each problem of the RTX 2080 Ti's a model that has seen those of other folds only."""
+    """Return, for each problem of the RTX 2080 Ti, a model that was trained on other folds only."""
     known = learned_examples(times())
     models = [
         train([each for each in known if fold_of(each.workload) != fold]) for fold in range(FOLDS)
@@ -215,7 +215,7 @@ def workloads() -> list[tuple[str, Workload]]:
 
 
 def with_neighbours(tables: Sequence[Table]) -> list[Table]:
-    """Tables that begin with what was fastest in those of neighbouring problems."""
+    """Return tables that begin with the fastest configurations of neighbouring problems."""
     fast: dict[Workload, dict[Config, float]] = defaultdict(dict)
     for table in tables:
         for config in table.problem.candidates:
@@ -337,7 +337,9 @@ def _reachable(workload: Workload, arch: Arch) -> tuple[tuple[Config, Array], ..
 
 
 def _in_order(workload: Workload, arch: Arch, constants: ModelConstants) -> list[Config]:
-    """What a search can reach on a device with these constants, fastest first."""
+    """Return the configurations that a search can reach, fastest first on a device with these
+    constants.
+    """
     configs = [config for config, _ in _reachable(workload, arch)]
     times_us = predicted_us(workload, configs, arch, constants)
     return [configs[number] for number in np.argsort(times_us, kind="stable")]

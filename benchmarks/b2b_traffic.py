@@ -1,12 +1,12 @@
 """Global memory that back-to-back fusion saves: counted by the virtual GPU, not estimated.
 
 Bolt's chains (tables 1 and 2), each as one kernel and as a kernel for each layer with tiles of the
-same rows, so that weights are read as often. What the fused kernel does not move is what lies
-between the layers, written once and read once. M and the batch are cut: traffic is proportional.
+same rows, so that weights are read as often. The fused kernel saves the tensors between the layers,
+each written once and read once. M and the batch are cut: traffic is proportional.
 
 `sector_bytes` are 32-byte sectors, what really moves. More of them than the intermediate's are
-saved where it has one column, and every row of it takes a sector. `bytes` are those that lanes ask
-for: a bias that all rows of a fragment load at once counts once for each lane.
+saved where it has one column, and every row of it takes a sector. `bytes` are the bytes that lanes
+ask for: a bias that all rows of a fragment load at once counts once for each lane.
 
     python -m benchmarks.b2b_traffic --arch sm_80
 """
@@ -98,7 +98,7 @@ def measure(
     kernels: dict[KernelSpec, KernelLibrary],
     cuda: Cuda,
 ) -> dict[str, Any]:
-    """What both ways launch and move."""
+    """Measure the launches and the traffic of both ways."""
     fused, rng = compared.fused, np.random.default_rng(0)
     cuda.vgpu.clear_launches()
     inputs = random_chain_inputs(fused, rng)
@@ -150,7 +150,7 @@ def main() -> None:
         for name, chain in paper_chains(options.rows, batch=1).items()
         for residence in Residence
     ]
-    # With the kernels of the tests, so that those that are compiled already are not again.
+    # With the kernels of the tests, so that compiled ones are not compiled again.
     fused = dict.fromkeys(case.spec for case in all_chain_cases())
     fused.update(dict.fromkeys(both.fused.spec for both in compared))
     apart = dict.fromkeys(case.spec for both in compared for case in both.layers)

@@ -21,7 +21,7 @@ from benchmarks.load import load
 from tests.serving.process import ROOT, Server
 
 _CLIENTS = 4
-# Requests that one server gets before another has its turn, and of those how many warm it.
+# Requests that one server gets before another has its turn, and how many of them warm it.
 _ROUND, _WARM_UP = 200, 10
 
 
@@ -87,7 +87,7 @@ def ready_bytes(
 
 @dataclass(slots=True)
 class _Sent:
-    """What a server's requests took, by the client's clock and of the server's processor time."""
+    """The cost of a server's requests, by the client's clock and in the server's processor time."""
 
     seconds: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -158,7 +158,7 @@ def waits_beyond_runs(
 
 
 def grpc_floor(server: Server, null: Path, x: np.ndarray[Any, Any], rounds: int) -> dict[str, Any]:
-    """What a request takes where gRPC's library sends bytes that are ready, and what ours does.
+    """Time a request to gRPC servers that send ready bytes, and to ours.
 
     Ours runs the null model in the folder `null` for each request, two of the others do besides.
     Processor time is all of a process's, user and system.

@@ -1,4 +1,4 @@
-"""Where nvcc's time for a kernel for sm_90a goes, and what could save some of it.
+"""Find the parts of nvcc's time for a kernel for sm_90a, and what could reduce it.
 
 Processor seconds of a unit that includes CUTLASS's headers and instantiates nothing; of one with
 its CollectiveBuilder and device adapter alone, a plain GEMM, which is what anybody's kernel costs;

@@ -47,7 +47,7 @@ def main() -> None:
     """Run what standard input names."""
     folder = Path(sys.argv[1])
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what converters print
+    os.dup2(2, 1)  # the converters' prints
     for line in sys.stdin.read().splitlines():
         data = {label: np.load(folder / f"{label}.npz") for label in line.split()}
         models = {

@@ -1,4 +1,4 @@
-"""How CUDA programs of ours and of others are compiled: for PTX only, for CUDA's runtime."""
+"""Compile CUDA programs, ours and others', for PTX only and for CUDA's runtime."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from boltgen.settings import settings_from
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What an example does wrong and a GPU lets pass: options of the virtual GPU, and why."""
+    """An example's mistake that a GPU tolerates: options of the virtual GPU, and why."""
 
     options: Mapping[str, str]
     because: str
@@ -448,7 +448,7 @@ def build(examples: Sequence[Example], jobs: int, libraries: Path) -> list[Path]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How an example ended: what is wrong with it, empty where it passed, and all that it said."""
+    """The result of an example: its fault, empty if it passed, and its output."""
 
     example: Example
     fault: str
@@ -489,7 +489,7 @@ def verify(
 
 
 def fault_of(example: Example, done: subprocess.CompletedProcess[str]) -> str:
-    """What is wrong with how the example ended; empty where it passed."""
+    """Return an example's fault from how it ended; empty if it passed."""
     said = sum(example.verdict in line.lower() for line in done.stdout.splitlines())
     if done.returncode:
         return f"ends with status {done.returncode}"
@@ -503,7 +503,7 @@ def fault_of(example: Example, done: subprocess.CompletedProcess[str]) -> str:
 
 
 def figures_of(verdict: Verdict) -> dict[str, Any]:
-    """What is recorded of an example."""
+    """Return the figures to record of an example."""
     example = verdict.example
     allowance = example.allowance
     return {
@@ -517,7 +517,7 @@ def figures_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def keep(name: str, figures: dict[str, Any]) -> None:
-    """Put one example's figures beside those of earlier runs."""
+    """Record one example's figures beside the figures of earlier runs."""
     path = record.RESULTS / "cutlass_examples.json"
     earlier = json.loads(path.read_text())["figures"] if path.is_file() else {}
     known = {example.name for example in EXAMPLES}

@@ -1,4 +1,4 @@
-"""The demo's seconds with an empty cache, and again; what pip downloads is not counted.
+"""The demo's seconds with an empty cache, and again; pip's downloads are not counted.
 
 `cpu` is the processor time of all processes: on a machine that does other work it says more.
 """

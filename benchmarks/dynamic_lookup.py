@@ -1,4 +1,4 @@
-"""What a call of open sizes costs the host beyond one of known sizes: the look-up in its table.
+"""Measure the host time of a call of dynamic sizes beyond fixed sizes: the look-up in its table.
 
 Two regions of one product, of open rows and of known ones, are compiled as in every library, except
 that their kernels do nothing. Each is called many times; the calls take turns.

@@ -1,4 +1,4 @@
-"""What one library for all sizes costs against a library for each: predicted, for BERT-base.
+"""Compare one library for all sizes with a library for each size: predicted, for BERT-base.
 
 The five regions of a layer are given kernels for a batch of 1 to 64 and a sequence of 16 to 512,
 as `boltgen compile` does it, and again for each of some sizes in that range, which lie between the

@@ -3,8 +3,8 @@
 Each is a model of its own, compiled as users do and run on the virtual GPU, whose counters say what
 each launch reads and writes: sectors are those of 32 bytes that really move. The image is cast,
 transposed and padded to four channels by the first launch, which the region's call makes itself;
-the convolution reads what that wrote, each pixel for many filter positions and mostly from caches,
-which are not modelled. Nothing else reads the image. No time is measured.
+the convolution reads the launch's result, each pixel for many filter positions and mostly from
+caches, which are not modelled. Nothing else reads the image. No time is measured.
 
     python -m benchmarks.first_layers
 """
@@ -50,7 +50,7 @@ LAYERS = {"ResNet, 7x7, stride 2": Resnet, "RepVGG-A0, 3x3, stride 2": Repvgg}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What one inference did: `launches` in order, and how far the result is from FP32's."""
+    """The launches of one inference in order, and the distance of the result from FP32's."""
 
     moves: tuple[str, ...]
     kernels: tuple[str, ...]
@@ -59,12 +59,12 @@ class Counted:
 
     @property
     def image_sector_bytes(self) -> int:
-        """What the move reads of the image."""
+        """The bytes of the image that the layout transform reads."""
         return int(self.launches[0]["global_load"]["sectors"]) * _SECTOR_BYTES
 
     @property
     def moved_sector_bytes(self) -> int:
-        """What the move writes for the convolution."""
+        """The bytes that the layout transform writes for the convolution."""
         return int(self.launches[0]["global_store"]["sectors"]) * _SECTOR_BYTES
 
 
@@ -94,7 +94,7 @@ def count(layer: type[nn.Module]) -> Counted:
 
 
 def figures(counted: Counted) -> dict[str, Any]:
-    """What is recorded of a layer."""
+    """Return the figures to record of a layer."""
     image_bytes = int(np.prod(SHAPE)) * 4
     move, convolution = counted.launches[:2]
     return {

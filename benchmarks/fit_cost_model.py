@@ -2,12 +2,11 @@
 
     python -m benchmarks.fit_cost_model RECORDS.jsonl... [--write] [--check]
 
-Records are those of `boltgen db export`, measured on GPUs. What is minimised is what the model is
-for: how much slower its pick is than the fastest, every problem with the same weight, within the
-bounds of each constant. Least squares on times explains the slow kernels, of which there are many,
-at the expense of the fast ones. Cross-validation leaves problems out, whole: its figures are those
-of problems that the fit has not seen. A constant that changes no pick keeps its value and its
-origin.
+Records are those of `boltgen db export`, measured on GPUs. The fit minimises how much slower the
+model's pick is than the fastest, every problem with the same weight, within the bounds of each
+constant. Least squares on times explains the slow kernels, of which there are many, at the expense
+of the fast ones. Cross-validation leaves problems out, whole: its figures are for problems that the
+fit has not seen. A constant that changes no pick keeps its value and its origin.
 
 --check reports on the shipped constants and fits nothing; --write replaces them by the fitted ones,
 if these have less regret on problems that they have not seen.
@@ -152,7 +151,7 @@ def cross_validate(
 
 
 def mean_regret(reports: Sequence[ModelReport]) -> float:
-    """Of all problems in the reports; infinite where none can be ranked."""
+    """Return the mean regret of all problems in the reports; infinite if none can be ranked."""
     regrets = [ranking.regret for report in reports for ranking in report.rankings]
     return float(np.mean(regrets)) if regrets else float("inf")
 

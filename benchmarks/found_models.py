@@ -59,7 +59,9 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, float]:
-    """How many agree, and their shares of FLOPs; those without a product have none."""
+    """Count the models that agree, and their shares of FLOPs; a model without a matmul has no
+    share.
+    """
     agreeing = [row for row in rows if row["outcome"] == "agrees"]
     shares = [row["of_own_flops"] for row in agreeing if row["products"]]
     return {

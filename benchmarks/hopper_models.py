@@ -20,7 +20,7 @@ ARCH = "sm_90a"
 
 
 def figures(name: str) -> dict[str, Any]:
-    """What a model becomes: its kernels by family, its share, and what the check said."""
+    """Return a model's kernels by family, its share of FLOPs, and the result of its check."""
     metadata = boltgen.compile(build(name), arch=ARCH, jobs=1).metadata
     families = Counter(region.family for region in metadata.regions)
     placed = [each for each in metadata.placements if each.flops]

@@ -1,4 +1,4 @@
-"""KServe's own server with a model that answers at once: what `benchmarks.serving` compares with.
+"""KServe's own server with a model that answers at once, as a baseline for `benchmarks.serving`.
 
 python -m benchmarks.kserve_null HTTP_PORT GRPC_PORT
 """

@@ -1,7 +1,7 @@
 """ResNet-50 and RepVGG-A0, batch 32: an inference's launches, and the bytes they read and write.
 
-Nothing is executed and no kernel compiled: launches are those of the module that TVM has legalised
-and fused, bytes those of each launch's tensors, every one read or written once. Workspaces of
+Nothing is executed and no kernel compiled: launches are counted in the module that TVM has
+legalised and fused, and bytes in each launch's tensors, each read or written once. Workspaces of
 split-K are left out. Caches are not modelled.
 """
 
@@ -20,7 +20,7 @@ ARCH = "sm_80"
 
 
 def count(name: str) -> dict[str, Any]:
-    """What an inference of a model launches and moves."""
+    """Count the launches and the bytes of an inference of a model."""
     import tvm  # noqa: PLC0415 (it comes after the CUDA runtime)
     from tvm import ir, relax  # noqa: PLC0415
 

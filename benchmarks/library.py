@@ -1,4 +1,5 @@
-"""What sharing the headers saves: seconds of nvcc for a kernel in a library, and for one alone.
+"""Measure the saving of shared headers: seconds of nvcc for a kernel in a library, and for one
+alone.
 
 Two figures: processor seconds of all compilers, which other work on the machine hardly disturbs,
 and wall seconds with two compilers at once. The library is a sample of sm_80's: a unit each of
@@ -54,7 +55,7 @@ def main() -> None:
     tools = find_toolchain(settings_from())
     by_kind = library_specs(arch_named("sm_80"), Level.STANDARD, ALIGNMENTS)
     groups = [group for kind in by_kind.values() for group in kind]
-    quick = groups[::2]  # of each family and layout, its first level
+    quick = groups[::2]  # the first level of each family and layout
     units = [chunks(group, KERNELS_PER_UNIT)[-1] for group in quick]
     kernels = sum(map(len, units))
 

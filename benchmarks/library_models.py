@@ -35,12 +35,12 @@ _COLUMNS = {
     "outcome": "outcome",
 }
 _PRINTED = ("model", "library", "of_flops", "error", "bound", "outcome")
-# Nothing is to be fetched from a model hub: what is not in the wheels is not there.
+# Nothing may be fetched from a model hub: only files of the wheels are used.
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}
 
 
 def try_model(model: LibraryModel, how: str = "oracle", limit_s: float = 300.0) -> Row:
-    """What became of a model; `how` is that of `benchmarks.libraries.trial`.
+    """Try a model and return the result; `how` is an argument of `benchmarks.libraries.trial`.
 
     "outcome" is "agrees" or "wrong", or, where there are no outputs to judge, "refused", or how the
     process ended.

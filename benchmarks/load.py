@@ -1,6 +1,6 @@
-"""Loads an inference server by h2load, of Debian's package nghttp2-client, over REST and gRPC.
+"""Load an inference server by h2load, of Debian's package nghttp2-client, over REST and gRPC.
 
-Of a request's time h2load takes some ten microseconds; a client in Python takes a millisecond.
+A request costs h2load some ten microseconds; it costs a client in Python a millisecond.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ A family's knobs become the decisions of a schedule whose function computes noth
 own refuse what a GPU cannot run, and a mutator draws one decision anew. All else is MetaSchedule's:
 the evolution that Ansor became, with its own settings but for the size of a batch, which is the
 arena's. Its model is XGBoost as MetaSchedule trains it, on the knobs and the logarithm of the
-analytical time, from the first batch on or, as is its default, from 100 trials on; or the
-analytical model itself. With `--kept` its courses are those of an earlier run, of the seeds and
-models that they are there for, because a search takes it half a minute; a table that has none is
-searched by those models. The tables are `benchmarks.search_arena`'s, of a device that nobody has.
+analytical time, from the first batch on or, by default, from 100 trials on; or the analytical model
+itself. A search takes half a minute: `--kept` reuses the courses of an earlier run, with their
+seeds and models, and only a table without courses is searched. The tables are
+`benchmarks.search_arena`'s, of a device that does not exist.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _features(table: Table, settings: _Settings) -> Any:
 def _analytical(table: Table, settings: _Settings) -> Any:
     @derived_object
     class Analytical(meta.cost_model.PyCostModel):  # type: ignore[misc, name-defined]
-        """What boltgen's strategies begin with; it learns nothing."""
+        """The model with which boltgen's strategies begin; it learns nothing."""
 
         def load(self, path: str) -> None: ...
 

@@ -3,11 +3,11 @@
     python -m benchmarks.model_against_data [--every N]
 
 Two kinds of tables lie in `benchmarks/data`, with their sources and licences. One has times of
-configurations: what does the model's pick cost, over the fastest of all? The other has the tile
-that won a search for each problem: does our space have it, and is it among the first that the
-models name? Those kernels do not split K, so that the figures are of launches with one slice;
-beside them are those of all launches. On an H100 two families compete, and the models also have to
-name the winner's family.
+configurations: how much slower is the model's pick than the fastest? The other has the tile that
+won a search for each problem: does our space have it, and is it among the first that the models
+name? The kernels of that search do not split K, so the figures are for launches with one slice;
+figures for all launches stand beside them. On an H100 two families compete, and the models also
+have to name the winner's family.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from boltgen.ir.workload import Workload
 DATA = Path(__file__).parent / "data"
 TIMES = "gemm_rtx2080ti_cutlass_profiler.csv.gz"
 WINNERS = "gemm_cuda_l2_winners.csv.gz"
-# How many of the model's first are looked at: what a short tuning session measures.
+# The number of the model's first candidates that count: a short tuning session measures so many.
 FIRST_TIMED, FIRST_TILES = 8, {"a100": 10, "3090": 10, "h100": 8}
 # The styles of winners that CUTLASS's collective builder made; the others are of mma.sync.
 BUILDERS = frozenset({"builder", "builder_streamk"})
@@ -121,7 +121,9 @@ def times() -> Times:
 def slowdowns(
     table: Times, constants: ModelConstants, *, legal: bool
 ) -> tuple[list[float], list[float]]:
-    """Of every problem, the time of the model's pick over the fastest's; and its first eight's."""
+    """Return, for every problem, the time of the model's pick over the fastest's, and the best of
+    its first eight's.
+    """
     picks, firsts = [], []
     for (problem, _), measured in table.items():
         fastest = min(measured.values())
@@ -203,7 +205,7 @@ def learned_examples(table: Times) -> list[Example]:
 
 
 def learned(table: Times) -> dict[str, Any]:
-    """The pick's time over the fastest's, of models that have not seen the problem.
+    """Return the pick's time over the fastest's, by models that have not seen the problem.
 
     Slices of K compete here. `corrected` is what `boltgen db train` makes, `times_alone` trees
     that learn times and not the analytical model's error, and `ranked` trees that learn which of
@@ -274,8 +276,8 @@ def ranked_tiles(predicted: Mapping[Config, float]) -> list[Tile]:
 
 
 def recall(won: Sequence[Winner], arch: Arch, first: int) -> dict[str, Any]:
-    """How often the winner's tile is in our space, and among the models' `first`; and how often
-    the models name its family.
+    """Return how often the winner's tile is in our space, and among the models' `first`; and how
+    often the models name its family.
     """
     of_family: dict[str, list[bool]] = defaultdict(list)
     in_space, ranks, ranks_with_slices, kernels = [], [], [], []

@@ -45,7 +45,7 @@ CONSTANTS = {
     "image": np.array([1, 1, SIDE, SIDE]),
     "flat": np.array([4, 16]),
 }
-# What several operators read.
+# Tensors that several operators read.
 _BEFORE = (
     "picture = Reshape(x, image) wide = Reshape(x, flat) same = Equal(x, x) "
     "is_nan = IsNaN(x) more = Greater(x, z)"
@@ -244,7 +244,7 @@ def other(x: Array) -> Array:
 
 
 class Torch(nn.Module):
-    """Functions of PyTorch as one model; the second operand is that of other forms."""
+    """Functions of PyTorch as one model; other forms of a function take the second operand."""
 
     def __init__(self, functions: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
         super().__init__()

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-# The cases' own tolerance, as onnx.backend.test has it; what is small against a result is noise.
+# The cases' own tolerance, as onnx.backend.test has it; differences that are small against a result
+# are noise.
 RTOL, ATOL = 1e-3, 1e-5
 # FP16 values that attention stores on the way to one result, each rounded by half an ulp, 2^-11 of
 # it: both scaled operands, the logits (each of the three is at most 2 in the cases, so that the
@@ -119,7 +120,7 @@ def main() -> None:
     """Run what the arguments name."""
     frontend, folder = sys.argv[1], Path(sys.argv[2])
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what converters print
+    os.dup2(2, 1)  # the converters' prints
     run = {"relax": relax_run, "relay": relay_run}[frontend]
     for label in sys.stdin.read().splitlines():
         out.write(json.dumps({"label": label}) + "\n")

@@ -1,4 +1,4 @@
-"""Single-operator models with inputs and wanted outputs, of the test cases that onnx brings.
+"""Single-operator models with inputs and expected outputs, from the test cases of onnx.
 
 Each case is stamped with every operator set from 7 to 23 at which its operator was another one, as
 far as ONNX's checker and ONNX Runtime take it. Inputs after the first are constants, as the
@@ -56,7 +56,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """Every case of an operator of the standard domain that tensors describe."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of overflows that the cases want
+        warnings.simplefilter("ignore")  # about overflows that the cases expect
         collected = collect_testcases(None)
     for found in collected:
         nodes = found.model.graph.node

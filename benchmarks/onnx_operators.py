@@ -1,10 +1,10 @@
-"""What becomes of each ONNX operator, by either frontend: the table in docs/onnx-operators.md.
+"""Find the result of each ONNX operator in either frontend: the table in docs/onnx-operators.md.
 
 `python -m benchmarks.onnx_operators [OPERATOR]...` runs the cases of `onnx_cases` through both, on
-the host and for CUDA (an hour for all operators), keeps what it finds in
-results/onnx_operators.json, and writes the table. With `--cuda` it runs the cases for CUDA alone,
-with `--resume` those of them only that the record lacks, as after an interruption. With `--table`
-it writes the table alone, from what is kept.
+the host and for CUDA (an hour for all operators), records the results in
+results/onnx_operators.json, and writes the table. With `--cuda` it runs the cases for CUDA alone;
+with `--resume` it runs only the cases that the record lacks, as after an interruption. With
+`--table` it only writes the table, from the record.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _TOGETHER = 24
 # Counts of ok, wrong and refused cases, by operator.
 Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 
-# What TVM's converter to Relax has; other operators are written as ONNX defines them.
+# The operators of TVM's converter to Relax; others are written as ONNX defines them.
 TAKEN = converter()
 OFFLOADED = frozenset(
     {"Attention", "Conv", "Einsum", "GRU", "Gemm", "GroupNormalization", "InstanceNormalization",
      "LSTM", "LayerNormalization", "MatMul", "QLinearConv", "QLinearMatMul", "RMSNormalization",
      "RNN", "Softmax"}
 )  # fmt: skip
-# What `boltgen.passes.regions.epilogue_walk` puts into a product's kernel, by ONNX's names.
+# The operators that `boltgen.passes.regions.epilogue_walk` fuses into an anchor's kernel, by ONNX's
+# names.
 FUSED = frozenset(
     {"Abs", "Add", "BatchNormalization", "Cast", "Clip", "Div", "Erf", "Exp", "Gelu",
      "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mish",
@@ -71,7 +72,7 @@ def run_cases(frontend: str, folder: Path, labels: Sequence[str]) -> dict[str, s
 
 
 def survey(wanted: Collection[str]) -> dict[str, dict[str, dict[str, int]]]:
-    """Counts by frontend and operator, of all operators where none is wanted."""
+    """Count results by frontend and operator, of all operators if none is named."""
     from benchmarks.onnx_cases import cases  # noqa: PLC0415  which loads ONNX Runtime
 
     with tempfile.TemporaryDirectory() as name:
@@ -109,7 +110,9 @@ def survey_cuda(wanted: Collection[str], *, resume: bool) -> None:
 
 
 def run_cuda_cases(folder: Path, labels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The label and the status of each case; what fails among others is run again alone."""
+    """Return the label and the status of each case; a case that fails among others is run again
+    alone.
+    """
     groups = [labels[at : at + _TOGETHER] for at in range(0, len(labels), _TOGETHER)]
     alone: list[str] = []
     while groups:
@@ -150,7 +153,7 @@ def _cuda_lines(folder: Path, groups: Sequence[Sequence[str]]) -> Iterator[dict[
 
 
 def counted(statuses: Mapping[str, str], operators: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """How often each status was met, by operator."""
+    """Count how often each status occurs, by operator."""
     found: dict[str, Counter[str]] = {}
     for label, status in statuses.items():
         found.setdefault(operators[label], Counter())[status] += 1
@@ -158,7 +161,7 @@ def counted(statuses: Mapping[str, str], operators: Mapping[str, str]) -> dict[s
 
 
 def becomes(operator: str, counts: Mapping[str, int]) -> str:
-    """What an operator's nodes become: the first of the words that holds."""
+    """Name the form that an operator's nodes take: the first of the words that holds."""
     if not counts.get("ok"):
         return "refused"
     how = "offloaded" if operator in OFFLOADED else "fused" if operator in FUSED else "TVM"

@@ -1,4 +1,4 @@
-"""What the server adds to a run, beside what gRPC's library adds to it."""
+"""Measure the time that the server adds to a run, beside the time that gRPC's library adds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.beside import waits_beyond_runs
 from benchmarks.load import load
 from tests.serving.process import serving
 
-# How many requests begin each turn uncounted, and how many turns each model has.
+# The uncounted requests at the beginning of each turn, and the turns of each model.
 _WARM_UP, _TURNS = 5, 10
 PROTOCOLS = ("rest", "grpc")
 INPUTS = {"digits": "input", "digits_at_once": "input", "null": "x"}
@@ -38,7 +38,8 @@ class Asked:
 
 
 def overhead(folder: Path, asked: Mapping[str, Asked], repeats: int) -> dict[str, Any]:
-    """What a client waits beyond the run, and what the server takes beyond it, by each request.
+    """Measure the client's waiting time and the server's processor time beyond the run, per
+    request.
 
     The server logs every request with its phases, which is in these times, too.
     """
@@ -48,7 +49,8 @@ def overhead(folder: Path, asked: Mapping[str, Asked], repeats: int) -> dict[str
     bare: dict[str, list[float]] = {"asyncio": [], "threads": []}
     images = {INPUTS["digits"]: asked["digits"].x}
     with contextlib.ExitStack() as stack:
-        # A delay, for a model whose requests go alone: none, but no request is run at once.
+        # A delay has no effect on a model whose requests go alone, except that no request is run at
+        # once.
         servers = {
             by_worker: stack.enter_context(serving([folder], "--log-requests", *options))
             for by_worker, options in ((False, ()), (True, ("--max-delay-us", "1")))

@@ -1,4 +1,4 @@
-"""Trains the cost models that boltgen is shipped with, of times that others published.
+"""Train the cost models that boltgen ships, from times that others published.
 
     python -m benchmarks.pretrained
 

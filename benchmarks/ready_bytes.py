@@ -1,4 +1,4 @@
-"""What gRPC itself takes: servers that give bytes back which are ready, to be loaded beside ours.
+"""Measure gRPC itself: servers that return ready bytes, to be loaded beside ours.
 
 python -m benchmarks.ready_bytes asyncio|threads MODEL PORT
 

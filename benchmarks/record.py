@@ -1,4 +1,4 @@
-"""How a benchmark's figures are kept: one JSON file each, with what they were measured on."""
+"""Record a benchmark's figures: one JSON file each, with the machine, the commit and the date."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def earlier(name: str) -> dict[str, Any]:
-    """The figures that `write` kept last; none where it never did."""
+    """Return the figures that `write` kept last, or none."""
     path = RESULTS / f"{name}.json"
     return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
 
@@ -68,7 +68,7 @@ def write(name: str, figures: dict[str, Any], target: str) -> Path:
 
 
 def commit() -> str:
-    """What `git describe` says of this checkout; empty where it is none."""
+    """Return this checkout's `git describe`; empty outside of a checkout."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 

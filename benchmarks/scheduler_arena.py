@@ -1,11 +1,12 @@
-"""How trials are shared between the problems of a model: schedulers on the same tables of times.
+"""Compare schedulers, which share trials between the problems of a model, on the same tables of
+times.
 
     python -m benchmarks.scheduler_arena [--seeds N]
 
 A model is sixteen of the RTX 2080 Ti's problems (`benchmarks/data`), each run once to six times;
-each seed is another model. Its time so far over that of all problems' best, after so many trials
-together, by `round robin`, by `weight` (each problem's share of the model's time) and by `gradient`
-(Ansor's, for the total time).
+each seed is another model. The figure is the model's time so far over the time of all problems'
+best, after so many trials together, by `round robin`, by `weight` (each problem's share of the
+model's time) and by `gradient` (Ansor's, for the total time).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from boltgen.tuning.strategies import STRATEGIES
 
 PROBLEMS = 16
 TRIALS = (32, 64, 128, 256)
-# What a session hands out before it looks at outcomes again.
+# The trials that a session grants before it looks at outcomes again.
 BATCH = 16
 
 

@@ -40,7 +40,7 @@ MODELS: dict[str, dict[str, int]] = {
 def tvm_compile_alone(path: Path) -> float:
     """Seconds that `tvm.compile` takes on the partitioned model, everything of ours being done.
 
-    What TVM generates goes through nvcc, as in every `tvm.compile`.
+    Code that TVM generates goes through nvcc, as in every `tvm.compile`.
     """
     from boltgen.frontend import relax  # noqa: PLC0415 (TVM comes after its CUDA runtime,
     from boltgen.tvm_build import relax_link as link  # noqa: PLC0415 which `boltgen.compile` has loaded)

@@ -1,4 +1,4 @@
-"""What the server adds to a run, and what faults do to it: python -m benchmarks.serving [PART...].
+"""Measure the server's overhead and the effect of faults: python -m benchmarks.serving [PART]...
 
 In the environment of `make serve-env`, with h2load of Debian's package nghttp2-client, which asks
 for the digits model on the virtual GPU, one request after the other; the server's log has the time
@@ -38,7 +38,7 @@ from tests.serving.process import Server, serving
 
 _WIDTH = 16
 _CLIENTS = 4
-# How many requests each client begins with, uncounted.
+# Each client begins with so many uncounted requests.
 _WARM_UP = 10
 _PARTS = ("session", "overhead", "grpc", "kserve", "faults", "throughput", "killed")
 # The least that goes through the whole path: one product of 16 numbers.
@@ -61,7 +61,7 @@ digits_at_once (float[40, 1, 16, 16] input) => (float[40, 10] logits)
 
 
 def _asks(server: Server, protocol: str, model: str, x: np.ndarray[Any, Any]) -> Callable[..., Any]:
-    """A function that asks once, and gives all outputs; for the thread that makes it."""
+    """Return a function that asks once, and returns all outputs; for the thread that makes it."""
     if protocol == "rest":
         by_rest = http_client.InferInput(INPUTS[model], list(x.shape), "FP32")
         by_rest.set_data_from_numpy(x, binary_data=True)
@@ -192,7 +192,7 @@ def faults(
 
 
 def killed(folder: Path, x: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """A server that is killed while it answers four clients, and one that is started after it."""
+    """Kill a server while it answers four clients, and start another after it."""
     answers: list[bool] = []
     ended: list[str] = []
     with serving([folder]) as server:

@@ -1,9 +1,9 @@
 """Count the small models in which a small number loses its meaning, and nobody is told.
 
 `python -m benchmarks.small_numbers [WORD]... [--every N] [--jobs N] [--vgpu]` runs every Nth model
-of `small_number_cases`, or of those whose name has all the words. TVM computes each on the host,
+of `small_number_cases`, or only models whose name has all the words. TVM computes each on the host,
 and NumPy computes the regions, so that no kernel is compiled; with `--vgpu` the models are compiled
-and run on the virtual GPU. ONNX Runtime's FP32 tells what is right. Without words the counts go to
+and run on the virtual GPU. ONNX Runtime's FP32 is the reference. Without words the counts go to
 results/small_numbers.json.
 """
 
@@ -52,7 +52,9 @@ class Outcome:
 def error_of(
     got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], absolute: float = 1e-40
 ) -> float:
-    """The largest error as a multiple of what is allowed: of each number or of its row's RMS."""
+    """Return the largest error as a multiple of the allowed error: of each number or of its row's
+    RMS.
+    """
     wanted = wanted.astype(np.float64)
     mean = np.sqrt((wanted**2).mean(-1, keepdims=True))
     allowed = TOLERANCE * np.maximum(np.abs(wanted), mean) + absolute
@@ -82,7 +84,7 @@ def _judged(case: Case, got: np.ndarray[Any, Any], notes: Sequence[str]) -> Outc
 
 
 def main(words: Sequence[str], every: int, jobs: int, *, vgpu: bool) -> None:
-    """Run every such case, in so many processes, and print those that are not right."""
+    """Run every such case, in so many processes, and print the cases that are wrong."""
     run = outcome_of_kernels if vgpu else outcome
     chosen = [case for case in cases() if all(word in case.name for word in words)][::every]
     counts: Counter[str] = Counter()

@@ -42,7 +42,7 @@ def _arrays(result: Any) -> Arrays:
 def main() -> None:
     """Run the operators that the arguments name."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what converters print
+    os.dup2(2, 1)  # the converters' prints
 
     def tell(name: str, status: str, why: str) -> None:
         out.write(json.dumps({"name": name, "status": status, "why": why}) + "\n")

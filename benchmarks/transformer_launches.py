@@ -1,4 +1,4 @@
-"""Launches of transformers: of a layer of BERT-base, and of small whole models. Counted.
+"""Count launches of transformers: of a layer of BERT-base, and of small whole models.
 
 The layer is of batch 1 and a sequence of 128, with an additive mask.
 
@@ -6,8 +6,8 @@ A model of two layers and one of a single layer are compiled for sm_80 and run o
 their difference is a layer in the middle of the model. `apart` is compiled with `--no-fuse`, so
 that each product has a kernel of its own. Results are compared with ONNX Runtime's in FP32.
 
-The whole models are those of `models.torch_transformers`, `models.torch_swin` and
-`models.relax_llama`, of one size. `tests/test_transformer_zoo.py` and `tests/test_swin.py` judge
+The whole models come from `models.torch_transformers`, `models.torch_swin` and
+`models.relax_llama`, in one size. `tests/test_transformer_zoo.py` and `tests/test_swin.py` judge
 their results.
 """
 
@@ -36,7 +36,7 @@ SEQUENCE = 128
 # Launches at commit 9685bd3, before heads, rows and factors of these models were kept in place; of
 # Swin at ec1b4d0, before its windows were.
 BEFORE = {"vit": 36, "whisper_encoder": 33, "whisper_step": 28, "t5": 33, "swin": 53}
-# Of the largest value; FP16 rounds each of some twenty values in a row by half a unit.
+# Relative to the largest value; FP16 rounds each of some twenty values in a row by half a unit.
 TOLERANCE = 20**0.5 * 2.0**-11
 
 
@@ -78,7 +78,7 @@ def bert(layers: int, *, fuse: bool) -> tuple[list[str], Artifact]:
 
 
 def figures(*, fuse: bool) -> dict[str, Any]:
-    """What a layer launches, boltgen's kernels and TVM's, and the shares of two layers."""
+    """Count a layer's launches of boltgen's and of TVM's kernels, and the shares of two layers."""
     kernels, artifact = bert(2, fuse=fuse)
     layer = Counter(kernels) - Counter(bert(1, fuse=fuse)[0])
     ours = sum(count for kernel, count in layer.items() if kernel.startswith("boltgen"))
@@ -87,7 +87,7 @@ def figures(*, fuse: bool) -> dict[str, Any]:
 
 
 def small_models() -> dict[str, Callable[[], tuple[Any, dict[str, np.ndarray[Any, Any]]]]]:
-    """What is compiled, and what it is run on, by name."""
+    """Return builders of a model and its inputs, by name."""
 
     def of_module(module: torch.nn.Module, **shapes: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
         inputs = {name: torch.randn(shape) for name, shape in shapes.items()}
@@ -120,9 +120,9 @@ def small_models() -> dict[str, Callable[[], tuple[Any, dict[str, np.ndarray[Any
 def launches_of(
     model: Any, inputs: dict[str, np.ndarray[Any, Any]], io: str = "model"
 ) -> dict[str, Any]:
-    """How many kernels a whole model launches, how many of them are boltgen's, and `shares`.
+    """Count the kernels that a model launches, how many of them are boltgen's, and `shares`.
 
-    With `io`, its inputs and outputs are those of `boltgen compile --io`.
+    `io` is the option of `boltgen compile --io`.
     """
     shapes = {name: array.shape for name, array in inputs.items()}
     artifact = boltgen.compile(model, arch="sm_80", shapes=shapes, io=io)

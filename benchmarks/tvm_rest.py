@@ -1,4 +1,4 @@
-"""What TVM's pipeline and ours make of operators that boltgen leaves to TVM: counted, not timed.
+"""Compare TVM's pipeline and ours on operators that boltgen leaves to TVM: counted, not timed.
 
 Each operator of a model, compiled for sm_80 and executed on the virtual GPU by both: threadblocks,
 and instructions of all warps.

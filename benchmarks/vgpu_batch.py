@@ -31,7 +31,7 @@ from boltgen.tvm_build.model import import_model, partition
 
 Arrays: TypeAlias = "Sequence[np.ndarray[Any, Any]]"
 ARCH = "sm_80"
-# What TVM registers for Python alone: a library that is deployed does not find it.
+# A function that TVM registers only for Python: a deployed library does not find it.
 _PYTHON_ONLY = ("nonzero", "unique", "shape_to_tensor", "print", "assert_op")
 
 

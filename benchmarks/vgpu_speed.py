@@ -7,7 +7,7 @@ slow down every kernel of the numeric tests; ResNet-18 runs with two threads. Re
 against numpy first. An empty kernel is launched 10,000 times in a stream, in a graph, and in a
 graph of three nodes that is launched as often, by one thread (`vgpu_launches.cu`).
 
-What is compared is measured in turn. `wall` is the time that passed, `cpu` the time that the
+The compared runs are measured in turn. `wall` is the time that passed, `cpu` the time that the
 threads had a core: on a machine that does other work only the second says how fast the code is.
 """
 
@@ -121,7 +121,7 @@ def checked_launch(cuda: Cuda, case: KernelCase, folder: Path) -> tuple[Launch, 
 
 
 def _share_of_classes(vgpu: Vgpu, launch: Launch, inputs: Inputs) -> dict[str, float]:
-    """What each class of instructions takes of the time inside operations, largest first."""
+    """Return each instruction class's share of the time inside operations, largest first."""
     vgpu.set_option("counters", "on")
     launch.run(inputs)
     vgpu.set_option("counters", "off")
@@ -143,7 +143,7 @@ def _kernel_figures(
         "gflop_per_s_cpu": summary([flops / one.cpu_s / 1e9 for one, _ in records]),
         "gflop_per_s_wall": summary([flops / one.wall_s / 1e9 for one, _ in records]),
         "two_threads_over_one_wall": ratio((one.wall_s, two.wall_s) for one, two in records),
-        # What two idle cores would give: the blocks are shared evenly.
+        # The result of two idle cores: the blocks are shared evenly.
         "two_threads_over_one_cpu": ratio((one.cpu_s, two.cpu_s / 2) for one, two in records),
     }
 
@@ -217,7 +217,7 @@ def measure_hopper(vgpu: Vgpu) -> Figures:
 
 
 def measure_checks(vgpu: Vgpu, cuda: Cuda, folder: Path) -> Figures:
-    """How much longer each kernel of the numeric tests takes under memcheck and initcheck."""
+    """Measure how much memcheck and initcheck slow each kernel of the numeric tests down."""
     folder.mkdir()
     vgpu.set_option("threads", 1)
     cases = all_cases()

@@ -3,9 +3,9 @@
     python -m benchmarks.virtual_gpu_table [--record]
 
 With `--record` the table in `benchmarks/data` is made anew. The tuner's own bench compiles each
-kernel by nvcc, and the virtual GPU executes, checks and times it in its model. The kernels are
-those of a standard library, and the problems are small products of several shapes. Swizzles and
-slices of K are drawn from the enumerator's lists.
+kernel by nvcc, and the virtual GPU executes, checks and times it in its model. The kernels come
+from a standard library, and the problems are small products of several shapes. Swizzles and slices
+of K are drawn from the enumerator's lists.
 
 Without `--record` the table is judged. Models are trained on some of the problems and predict the
 times of the others. Each problem then has a rank correlation of predicted and modelled times, and

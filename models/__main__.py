@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a model with random weights and static shapes to an ONNX file.",
         epilog=f"models:\n{table}\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,  # what is not given, the builder decides
+        argument_default=argparse.SUPPRESS,  # the builder decides absent arguments
     )
     parser.add_argument("model", choices=MODELS, metavar="MODEL", help="one of the models below")
     parser.add_argument(

@@ -23,7 +23,7 @@ from models.digits import MODEL_PATH, Heldout, load_heldout
 
 FOLDER = Path("build") / "digits.boltgen"
 
-# What FP16 may cost in accuracy, in percentage points.
+# The accuracy that FP16 may cost, in percentage points.
 _MOST_LOST_POINTS = 0.3
 
 

@@ -1,4 +1,4 @@
-"""What a network computes in FP16, on any machine that runs ONNX in FP32."""
+"""Compute a network as FP16 does, on any machine that runs ONNX in FP32."""
 
 from __future__ import annotations
 

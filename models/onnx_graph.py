@@ -298,12 +298,12 @@ def parameter_count(model: ModelProto) -> int:
 
 
 def _windows(size: int, kernel: int, stride: int, padding: int) -> int:
-    """How many windows fit along one dimension, rounded down."""
+    """Return how many windows fit along one dimension, rounded down."""
     return (size + 2 * padding - kernel) // stride + 1
 
 
 def _taps_inside(size: int, kernel: int, stride: int, padding: int) -> float:
-    """How many of a window's `kernel` taps see data rather than padding, on average.
+    """Return how many of a window's `kernel` taps see data rather than padding, on average.
 
     A 3x3 filter on a 2x2 image sees 4 pixels, not 9. Counting 9 would let the signal of a deep
     network on small images fade below its biases.

@@ -1,7 +1,7 @@
 """Transformers whose batch and sequence are open, in the spellings of Hugging Face's library.
 
-What depends on a sequence's length alone they make of it in each inference: positions that are cut
-out of a table, rotations, and masks. Weights are PyTorch's own random ones.
+In each inference they compute the tensors that depend only on a sequence's length: positions cut
+from a table, rotations, and masks. Weights are PyTorch's own random ones.
 """
 
 from __future__ import annotations

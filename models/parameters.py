@@ -1,4 +1,4 @@
-"""Where the tensors of a model come from: drawn at random, trained, or made of one short sequence.
+"""The sources of a model's tensors: random numbers, trained values, or one repeated sequence.
 
 Needs numpy alone, so that a model can be given the same parameters where there is no ONNX.
 """
@@ -87,7 +87,7 @@ def _sequence() -> FloatArray:
 
 @dataclass(slots=True)
 class PeriodicParameters:
-    """Parameters like random ones of which a file can be compressed to next to nothing.
+    """Parameters like random ones, whose file compresses to almost nothing.
 
     A normal distribution's tensor repeats one sequence of `PERIOD` numbers, which begins anywhere;
     a uniform one's is constant, so that batch norms scale all channels of a filter alike.

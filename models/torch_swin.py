@@ -19,7 +19,7 @@ def partition(x: Tensor, window: int) -> Tensor:
 
 
 def reverse(windows: Tensor, window: int, height: int, width: int) -> Tensor:
-    """What `partition` made, as (B, H, W, C)."""
+    """Undo `partition`: return (B, H, W, C)."""
     channels = windows.shape[-1]
     x = windows.view(-1, height // window, width // window, window, window, channels)
     return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, height, width, channels)
@@ -34,7 +34,7 @@ def relative_positions(window: int) -> Tensor:
 
 
 def hidden_regions(size: int, window: int, shift: int) -> Tensor:
-    """What hides tokens that are no neighbours: (windows, window^2, window^2)."""
+    """Return the mask that hides tokens that are no neighbours: (windows, window^2, window^2)."""
     regions = torch.zeros(1, size, size, 1)
     spans = slice(0, -window), slice(-window, -shift), slice(-shift, None)
     for number, (rows, columns) in enumerate((a, b) for a in spans for b in spans):

@@ -131,7 +131,7 @@ class WhisperEncoder(nn.Module):
 
 
 class WhisperStep(nn.Module):
-    """A step of Whisper's decoder, of one layer: tokens after those whose keys are there.
+    """A step of Whisper's decoder, of one layer: tokens after the ones whose keys are given.
 
     x: (B, new, width), positions of new tokens added; keys and values: (B, H, before, D), of this
     layer so far; audio: (B, S, width), the encoder's result. Returns logits and the longer cache.

@@ -1,4 +1,4 @@
-"""How the arrays are made that a found model is tried on: like what it is used for."""
+"""Make the input arrays of a found model: similar to its intended inputs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def photograph(*shape: int, low: float = 0.0, high: float = 1.0, last: bool = Fa
     return Input(shape, make)
 
 
-# A few letters, five rows of three dots each: what a reader of text needs to find something.
+# A few letters, five rows of three dots each, for a reader of text to find.
 _LETTERS = ("010101111101101", "110101110101110", "111100110100111", "111010010010111")
 
 

@@ -26,7 +26,7 @@ _ENVIRONMENT = {"TOPHUB_LOCATION": "NONE"}
 
 
 def try_model(model: FoundModel, frontend: str, how: str = "oracle", limit_s: float = 600.0) -> Row:
-    """What the model is, and what became of it; `how` is that of `benchmarks.found.trial`.
+    """Describe a model and try it; `how` is an argument of `benchmarks.found.trial`.
 
     "outcome" is "agrees" or "wrong", or, where there are no outputs to judge, "refused", or how the
     process ended.
@@ -93,7 +93,7 @@ def made_inputs(model: FoundModel, proto: Any) -> dict[str, Array]:
 
 
 def run_onnx(proto: Any, arrays: Mapping[str, Array]) -> list[Array]:
-    """What ONNX Runtime computes, on the CPU; FP16 arrays are given to it in the model's type."""
+    """Return ONNX Runtime's outputs, on the CPU; FP16 arrays are converted to the model's type."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors; of a model it warns of what its exporter left over
     session = onnxruntime.InferenceSession(

@@ -1,4 +1,4 @@
-"""What a model computes in FP32, and what FP16 does to that at least.
+"""Run a model in FP32, and with the least error that FP16 causes.
 
 Both are ONNX models for ONNX Runtime to run, so that nothing of boltgen's is in them.
 """

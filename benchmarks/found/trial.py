@@ -87,7 +87,7 @@ def _partitioned(steps: Any, path: str, arrays: Arrays, account: Account) -> tup
 def _on_virtual_gpu(
     path: str, frontend: str, arrays: Arrays, account: Account
 ) -> list[NDArray[Any]]:
-    """What the model computes, compiled as `boltgen compile` does it."""
+    """Return the model's outputs, compiled as `boltgen compile` does it."""
     import boltgen  # noqa: PLC0415
 
     artifact = boltgen.compile(

@@ -28,7 +28,7 @@ _PLATFORM = (
 
 
 def folder() -> Path:
-    """Where models are kept: outside the checkout, one folder for each wheel."""
+    """Return the folder that keeps models: outside the checkout, one folder for each wheel."""
     return platformdirs.user_cache_path("boltgen-found-models")
 
 

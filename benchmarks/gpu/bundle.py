@@ -52,7 +52,7 @@ from boltgen.settings import settings_from
 MOST_BYTES = 60 << 20
 # Of the GPU's machine; and the systems whose wheels it takes.
 PYTHON, _PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
-# Of boltgen's sources, what the suite imports there.
+# The parts of boltgen's sources that the suite imports there.
 _MODULES = ("__init__.py", "arch.py", "errors.py", "installation.py", "paths.py", "settings.py")
 _SOURCES = ("bench", "intake", "ir", "families", "cost", "tuning", "codegen", "measure", "build")
 # Packages that the GPU's machine need not have: the folders of their modules.

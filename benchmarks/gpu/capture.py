@@ -1,4 +1,4 @@
-"""Capturing and its limits: what a CUDA graph asks of Python, and what PyTorch may take."""
+"""Capture CUDA graphs within limits: a graph's rules for Python, and PyTorch's time limit."""
 
 from __future__ import annotations
 

@@ -34,15 +34,17 @@ from boltgen.measure.worker import Prepared
 
 RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"
-# Rounding of the output, and of FP32 sums in another order; of FP16 sums a rounding each step,
-# which grow like a random walk.
+# Rounding of the output, and of FP32 sums in another order; FP16 sums round at each step, and the
+# errors grow like a random walk.
 _SUMS = 2.0**-13
 # Operands are about 1, and so are outputs; but of a few elements all may be near 0, or be 0.
 _LEAST_NORM = 0.5
 _SANITIZER_S = 200.0
-# What compute-sanitizer ends with where it found errors, and else with what its program ends with.
+# The exit status of compute-sanitizer if it found errors; otherwise it ends with its program's
+# status.
 _FOUND_ERRORS = 99
-# Of an output, elements that are compared bit by bit: they do not compress, and a bundle is small.
+# The number of an output's elements that are compared bit by bit: they do not compress, and a
+# bundle is small.
 _MOST_COMPARED = 1 << 15
 # Longer than a sample is meant to be, so that one launch is one.
 _ONE_LAUNCH_US = 1e9
@@ -69,7 +71,7 @@ def run_check(rig: Rig, item: Check) -> Form:
 
 
 def _limit(problem: Problem) -> float:
-    """How far a right output may be from FP32's, relative to its norm."""
+    """Return how far a right output may be from FP32's, relative to its norm."""
     is_narrow = problem.acc_dtype is not DType.F32
     sums = problem.acc_dtype.unit_roundoff * problem.gemm.k**0.5 if is_narrow else _SUMS
     return problem.in_dtype.ulp + sums
@@ -89,7 +91,7 @@ def _launch(rig: Rig, prepared: Prepared, problem: Problem) -> NDArray[Any]:
 
 
 def _bits(rig: Rig, item: Check, output: NDArray[Any]) -> Form | None:
-    """How the output differs from the virtual GPU's, which had the same operands."""
+    """Compare the output with the virtual GPU's for the same operands, bit by bit."""
     path = rig.bundle / OUTPUTS.format(arch=rig.device.arch) / f"{item.name}.xz"
     if not path.is_file():
         return None
@@ -103,7 +105,7 @@ def _bits(rig: Rig, item: Check, output: NDArray[Any]) -> Form | None:
 
 
 def _steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
-    """How many numbers of their type lie between elements; 0 where the bits are equal."""
+    """Return how many numbers of their type lie between elements; 0 if the bits are equal."""
 
     def places(array: NDArray[Any]) -> NDArray[np.int64]:
         bits: NDArray[np.int64] = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
@@ -115,7 +117,7 @@ def _steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def relative_error(output: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    """The norm of the error over that of what is expected, infinite where it is not finite."""
+    """Return the norm of the error over the norm of the expected; infinite if it is not finite."""
     if not np.isfinite(output).all():
         return float("inf")
     return float(np.linalg.norm(output - expected) / max(np.linalg.norm(expected), _LEAST_NORM))

@@ -1,4 +1,4 @@
-"""Sections epilogue and b2b: what fusing gains."""
+"""Sections epilogue and b2b: measure the gain of fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suite does, as frozen values: a bundle holds them as JSON, a list for each arch.
+"""The items of the suite, as frozen values: a bundle holds them as JSON, a list for each arch.
 
 Arrow: `bundle` writes them where the compilers are; `worker` reads them where the GPU is.
 """
@@ -17,10 +17,10 @@ from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 from boltgen.tuning.choice.select import Task
 
-# By arch: the items; of each kernel's symbol the file that holds it; how a model was made; where
-# the virtual GPU's outputs of section check lie. PACKED ends the names of compressed files.
+# Files by arch: the items; the file that holds each kernel's symbol; the recipe of a model; the
+# virtual GPU's outputs of section check. PACKED ends the names of compressed files.
 ITEMS, KERNELS, RECIPE = "items-{arch}.json.xz", "kernels-{arch}.json", "models/{arch}-{name}.json"
-# Of each of boltgen's kernels its content, as records have it.
+# The content of each of boltgen's kernels, as records have it.
 CONTENTS = "contents-{arch}.json"
 OUTPUTS, PACKED = "outputs-{arch}", ".xz"
 # A model's libraries among the kernels: boltgen's, TVM's own, and TVM's with a log's schedules.
@@ -47,7 +47,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """What an item is called in results and on the command line: by section and name."""
+    """The name of an item in results and on the command line: section and name."""
 
     section: str
     name: str
@@ -164,7 +164,7 @@ Item: TypeAlias = _Kernels | Check | Suspicion | Sanitized | WholeModel | Tuning
 
 
 def key_of(item: Item) -> str:
-    """What names an item in results and on the command line: `gemm/512x512x512`."""
+    """Return an item's name in results and on the command line: `gemm/512x512x512`."""
     return f"{item.section}/{item.name}"
 
 

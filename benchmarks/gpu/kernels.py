@@ -29,7 +29,7 @@ class BundleError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What compiling takes."""
+    """The tools that compiling needs."""
 
     settings: Settings
     tools: Toolchain

@@ -24,7 +24,8 @@ from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.native import CudaError
 from models.parameters import FloatArray, Normal, periodic
 
-# Where a bundle has TVM's runtime, and a recipe what a log of MetaSchedule's says of itself.
+# The place of TVM's runtime in a bundle, and the key of a MetaSchedule log's description in a
+# recipe.
 RUNTIME, METASCHEDULE = "tvm", "metaschedule"
 _IMAGE_DIMENSIONS = 4
 # A product's weights, and its output, are rounded to FP16, each element by half an ulp at most.
@@ -32,11 +33,12 @@ _IMAGE_DIMENSIONS = 4
 # before it: a bound, of which a model as a rule uses a tenth.
 _ERROR_OF_PRODUCT = 2.0**-10
 _HALF_BYTES = 2
-# Columns of TVM's without boltgen: its default schedules, and those of a log of MetaSchedule's.
+# Columns of TVM without boltgen: its default schedules, and the schedules of a MetaSchedule log.
 TVM, TUNED = "tvm", "tvm_metaschedule"
 _NO_LOG = "no tuned log is recorded"
 _VIRTUAL_LOG = "its schedules were tuned on the virtual GPU, whose times are modelled"
-# What PyTorch may take to choose its libraries' algorithms for a model, and to compile and tune it.
+# Time limits for PyTorch to choose its libraries' algorithms for a model, and to compile and tune
+# it.
 _MOST_BESIDE_S = 390.0
 _SEED = 20
 
@@ -149,7 +151,7 @@ def _output(rig: Rig, model: TvmModel) -> Outputs:
 
 
 def _difference(found: Outputs, expected: Outputs) -> float:
-    """The norm of the difference by that of `expected`."""
+    """Return the norm of the difference, divided by the norm of `expected`."""
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 

@@ -1,4 +1,4 @@
-"""Section padding: what rounding channels up to 8 costs and gains.
+"""Section padding: measure cost and gain of rounding channels up to 8.
 
 As boltgen's padding does it: weights are padded beforehand, activations by a move in the call.
 """
@@ -77,7 +77,7 @@ def run_padding(rig: Rig, item: Padding) -> Form:
 
 
 def padding_move(narrow: Conv2d, wide: Problem) -> LayoutTransform:
-    """What makes the activations of `narrow` those of `wide`."""
+    """Return the layout transform from the activations of `narrow` to the activations of `wide`."""
     return LayoutTransform(
         move=_PAD,
         images=narrow.n,

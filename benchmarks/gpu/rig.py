@@ -98,7 +98,7 @@ class Launched:
         self._entry = called
 
     def _cause(self, error: Exception) -> BaseException:
-        """What `enqueue` raised, where that is why."""
+        """Return the error that `enqueue` raised if it is the cause."""
         raised, self._raised = self._raised, None
         return raised or error
 
@@ -248,9 +248,9 @@ class Rig:
     def beside(
         self, capturing: Capturing, most_s: float = _MOST_BESIDE_S
     ) -> tuple[dict[str, Launched], dict[str, str]]:
-        """What the vendor's columns are sampled from, and why some have none.
+        """Return the samplers of the vendor's columns, and why some columns have none.
 
-        Those that are not captured within `most_s`, all in all, have none.
+        A column that is not captured within `most_s`, for all together, has none.
         """
         samplers: dict[str, Launched] = {}
         errors: dict[str, str] = {}
@@ -275,7 +275,7 @@ class Rig:
         return samplers, errors
 
     def _forgotten(self, error: Exception) -> str:
-        """What failed, in words; the runtime forgets it, or a launch of ours would be blamed."""
+        """Describe an error in words; the runtime forgets it: it would be blamed on our launch."""
         self.runtime.cudaGetLastError()
         return f"{type(error).__name__}: {error}"[:1000]
 

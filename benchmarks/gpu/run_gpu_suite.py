@@ -25,9 +25,9 @@ from typing import Any
 # Packages that the GPU's machine has not.
 PACKAGES = "packages"
 BUNDLE = Path(__file__).resolve().parent
-# Where PyTorch looks for a user's name, which its caches have in theirs.
+# The variables in which PyTorch looks for a user's name for its caches.
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
-# What worker.py ends with.
+# The exit statuses of worker.py.
 _FINISHED, _OUT_OF_TIME, _UNUSABLE, _AGAIN = 0, 3, 4, 5
 _MOST_RESTARTS = 20
 _POLL_SECONDS = 0.2
@@ -102,7 +102,7 @@ def worker_command(
 
 
 def worker_environment() -> dict[str, str]:
-    """What workers find in the environment."""
+    """Return the environment of workers."""
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join((str(BUNDLE), str(BUNDLE / PACKAGES)))
     if not any(environment.get(name) for name in _NAMES):
@@ -112,7 +112,7 @@ def worker_environment() -> dict[str, str]:
 
 
 def supervise(options: argparse.Namespace, number: int, count: int) -> int:
-    """Run workers until the slice is done or time is up; what the last one ended with."""
+    """Run workers until the slice is done or time is up; return the last one's exit status."""
     deadline = time.monotonic() + 60.0 * options.minutes
     current = options.out / f"current-{number}-of-{count}.json"
     current.unlink(missing_ok=True)
@@ -180,7 +180,7 @@ def _blame(out: Path, number: int, count: int, current: Path, status: int) -> bo
 
 
 def table(out: Path, number: int, count: int) -> str:
-    """Count a slice's results by section; what failed or is wrong has a line of its own."""
+    """Count a slice's results by section; a failed or wrong item has a line of its own."""
     path = out / f"slice-{number}-of-{count}.json"
     items = json.loads(path.read_text())["items"] if path.is_file() else {}
     counts: dict[str, list[bool]] = {}

@@ -23,8 +23,8 @@ _LLAMA = ((4096, 4096), (11008, 4096), (4096, 11008), (14336, 4096), (4096, 1433
 _PRIME = 2039
 
 BATCH = 32
-# Height, input and output channels, filter, stride; with the padding that keeps the extent. All of
-# its layers but the first: what boltgen makes of an image, the models show.
+# Height, input and output channels, filter, stride; with the padding that keeps the extent. All
+# layers but the first: the models show how boltgen treats an image.
 _RESNET50 = (
     (56, 64, 64, 1, 1),
     (56, 64, 64, 3, 1),

@@ -21,7 +21,7 @@ from boltgen.measure.worker import MOST_SETS_BYTES
 
 
 class Sampler(Protocol):
-    """What can be timed; `launches` of it are one sample."""
+    """A thing that can be timed; `launches` of it are one sample."""
 
     launches: int
 
@@ -36,7 +36,8 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """How long things are timed in turn. `modelled`: one sample, which is the same every time.
+    """The rounds and limits of timing in turn. `modelled`: one sample, which is the same every
+    time.
 
     A round takes `samples` of each, one thing after another. Rounds end when each one's 95 %
     interval of the median is within `tolerance` of it, but there are at least `least_rounds`, and
@@ -54,13 +55,16 @@ class Turns:
 
 
 def operand_copies(size_bytes: int, most: int = Policy().most_sets) -> int:
-    """How many copies of operands of that size a sample's launches have, as in all measuring."""
+    """Return how many copies of operands of that size a sample's launches have, as in all
+    measuring.
+    """
     return max(1, min(most, Policy().most_sets, MOST_SETS_BYTES // max(size_bytes, 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """What was timed in turn. `form` is part of a result: columns by name, and clocks seen between.
+    """The times of things that were timed in turn. `form` is part of a result: columns by name, and
+    clocks seen between.
 
     `medians` has for each column one for each round.
     """

@@ -1,4 +1,6 @@
-"""Section models: the tuner itself, with kernels that are there: how long, and whether again so."""
+"""Section models: time the tuner itself with compiled kernels, and check that it repeats its
+choice.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class PackedBench:
     lock_name: str | None = None
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Each trial with its outcome; those of one workload together, whose operands then stay.
+        """Yield each trial with its outcome, grouped by workload, so that operands stay in place.
 
         Raises:
             FatalError: one took the device with it.

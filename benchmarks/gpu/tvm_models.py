@@ -1,4 +1,4 @@
-"""The libraries of section models: ours, and those of TVM without boltgen.
+"""The libraries of section models: ours, and TVM's without boltgen.
 
 Arrow: a model of `shapes.models()` to compressed libraries, through boltgen's cache. Needs TVM and
 compilers.

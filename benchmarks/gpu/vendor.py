@@ -81,11 +81,12 @@ class Vendor:
             with uncollected(), torch.cuda.graph(graph):
                 outputs = [call() for call in calls]
         finally:
-            # Where capturing fails, PyTorch goes on with the stream that it captured on: whatever
-            # is replayed then would run beside the events that time it.
+            # If capturing fails, PyTorch goes on with the stream that it captured on: replays would
+            # then run beside the events that time them.
             torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
-        # A graph has addresses: what the calls read and write must live as long as it does, too.
+        # A graph has addresses: the tensors that the calls read and write must live as long as the
+        # graph.
         return Replay(partial(_replay, graph, (list(calls), outputs)), len(calls))
 
     def random(self, *shape: int, scale: float = 1.5) -> Any:

@@ -58,20 +58,21 @@ from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
 from tests.tuning.resnet50_layers import resnet50_tasks
 
-# Of a workload the likeliest configurations: more of a plain one, whose kernels serve every shape.
+# The number of a workload's likeliest configurations: more for a plain workload, whose kernels
+# serve every shape.
 _LIKELIEST, _LIKELIEST_PLAIN = 4, 12
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 _HERE = Path(__file__).resolve().parent
-# Of a task's kernels with its epilogue, those that are in the bundle: the tuner's round two wants
-# those that led its round one, and finds as many as the analytical model is right about. A session
-# may take well beyond what is aimed at, and two of them fit into an item's time.
+# The number of a task's kernels with its epilogue in the bundle: the tuner's round two wants the
+# kernels that led its round one, and finds the ones that the analytical model predicted. A session
+# may take well beyond its target, and two of them fit into an item's time.
 _LIKELIEST_FUSED, _MOST_TUNING_S = 2, 90.0
 
 
 @dataclass(slots=True)
 class Wanted:
-    """What a bundle is to hold for `arch`.
+    """The programs that a bundle is to hold for `arch`.
 
     `level` is how much of the plain kernels' space section tune records, None for nothing but the
     `likeliest` configurations. `specs` are boltgen's kernels and `programs` the sources of others,
@@ -166,7 +167,7 @@ class Wanted:
     def program(self, file: str, symbol: str) -> str:
         """Want one of CUTLASS's own programs, in `suspicions/`; its symbol."""
         header = (_HERE / "suspicions" / "device_gemm.h").read_text().replace("#pragma once\n", "")
-        # In one text: what is compiled is known by it.
+        # As one text: it identifies the compiled program.
         text = (_HERE / "suspicions" / file).read_text()
         return self._program(symbol, text.replace('#include "device_gemm.h"\n', header))
 
@@ -292,7 +293,7 @@ def full_items(wanted: Wanted) -> tuple[Item, ...]:
 
 
 def quick_wanted(arch: Arch) -> Wanted:
-    """What `quick_items` are made with: as few kernels as will do."""
+    """Return the programs of `quick_items`: as few kernels as will do."""
     return Wanted(arch, None, likeliest=1, likeliest_plain=1)
 
 

@@ -53,7 +53,7 @@ from boltgen.measure.operands import BudgetError
 from boltgen.measure.protocol import Setup
 from boltgen.measure.worker import end_with_parent, open_device
 
-# What run_gpu_suite.py makes of this process's status.
+# The exit statuses of this process that run_gpu_suite.py knows.
 FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5
 # No item begins with less than this left, and PyTorch needs room beside our operands.
 _LEAST_LEFT_S = 10.0
@@ -232,7 +232,7 @@ def main() -> int:
 
 
 def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
-    """Those named in `wanted`, with commas between; all where none is.
+    """Return the sections named in `wanted`, with commas between; all if none is named.
 
     Raises:
         UnusableError: there is no such section.

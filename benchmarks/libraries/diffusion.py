@@ -1,4 +1,4 @@
-"""Models of diffusers: what takes noise from an image's code, and what decodes it."""
+"""Models of diffusers: one removes noise from an image's code, one decodes the code."""
 
 from __future__ import annotations
 

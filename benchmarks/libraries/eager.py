@@ -1,4 +1,4 @@
-"""What a model computes in eager PyTorch in FP32, and what FP16 does to that at least.
+"""Run a model in eager PyTorch in FP32, and with the least error that FP16 causes.
 
 Nothing of boltgen's is in them.
 """
@@ -54,7 +54,7 @@ def run_eager(sample: Sample) -> list[Array]:
 
 
 def run_rounded(sample: Sample) -> list[Array]:
-    """The outputs with rounded products; those of an attention are products like others."""
+    """Return the outputs with rounded products, products of attention included."""
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RoundedProducts():
         return _arrays(sample.module(*sample.inputs))
 

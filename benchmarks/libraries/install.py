@@ -18,7 +18,9 @@ _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 def folder() -> Path:
-    """Where they are: another folder for other requirements, or another Python."""
+    """Return the folder of the installed libraries: another for other requirements, or another
+    Python.
+    """
     key = hashlib.sha256(_REQUIREMENTS.read_bytes() + sys.implementation.cache_tag.encode())
     return Path(platformdirs.user_cache_path("boltgen-library-models")) / key.hexdigest()[:16]
 

@@ -13,7 +13,7 @@ MODELS: tuple[LibraryModel, ...] = (*TEXT, *VISION, *DIFFUSION)
 
 
 def models_named(names: Sequence[str]) -> tuple[LibraryModel, ...]:
-    """The models of those names, in their order; all where there are no names.
+    """Return the models of these names, in their order; all if no names are given.
 
     Raises:
         KeyError: there is none of a name.

@@ -1,4 +1,6 @@
-"""What a library's model is tried on: its module, its inputs, and which of its tokens are real."""
+"""The samples on which a library's model is tried: its module, its inputs, and which of its tokens
+are real.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import torch
 BATCH = 2
 LENGTH = 24
 VOCABULARY = 96
-_FIRST_WORD = 3  # those below are padding, begin and end
+_FIRST_WORD = 3  # lower ones are padding, begin and end
 
 
 @dataclass(frozen=True, slots=True)

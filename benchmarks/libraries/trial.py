@@ -7,9 +7,9 @@ compiling for sm_80 has, TVM compiles its part for the CPU, and each kernel is p
 oracle. With the second, the model is compiled for sm_80 besides and run on the virtual GPU.
 
 The outputs are judged by eager PyTorch's in FP32. Where an attention mask is given, only real
-tokens are compared. A token of padding may see no token at all: where a model masks by adding the
-least number that FP32 has, PyTorch gives all of what is hidden the same weight then, and boltgen
-gives it none. But every number is to be finite, the padding's too.
+tokens are compared. A token of padding may see no token at all: if a model masks by adding the
+least number of FP32, PyTorch then gives all hidden tokens the same weight, and boltgen gives them
+none. But every number must be finite, the padding's too.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _by_boltgen(program: Any, sample: Sample, how: str, account: Account) -> lis
 def _on_virtual_gpu(
     program: Any, inputs: Sequence[TensorSpec], arrays: Sequence[Array], account: Account
 ) -> list[Array]:
-    """What the model computes, compiled as `boltgen compile` does it."""
+    """Return the model's outputs, compiled as `boltgen compile` does it."""
     import boltgen  # noqa: PLC0415
 
     artifact = boltgen.compile(program, arch=ARCH, frontend="relax", reuse=False)

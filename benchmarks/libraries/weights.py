@@ -11,10 +11,10 @@ _LEAST_SCALE = 0.05
 
 
 def make_telling(module: Any, seed: int) -> None:
-    """Give a fresh model's parameters random values, of about the size that trained ones have.
+    """Give a fresh model's parameters random values, of about the size of trained ones.
 
-    As they are made they hide mistakes: biases and some tables are zero, scales of norms are all
-    one, those of layers are tiny, and the statistics of batch norms are a normal distribution's.
+    Fresh parameters hide mistakes: biases and some tables are zero, scales of norms are all one,
+    scales of layers are tiny, and the statistics of batch norms are a normal distribution's.
     """
     generator = torch.Generator().manual_seed(seed)
     tables = {id(part.weight) for part in module.modules() if isinstance(part, torch.nn.Embedding)}
@@ -29,7 +29,8 @@ def make_telling(module: Any, seed: int) -> None:
 
 
 def _telling(parameter: Any, spread: Any) -> Any:
-    """What a parameter that is no table becomes; `spread` has its shape, and a normal distribution.
+    """Return new values of a parameter that is no table; `spread` has its shape, and a normal
+    distribution.
 
     A matrix keeps the size of what it multiplies.
     """

@@ -1,1 +1,1 @@
-"""Programs whose kernels are those of CUDA's libraries, on the virtual GPU."""
+"""Programs that launch kernels of CUDA's libraries, on the virtual GPU."""

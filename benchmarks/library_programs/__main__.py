@@ -30,7 +30,7 @@ ARCH = "sm_80"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How a program ended: what is wrong with it, empty where it passed."""
+    """The result of a program: its fault, empty if it passed."""
 
     name: str
     file: str
@@ -39,7 +39,7 @@ class Verdict:
 
 
 def unit(file: str, tools: Toolchain) -> TranslationUnit:
-    """How one file is compiled: for PTX only, linked to CUDA's runtime."""
+    """Return the translation unit of a file: for PTX only, linked to CUDA's runtime."""
     header = (FOLDER / "programs.h").read_text(encoding="utf-8")
     return program_unit(
         file,
@@ -102,7 +102,7 @@ def _run(
 
 
 def figures_of(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """What is recorded: how many passed, and each program's verdict."""
+    """Return the figures to record: how many passed, and each program's verdict."""
     return {
         "device": ARCH,
         "passed": sum(not verdict.fault for verdict in verdicts),

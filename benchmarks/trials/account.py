@@ -1,4 +1,4 @@
-"""What a process says of its trial of a model, for `run_module` in another process to read.
+"""The report of a process on its trial of a model, for `run_module` in another process to read.
 
 Each line that begins with `RESULT` has what is known so far as JSON, and the last one counts: when
 the process dies, the line before it says how far it came.
@@ -19,7 +19,7 @@ from boltgen.pipeline import Plan, plan_regions
 
 
 class Account:
-    """What is known of the trial; it prints itself after every step."""
+    """The known results of the trial; it prints itself after every step."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}

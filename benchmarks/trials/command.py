@@ -1,4 +1,4 @@
-"""What the commands that try models have in common: options, the loop, and the status."""
+"""The part that the commands that try models share: options, the loop, and the status."""
 
 from __future__ import annotations
 

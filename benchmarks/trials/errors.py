@@ -1,4 +1,4 @@
-"""How far a model's outputs are from what they should be, and how far they may be."""
+"""The distance of a model's outputs from the right ones, and its limit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _worst(actual: Sequence[Array], wanted: Sequence[Array]) -> tuple[float, flo
 
 
 def errors_of(actual: Array, wanted: Array) -> tuple[float, float]:
-    """The largest error and the errors' root mean square, relative to that of the output.
+    """Return the largest error and the errors' root mean square, relative to the output's.
 
     Infinite where a shape or a whole number is another, or an element is no number.
     """

@@ -1,4 +1,4 @@
-"""Runs a trial in a process of its own: what it says of itself, and how it ended."""
+"""Run a trial in a process of its own; return its report, and how it ended."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RepConv(nn.Module):
 
 
 class StageModule(nn.Module):
-    """One stage; the names of its parts are those of the deploy graph."""
+    """One stage; its parts have the names of the deploy graph."""
 
     def __init__(self, in_channels: int, stage: Stage) -> None:
         super().__init__()
