@@ -28,9 +28,9 @@ from boltgen.arch import Arch, arch_named
 from boltgen.cost.learned import FOLDS, fold_of, train
 from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.families.constants import ModelConstants, described, model_constants
-from boltgen.families.cutlass2.candidates import legal_kernels
-from boltgen.families.cutlass2.legality import kernel_violations, violations
 from boltgen.families.family import Config
+from boltgen.families.mma_sync.candidates import legal_kernels
+from boltgen.families.mma_sync.legality import kernel_violations, violations
 from boltgen.families.registry import FAMILIES, order, predict, predicted_us, spaces
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind

@@ -24,9 +24,11 @@ import numpy as np
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.device.choose import activate
-from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.chain.traits import Residence
 from boltgen.families.cutlass2.candidates import enumerate_configs
-from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.cutlass2.config import Cutlass2Config, config_of
+from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Layer, Workload
@@ -39,10 +41,11 @@ from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 _SECTOR_BYTES = 32
 
 
-def layer_config(workload: Workload, tiles: Cutlass2Config, arch: Arch) -> Cutlass2Config:
+def layer_config(workload: Workload, tiles: Tiles, arch: Arch) -> Cutlass2Config:
     """The layer's tiles, or the nearest that a kernel of its own may have."""
-    if not violations(workload, tiles, arch):
-        return tiles
+    own = config_of(tiles)
+    if not violations(workload, own, arch):
+        return own
     problem = workload.single.problem
     kernels = dict.fromkeys(config.kernel for config in enumerate_configs(problem, arch))
     return min(

@@ -19,10 +19,10 @@ from boltgen.arch import arch_named
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import TranslationUnit, kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
-from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import render_kernel
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

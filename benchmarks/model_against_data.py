@@ -31,13 +31,14 @@ from boltgen.arch import Arch, arch_named
 from boltgen.cost.learned import Example, regrets
 from boltgen.cost.learned import cross_validated as cross_validated_trees
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.legality import violations
-from boltgen.families.cutlass2.model import predict
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.family import Config
+from boltgen.families.mma_sync.legality import violations
+from boltgen.families.mma_sync.model import predict
 from boltgen.families.registry import candidates, compiled
 from boltgen.families.registry import predict as predict_of
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm

@@ -43,9 +43,10 @@ from boltgen.device.choose import activate
 from boltgen.device.vgpu import LaunchRecord, Vgpu
 from boltgen.device.vgpu_program import run_program
 from boltgen.errors import VgpuError
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_kernel
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm

@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.legality import violations
-from boltgen.families.cutlass2.traits import ConvIterator
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.grouped.config import GroupedConfig
+from boltgen.families.mma_sync.legality import violations
+from boltgen.families.mma_sync.traits import ConvIterator
 from boltgen.families.move import MoveConfig
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.prologue.config import PrologueConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

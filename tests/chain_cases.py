@@ -8,10 +8,11 @@ from typing import Any
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.b2b.candidates import enumerate_configs
-from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.b2b.config import B2bConfig, LayerTile
 from boltgen.families.b2b_sm90.config import B2bSm90Config
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.chain.traits import Residence
 from boltgen.families.registry import kernel_spec
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Conv2d, Gemm

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from boltgen.arch import Arch, arch_named
-from boltgen.families.b2b.boundary import of_rows
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90.config import B2bSm90Config
+from boltgen.families.chain.boundary import of_rows
+from boltgen.families.chain.traits import Residence
 from boltgen.families.registry import boundaries, kernel_spec, violations
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d

@@ -25,10 +25,11 @@ import numpy as np
 
 from boltgen.arch import arch_named
 from boltgen.device.choose import activate
-from boltgen.families.cutlass2.candidates import SWIZZLES, kernel_configs
+from boltgen.families.cutlass2.candidates import kernel_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.cutlass3.config import Cutlass3Config
+from boltgen.families.mma_sync.candidates import SWIZZLES
+from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm, Problem

@@ -8,8 +8,10 @@ import pytest
 
 from boltgen.arch import ARCHES, Arch, arch_named
 from boltgen.errors import UnknownArchError
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.model import predict, tensor_tflops
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.mma_sync.model import predict
+from boltgen.families.roofline import tensor_tflops
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm

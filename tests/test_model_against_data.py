@@ -8,8 +8,9 @@ from benchmarks import model_against_data as data
 from boltgen.arch import arch_named
 from boltgen.families.constants import model_constants
 from boltgen.families.cutlass2.candidates import enumerate_configs
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.legality import violations
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.mma_sync.legality import violations
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Gemm
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from boltgen.arch import Arch, arch_named
-from boltgen.families.cutlass2.boundary import with_rows
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.boundary import with_rows
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

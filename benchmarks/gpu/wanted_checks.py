@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
 from boltgen.arch import Arch, device_for
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Config
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec

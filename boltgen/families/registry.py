@@ -1,7 +1,7 @@
 """The registry of kernel families, and what is asked of all of them.
 
-Every module or package beside this one is a family, `FAMILY` in it, but for those that families
-are made with.
+A package beside this module that has a `FAMILY` is a family. The other packages, and the modules,
+are parts that families share.
 """
 
 from __future__ import annotations
@@ -21,19 +21,6 @@ from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
 
-_NO_FAMILIES = frozenset(
-    {
-        "columns",
-        "constants",
-        "family",
-        "instructions",
-        "json_form",
-        "registry",
-        "source",
-        "space",
-        "trial",
-    }
-)
 # Fewer than a warp has of a tile at once.
 _CHECKED_ROWS = 5
 _METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
@@ -103,8 +90,10 @@ class Registry:
 
 def _found() -> Iterator[KernelFamily[Any]]:
     for module in pkgutil.iter_modules(families.__path__):
-        if module.name not in _NO_FAMILIES:
-            yield importlib.import_module(f"{families.__name__}.{module.name}").FAMILY
+        if module.ispkg:
+            package = importlib.import_module(f"{families.__name__}.{module.name}")
+            if (family := getattr(package, "FAMILY", None)) is not None:
+                yield family
 
 
 FAMILIES = Registry(_found())

@@ -212,3 +212,20 @@ class Space(Generic[C]):
 
 
 AnySpace = Space[Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Extents along M, N and K, in elements."""
+
+    m: int
+    n: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def cutlass(self) -> str:
+        """The type in CUTLASS: `cutlass::gemm::GemmShape<128, 128, 32>`."""
+        return f"cutlass::gemm::GemmShape<{self.m}, {self.n}, {self.k}>"

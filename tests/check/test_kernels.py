@@ -10,9 +10,10 @@ from boltgen.build.vgpu import vgpu_libraries
 from boltgen.check.client import run_launches
 from boltgen.check.plan import jobs_of_trials
 from boltgen.check.protocol import Job, Setup, Verdict
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.source import KernelSource, render_kernel
+from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp

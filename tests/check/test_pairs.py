@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.functions import UnaryOp

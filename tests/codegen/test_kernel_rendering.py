@@ -7,9 +7,9 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
-from boltgen.families.cutlass2.config import Shape
 from boltgen.families.registry import candidates, kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel, render_library
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

@@ -9,11 +9,11 @@ import pytest
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.b2b.candidates import enumerate_configs
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b.legality import violations
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.chain.traits import Residence
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from boltgen.arch import ARCHES
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90 import FAMILY
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.b2b_sm90.legality import WARPGROUP_COLUMNS, stage_bytes, stages
-from boltgen.families.cutlass3.legality import TILE_DEPTH, steps
+from boltgen.families.chain.traits import Residence
 from boltgen.families.family import CHECKED_SMS
 from boltgen.families.registry import candidates, kernel_spec, predict
 from boltgen.families.source import kernel_symbol, render_kernel
+from boltgen.families.wgmma import TILE_DEPTH, steps
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload

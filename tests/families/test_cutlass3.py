@@ -9,7 +9,6 @@ import pytest
 
 from boltgen.arch import ARCHES, Arch
 from boltgen.codegen.render import render
-from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3 import FAMILY
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.cutlass3.legality import blocks_at_once, stages
@@ -17,6 +16,7 @@ from boltgen.families.family import CHECKED_SMS, Config, KernelFamily
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

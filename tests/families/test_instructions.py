@@ -8,15 +8,16 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.attention.config import AttentionConfig
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90.config import B2bSm90Config
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.instructions import columns_launched
+from boltgen.families.chain.traits import Residence
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.family import Config
 from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.instructions import columns_launched
 from boltgen.families.registry import FAMILIES
 from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
-from boltgen.families.cutlass2.candidates import enumerate_configs, legal_kernels, space_of
-from boltgen.families.cutlass2.legality import violations
-from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.cutlass2.candidates import enumerate_configs, space_of
+from boltgen.families.mma_sync.candidates import legal_kernels
+from boltgen.families.mma_sync.legality import violations
+from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import compiled, spaces
 from boltgen.families.space import Knob
 from boltgen.ir.dtypes import DType, Layout

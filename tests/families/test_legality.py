@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_configs
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.legality import WARPS, violations
-from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.cutlass2.traits import kernel_traits
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.mma_sync.legality import WARPS, violations
+from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec, launch
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload

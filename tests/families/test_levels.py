@@ -6,10 +6,10 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.families.cutlass2.candidates import kernel_configs
-from boltgen.families.cutlass2.legality import kernel_violations
 from boltgen.families.cutlass2.levels import level_configs, library_specs
-from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
+from boltgen.families.mma_sync.legality import kernel_violations
+from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, kernel_spec
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.problem import Conv2d, Gemm

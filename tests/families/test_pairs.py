@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.registry import FAMILIES, candidates, predict, violations
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

@@ -6,8 +6,9 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.constants import model_constants
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.registry import candidates, predict
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, LoadKind, Reduction, Store, Unary
 from boltgen.ir.functions import UnaryOp

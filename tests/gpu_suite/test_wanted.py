@@ -12,11 +12,11 @@ from benchmarks.gpu.items import Check, Race, key_of, read_items, write_items
 from benchmarks.gpu.paper import figures
 from benchmarks.gpu.wanted import Wanted, full_items, spaces
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.config import Shape
 from boltgen.families.family import Level
 from boltgen.families.registry import candidates, order
 from boltgen.families.skinny.legality import MOST_ROWS
 from boltgen.families.source import kernel_symbol
+from boltgen.families.space import Shape
 from boltgen.ir.workload import Workload
 from tests import attention_sm90_cases, chain_sm90_cases
 from tests.cases import BLACKWELL, all_cases

@@ -11,9 +11,9 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError
-from boltgen.families.cutlass2.results import graph_rejection
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES
+from boltgen.families.rejections import graph_rejection
 from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (

@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.families.attention import FAMILY
-from boltgen.families.attention.boundary import resized
+from boltgen.families.heads.boundary import resized
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.elementwise import LoadKind

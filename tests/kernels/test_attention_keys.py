@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boltgen.families.attention.boundary import resized
+from boltgen.families.heads.boundary import resized
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind

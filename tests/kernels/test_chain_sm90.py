@@ -12,8 +12,8 @@ import pytest
 
 from boltgen.build.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90 import FAMILY
+from boltgen.families.chain.traits import Residence
 from boltgen.families.family import CHECKED_SMS
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.workload import Workload

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.instructions import LDMATRIX_BYTES
-from boltgen.families.cutlass2.traffic import F16_BYTES
+from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.registry import FAMILIES
+from boltgen.families.roofline import LDMATRIX_BYTES
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boltgen.families.cutlass2.resources import split_workspace_bytes
+from boltgen.families.mma_sync.resources import split_workspace_bytes
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.prologue.config import PrologueConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from boltgen.families.cutlass2.candidates import SWIZZLES
-from boltgen.families.cutlass2.traits import ConvIterator
+from boltgen.families.mma_sync.candidates import SWIZZLES
+from boltgen.families.mma_sync.traits import ConvIterator
 from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec

@@ -17,8 +17,8 @@ from boltgen.build.unit import kernel_unit
 from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.levels import level_configs, library_specs
-from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
+from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol, render_kernel
 from boltgen.families.trial import Trial

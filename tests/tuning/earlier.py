@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.b2b.config import B2bConfig, LayerTile
+from boltgen.families.chain.traits import Residence
 from boltgen.families.family import Config
+from boltgen.families.space import Shape
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
-from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
+from boltgen.families.b2b.config import B2bConfig, LayerTile
+from boltgen.families.chain.traits import Residence
+from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
+from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import (

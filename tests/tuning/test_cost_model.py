@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.constants import model_constants
 from boltgen.families.cutlass2.candidates import enumerate_configs
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-from boltgen.families.cutlass2.model import predict
+from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.mma_sync.model import predict
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder

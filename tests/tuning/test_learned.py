@@ -25,7 +25,7 @@ from boltgen.cost.learned import (
 )
 from boltgen.cost.model import ANALYTICAL, TRAINED, cost_model_named, serving
 from boltgen.errors import BoltgenError, RecordError
-from boltgen.families.cutlass2.legality import violations
+from boltgen.families.mma_sync.legality import violations
 from boltgen.families.registry import predict, spaces
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload

@@ -10,10 +10,10 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
-from boltgen.families.cutlass2.candidates import legal_kernels
 from boltgen.families.cutlass2.levels import level_configs
-from boltgen.families.cutlass2.traits import kernel_traits
 from boltgen.families.family import Level
+from boltgen.families.mma_sync.candidates import legal_kernels
+from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import candidates, predict
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial

@@ -9,32 +9,22 @@ from boltgen.families.attention import code
 from boltgen.families.attention.boundary import boundaries
 from boltgen.families.attention.candidates import space_of
 from boltgen.families.attention.config import AttentionConfig
-from boltgen.families.attention.legality import rejection, violations
+from boltgen.families.attention.legality import violations
 from boltgen.families.attention.model import AttentionPrediction, instructions, predict
 from boltgen.families.attention.resources import (
     registers_per_thread,
     shared_memory_bytes,
     split_workspace_bytes,
 )
-from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
+from boltgen.families.chain.traits import B2bTraits, compiled_traits
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.heads.launch import launch_of_heads
+from boltgen.families.heads.rejection import rejection
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
-
-
-def launch_of_heads(workload: Workload) -> Launch:
-    """The arguments of attention, of whatever family.
-
-    Each head is a sequence of its own. Where TVM has heads side by side is no part of a workload:
-    strides are the launch's alone, so one kernel and its record serve all of them.
-    """
-    dense = launch_of(workload)
-    own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
-    sizes = {**dense.sizes, "heads": 1, **own}
-    return replace(dense, struct="boltgen_attention_args", sizes=sizes)
 
 
 class Attention(WithoutLibrary[AttentionConfig]):

@@ -1,36 +1,16 @@
 """Small workloads at which an attention kernel's mistakes show.
 
-Arrow: as `families.cutlass2.boundary`.
+Arrow: as `families.mma_sync.boundary`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import violations
-from boltgen.families.b2b.traits import compiled_traits
-from boltgen.families.cutlass2.boundary import first_beyond, last_below
-from boltgen.ir.problem import Gemm
+from boltgen.families.chain.traits import compiled_traits
+from boltgen.families.heads.boundary import Tile, edges
 from boltgen.ir.workload import Workload
-
-_BATCH = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """What of a configuration, of whatever family, its boundaries follow from.
-
-    After `steps` of keys every threadblock has reused its pipeline's first stage.
-    """
-
-    rows: int
-    keys: int
-    depth: int
-    columns: int
-    steps: int
 
 
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
@@ -47,41 +27,3 @@ def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
     )
     found = edges(workload, tile, lambda sized: compiled_traits(sized) == traits)
     return tuple(each for each in found if not violations(each, config, arch)) or (workload,)
-
-
-def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> tuple[Workload, ...]:
-    """Those of a large workload and a small one that fit.
-
-    The large one has a tile of rows and a ragged one, more steps of keys than the pipeline has
-    stages and a ragged last one, and the head of the workload. The small one has a single row, the
-    fewest keys, and a head that is ragged in the kernel's tile.
-    """
-    rows = tile.rows + tile.rows // 2 + 1
-    large = resized(workload, {"m": rows})
-    # Of causal rows that have no key the result is NaN, and says nothing.
-    is_causal, window = workload.last.prologue.is_causal, workload.last.prologue.window
-    keys = max(tile.keys * tile.steps, rows if is_causal else 0)
-    if window:  # even the first row sees nothing of the first step
-        keys = max(keys, window + rows + tile.keys)
-    large = first_beyond(large, keys, _of("n"), fits)
-    small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
-    small = last_below(small, tile.depth, _of("k"), fits)
-    small = last_below(small, tile.columns, _of("columns"), fits)
-    return tuple(dict.fromkeys(each for each in (large, small) if fits(each)))
-
-
-def _of(name: str) -> Callable[[Workload, int], Workload]:
-    return lambda workload, extent: resized(workload, {name: extent})
-
-
-def resized(workload: Workload, extents: Mapping[str, int]) -> Workload:
-    """The same attention of other `m` rows, `n` keys, `k` columns of Q, or `columns` of V."""
-    before, after = workload.layers
-    scores, output = before.problem, after.problem
-    assert isinstance(scores, Gemm)
-    assert isinstance(output, Gemm)
-    batch = _BATCH if scores.batch > 1 else 1
-    m, n, k = (extents.get(name, getattr(scores, name)) for name in ("m", "n", "k"))
-    scores = replace(scores, batch=batch, m=m, n=n, k=k)
-    output = replace(output, batch=batch, m=m, n=extents.get("columns", output.n), k=n)
-    return Workload(layers=(replace(before, problem=scores), replace(after, problem=output)))

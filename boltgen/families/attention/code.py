@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.arch import arch_named
-from boltgen.codegen import cpp_names
-from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.attention.config import AttentionConfig
-from boltgen.families.b2b.traits import B2bTraits, LayerTraits
-from boltgen.families.cutlass2.code import gemm_shape
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.chain.traits import B2bTraits
+from boltgen.families.heads.code import LayerView, kind_text, layer_views, problem_texts
+from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.key_masks import key_masks
 
 _HEADERS = ("boltgen/activations.h", "boltgen/attention.h")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerView:
-    """One of the two products."""
-
-    epilogue: EpilogueCode
-    layout_b: str
-    alignment_b: int
-    alignment_d: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,26 +72,6 @@ def _sharing(config: AttentionConfig) -> str:
     return f"{config.splits} threadblocks share the keys, " if config.splits > 1 else ""
 
 
-def problem_texts(traits: B2bTraits) -> dict[str, str]:
-    """What a kernel of any family of attention computes."""
-    scores, output = traits.layers
-    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
-    softmax = "causal softmax" if traits.is_causal else "softmax"
-    softmax += f" of {traits.window} keys" if traits.window else ""
-    return {
-        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
-        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
-        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
-    }
-
-
-def kind_text(traits: B2bTraits) -> str:
-    """What of a kernel its symbol begins with."""
-    if traits.window:
-        return f"local{traits.window}_attention"
-    return "causal_attention" if traits.is_causal else "attention"
-
-
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
     """The variables of the kernel's template."""
     config, traits = _parts(spec)
@@ -115,12 +81,12 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         workspace_symbol=workspace_symbol,
         scores=scores,
         output=output,
-        tile=gemm_shape(Shape(config.rows, config.keys, config.depth)),
+        tile=Shape(config.rows, config.keys, config.depth).cutlass,
         columns=config.columns,
         warps=config.warps,
         stages=config.stages,
         splits=config.splits,
-        instruction=gemm_shape(_instruction(spec)),
+        instruction=_instruction(spec).cutlass,
         element=traits.in_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",
         window=traits.window,
@@ -132,21 +98,6 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
 
 def _instruction(spec: KernelSpec) -> Shape:
     return Shape(*arch_named(spec.arch).mma_shapes[0])
-
-
-def layer_views(traits: B2bTraits) -> tuple[LayerView, LayerView]:
-    """What of the scores' product, and of the values', is text."""
-    scores, output = traits.layers
-    return _layer_view(scores, key_masks(scores.epilogue)), _layer_view(output, {})
-
-
-def _layer_view(layer: LayerTraits, masks: Mapping[int, float]) -> LayerView:
-    return LayerView(
-        epilogue=emit_epilogue(layer.epilogue, masks),
-        layout_b=cpp_names.LAYOUT[layer.b_layout],
-        alignment_b=layer.alignment_b,
-        alignment_d=layer.alignment_d,
-    )
 
 
 def _parts(spec: KernelSpec) -> tuple[AttentionConfig, B2bTraits]:

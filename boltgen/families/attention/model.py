@@ -14,27 +14,23 @@ from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import is_async
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.b2b.model import operands_bytes, outputs_bytes
+from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import LDMATRIX_BYTES, of_element
-from boltgen.families.cutlass2.model import (
+from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
+from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.roofline import (
+    LDMATRIX_BYTES,
     SCHEDULERS,
-    arithmetic_clocks,
     bytes_per_clock,
     fitting_threadblocks,
-    lanes,
+    of_element,
+    tensor_operand_bytes,
     tensor_tflops,
 )
-from boltgen.families.cutlass2.traffic import F16_BYTES, tensor_operand_bytes
-from boltgen.families.instructions import Instructions
 from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import Workload
 
-# Base-2 exponentials of an SM each clock. Source: CUDA C++ Programming Guide, throughput of native
-# arithmetic instructions, compute capabilities 7.5 to 12.0.
-_EXPONENTIALS_PER_CLOCK = 16
-# For each score: a maximum, a difference, a product, a sum, and half of a conversion.
-_SCORE_INSTRUCTIONS = 4.5
 # Of the rate of mma.sync, on devices whose tensor cores have a faster instruction: FlashAttention-2
 # reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %.
 # Source: Shah et al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
@@ -103,30 +99,6 @@ def _reached(arch: Arch) -> float:
     return 1.0 if arch.mma_sync_fraction == 1.0 else _REACHED_OF_MMA_SYNC
 
 
-def mean_steps(workload: Workload, rows: int, keys: int) -> float:
-    """Steps of `keys` that a threadblock of `rows` goes, on the average: causal ones end at the
-    diagonal, and those of a window begin before it.
-    """
-    scores = workload.first.problem.gemm
-    if not workload.last.prologue.is_causal:
-        return math.ceil(scores.n / keys)
-    ends = range(rows, scores.m + rows, rows)
-    seen = [min(scores.n, max(0, end + scores.n - scores.m)) for end in ends]
-    window = workload.last.prologue.window or scores.n
-    first = [max(0, end - rows + scores.n - scores.m - window + 1) // keys for end in ends]
-    steps = (math.ceil(end / keys) - begin for end, begin in zip(seen, first, strict=True))
-    return sum(steps) / len(seen)
-
-
-def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:
-    """Clocks in which an SM makes exponentials of so many scores."""
-    return (
-        elements / _EXPONENTIALS_PER_CLOCK
-        + elements * _SCORE_INSTRUCTIONS / lanes(arch)
-        + arithmetic_clocks(workload.first.epilogue, elements, arch, c)
-    )
-
-
 def _clocks(
     workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants, *, resident: int
 ) -> dict[str, float]:
@@ -147,11 +119,6 @@ def _clocks(
         both = {"tensor and exponentials": tensor + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * F16_BYTES, arch, c)
     return {name: first + clocks for name, clocks in both.items()}
-
-
-def score_arithmetic(workload: Workload) -> float:
-    """Instructions for each score: of the softmax, its exponential among them, and of the graph."""
-    return _SCORE_INSTRUCTIONS + 1 + of_element(workload.first.epilogue)
 
 
 def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:

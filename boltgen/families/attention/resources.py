@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from boltgen.families.attention.config import AttentionConfig
-from boltgen.families.b2b.resources import swizzled_tile_bytes
-from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
+from boltgen.families.chain.traffic import swizzled_tile_bytes
+from boltgen.families.resources import BOOKKEEPING_REGISTERS
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.workload import Workload
 

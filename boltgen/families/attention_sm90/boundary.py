@@ -1,15 +1,15 @@
 """Small workloads at which an attention kernel of sm_90a goes wrong if anywhere.
 
-Arrow: as `families.cutlass2.boundary`.
+Arrow: as `families.mma_sync.boundary`.
 """
 
 from __future__ import annotations
 
 from boltgen.arch import Arch
-from boltgen.families.attention.boundary import Tile, edges, resized
 from boltgen.families.attention_sm90.config import AttentionSm90Config, compiled_traits
 from boltgen.families.attention_sm90.legality import rejection, stages, violations
 from boltgen.families.family import CHECKED_SMS
+from boltgen.families.heads.boundary import Tile, edges, resized
 from boltgen.ir.workload import Workload
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.arch import arch_named
-from boltgen.families.attention.code import LayerView, kind_text, layer_views, problem_texts
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stages
-from boltgen.families.b2b.traits import B2bTraits
-from boltgen.families.cutlass2.code import gemm_shape
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.chain.traits import B2bTraits
+from boltgen.families.heads.code import LayerView, kind_text, layer_views, problem_texts
+from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
 
 _HEADERS = ("boltgen/activations.h", "boltgen/attention_sm90.h")
@@ -73,7 +72,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionSm90V
         workspace_symbol=workspace_symbol,
         scores=scores,
         output=output,
-        tile=gemm_shape(Shape(config.rows, config.keys, config.depth)),
+        tile=Shape(config.rows, config.keys, config.depth).cutlass,
         columns=config.columns,
         stages=stages(config, arch_named(spec.arch)),
         element=traits.in_dtype.cutlass,

@@ -7,13 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.families.b2b.traits import FRAGMENT_PAIR, B2bTraits
-from boltgen.families.b2b.traits import compiled_traits as traits_of_chain
+from boltgen.families.chain.traits import FRAGMENT_PAIR, B2bTraits
+from boltgen.families.chain.traits import compiled_traits as traits_of_chain
+from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import alignment_elements
 from boltgen.ir.workload import Workload
-
-# Rows of one wgmma. Source: PTX ISA, wgmma.
-WARPGROUP_M = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

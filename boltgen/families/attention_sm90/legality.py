@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.attention.legality import rejection as attention_rejection
-from boltgen.families.attention_sm90.config import WARPGROUP_M, AttentionSm90Config
-from boltgen.families.cutlass2.legality import INT32_MAX
-from boltgen.families.cutlass2.traffic import F16_BYTES
-from boltgen.families.cutlass3.legality import LEAST_STAGES, MATH_REGISTERS
+from boltgen.families.attention_sm90.config import AttentionSm90Config
+from boltgen.families.heads.rejection import rejection as attention_rejection
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
+from boltgen.families.wgmma import LEAST_STAGES, MATH_REGISTERS, WARPGROUP_M
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.key_masks import key_masks
 from boltgen.ir.workload import Workload

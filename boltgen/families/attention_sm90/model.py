@@ -15,20 +15,21 @@ from __future__ import annotations
 import math
 
 from boltgen.arch import Arch
-from boltgen.families.attention.model import mean_steps, score_arithmetic, softmax_clocks
-from boltgen.families.attention_sm90.config import WARPGROUP_M, AttentionSm90Config
+from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stage_bytes
-from boltgen.families.b2b.model import operands_bytes, outputs_bytes
+from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import of_element
-from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
-from boltgen.families.cutlass2.traffic import (
-    F16_BYTES,
+from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
+from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.roofline import (
+    SHARED_BYTES_PER_CLOCK,
+    arithmetic_clocks,
+    of_element,
     output_bytes_per_element,
     tensor_operand_bytes,
 )
-from boltgen.families.cutlass3.model import DEPTH_OF_WGMMA, WARPGROUP, PersistentPrediction
-from boltgen.families.instructions import Instructions
+from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, WARPGROUP_M, PersistentPrediction
 from boltgen.ir.workload import Workload
 
 # Of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, where they say 920.

@@ -10,7 +10,7 @@ from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.legality import rejection, violations
 from boltgen.families.b2b.model import B2bPrediction, instructions, predict
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.b2b.traits import B2bTraits, compiled_traits, launch_of
+from boltgen.families.chain.traits import B2bTraits, compiled_traits, launch_of
 from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.instructions import Instructions

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.config import B2bConfig, LayerTile, Residence
+from boltgen.families.b2b.config import B2bConfig, LayerTile
 from boltgen.families.b2b.legality import layer_violations, violations
-from boltgen.families.cutlass2.config import Shape
-from boltgen.families.space import Knob, Space
+from boltgen.families.chain.traits import Residence
+from boltgen.families.space import Knob, Shape, Space
 from boltgen.ir.workload import Layer, Workload
 
 _ROWS = (32, 64, 128, 256)

@@ -8,10 +8,11 @@ from typing import ClassVar
 from boltgen.arch import arch_named
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
-from boltgen.families.b2b.config import B2bConfig, Residence
-from boltgen.families.b2b.traits import B2bTraits
-from boltgen.families.cutlass2.code import ITERATOR_ALGORITHM, gemm_shape
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.chain.code import problem_text
+from boltgen.families.chain.traits import B2bTraits, Residence
+from boltgen.families.mma_sync.code import ITERATOR_ALGORITHM
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
@@ -127,7 +128,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainView:
         element_in=traits.in_dtype.cutlass,
         element_d=traits.out_dtype.cutlass,
         alignment_a=traits.alignment_a,
-        instruction=gemm_shape(config.instruction),
+        instruction=config.instruction.cutlass,
         arch_tag=cpp_names.arch_tag(spec.arch),
         has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",
         residence=RESIDENCE[config.residence],
@@ -143,8 +144,8 @@ def _layer_view(config: B2bConfig, traits: B2bTraits, index: int) -> LayerView:
         name=f"layer{index}",
         type_name=f"Layer{index}",
         epilogue=emit_epilogue(layer.epilogue),
-        threadblock=gemm_shape(tiles.threadblock),
-        warp=gemm_shape(tiles.warp),
+        threadblock=tiles.threadblock.cutlass,
+        warp=tiles.warp.cutlass,
         stages=tiles.stages,
         layout_b=cpp_names.LAYOUT[layer.b_layout],
         alignment_b=layer.alignment_b,
@@ -155,17 +156,6 @@ def _layer_view(config: B2bConfig, traits: B2bTraits, index: int) -> LayerView:
 
 def _major(layout: Layout) -> str:
     return "column-major" if layout is Layout.COLUMN else "row-major"
-
-
-def problem_text(count: int, in_dtype: DType, out_dtype: DType, *, is_conv: bool) -> str:
-    """Name the operations with the layouts and types of their operands and the output."""
-    types = f"{in_dtype.value} to {out_dtype.value}, {DType.F16.value} between"
-    if is_conv:
-        return (
-            f"{count} convolutions back to back, A: (N, H, W, C), B0: (K0, R, S, C), "
-            f"then 1x1, B: (K, C), D: (N, P, Q, K); {types}"
-        )
-    return f"{count} GEMMs back to back, A: (M, K), D: (M, N) row-major; {types}"
 
 
 def _parts(spec: KernelSpec) -> tuple[B2bConfig, B2bTraits]:

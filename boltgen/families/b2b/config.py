@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar
 
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape
-
-
-class Residence(Enum):
-    """Where a back-to-back kernel keeps what lies between two layers."""
-
-    REGISTERS = "registers"
-    SHARED_MEMORY = "shared_memory"
-
-    def __lt__(self, other: Residence) -> bool:
-        """By name: so that configurations have an order."""
-        return self.value < other.value
+from boltgen.families.chain.traits import Residence
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.space import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -49,10 +39,10 @@ class B2bConfig:
     instruction: Shape
     residence: Residence
 
-    def of_layer(self, layer: int) -> Cutlass2Config:
+    def of_layer(self, layer: int) -> Tiles:
         """The tiles of one layer, as those of a kernel of its own."""
         tile = self.layers[layer]
-        return Cutlass2Config(
+        return Tiles(
             threadblock=Shape(self.threadblock_m, tile.n, tile.k),
             warp=Shape(tile.warp_m, tile.warp_n, tile.k),
             instruction=self.instruction,

@@ -2,7 +2,7 @@
 
 Example 13 of CUTLASS, run where its constraints are not met, returns wrong data without a word.
 Here every constraint of the kernel is a rule. What a layer shares with a kernel of its own comes
-from `cutlass2.legality`.
+from `mma_sync.legality`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.legality import (
-    INT32_MAX,
+from boltgen.families.chain.traits import Residence, intermediate_rejection
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.legality import (
     accumulator_violations,
     epilogue_violations,
     main_loop_violations,
     pipeline_violations,
     tile_violations,
 )
-from boltgen.families.cutlass2.results import one_result_rejection
-from boltgen.families.cutlass2.traits import kernel_traits, packed_rejection
+from boltgen.families.mma_sync.traits import kernel_traits
+from boltgen.families.rejections import one_result_rejection, packed_rejection
+from boltgen.families.resources import INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 
 # A threadblock's last rows are counted beyond M, in 32 bits.
@@ -53,13 +54,6 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         if reason is not None:
             return f"layer {index}: {reason}"
     return None
-
-
-def intermediate_rejection(first: Problem) -> str | None:
-    """Why no chain keeps what lies between its layers in the type that they multiply."""
-    if first.in_dtype is DType.F16:
-        return None
-    return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"
 
 
 def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Violation, ...]:
@@ -103,7 +97,7 @@ def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Viola
 
 
 def layer_violations(
-    layer: Layer, tiles: Cutlass2Config, arch: Arch, *, is_first: bool, is_last: bool
+    layer: Layer, tiles: Tiles, arch: Arch, *, is_first: bool, is_last: bool
 ) -> Iterator[Violation]:
     """The rules that concern one layer and its tiles in themselves."""
     traits = kernel_traits(layer.problem)
@@ -135,7 +129,7 @@ def layer_violations(
         )
 
 
-def _inner_violations(layer: Layer, tiles: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+def _inner_violations(layer: Layer, tiles: Tiles, arch: Arch) -> Iterator[Violation]:
     depth, stages = tiles.threadblock.k, tiles.stages
     if depth not in _INNER_DEPTHS:
         yield Violation(
@@ -188,32 +182,6 @@ def _residence_violations(config: B2bConfig) -> Iterator[Violation]:
                 "intermediate",
                 reason="a step along K would read beyond the intermediate's tile",
             )
-
-
-def capacity_violations(
-    arch: Arch, *, shared_bytes: int, registers: int, threads: int, spilt: str
-) -> Iterator[Violation]:
-    """Shared memory of a threadblock, and registers of a thread, that `arch` does not have.
-
-    `spilt` names what too few registers would spill.
-    """
-    if shared_bytes > arch.shared_memory_per_cta_bytes:
-        yield Violation(
-            name="shared_memory",
-            message=f"{shared_bytes} bytes of shared memory; a threadblock on {arch.name} has "
-            f"{arch.shared_memory_per_cta_bytes}",
-            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
-            slack=1.0 - shared_bytes / arch.shared_memory_per_cta_bytes,
-        )
-    most = min(arch.max_registers_per_thread, arch.registers_per_sm // threads)
-    if registers > most:
-        yield Violation(
-            name="registers",
-            message=f"about {registers} registers per thread; at most {most} with "
-            f"{threads} threads",
-            reason=f"{spilt} would spill to local memory",
-            slack=1.0 - registers / most,
-        )
 
 
 def _extent_violations(workload: Workload) -> Iterator[Violation]:

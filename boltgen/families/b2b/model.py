@@ -1,4 +1,4 @@
-"""Predicts the time of a back-to-back kernel, as `cutlass2.model` does of a single one.
+"""Predicts the time of a back-to-back kernel, as `mma_sync.model` does of a single one.
 
 A threadblock has `threadblock_m` rows of every layer and runs them one after the other, so its
 time is the sum of theirs; A comes from memory for the first layer only, and of the intermediates
@@ -12,30 +12,23 @@ import math
 from dataclasses import dataclass
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.config import B2bConfig, Residence
+from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
+from boltgen.families.chain.traits import Residence
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import (
-    of_element,
-    products_of_step,
-    shared_loads_of_step,
-)
-from boltgen.families.cutlass2.model import (
+from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.instructions import products_of_step, shared_loads_of_step
+from boltgen.families.mma_sync.model import epilogue_clocks, prologue_clocks, step_clocks
+from boltgen.families.mma_sync.traffic import F16_BYTES, channel_steps
+from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
     bytes_per_clock,
-    epilogue_clocks,
     fitting_threadblocks,
-    prologue_clocks,
-    step_clocks,
-)
-from boltgen.families.cutlass2.traffic import (
-    F16_BYTES,
-    channel_steps,
-    output_bytes_per_element,
+    of_element,
     tensor_operand_bytes,
 )
-from boltgen.families.instructions import Instructions
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 
@@ -160,22 +153,6 @@ class _Multiprocessor:
         rate = bytes_per_clock(2 * F16_BYTES, self.arch, self.constants)
         arithmetic = arithmetic_clocks(layer.epilogue, elements, self.arch, self.constants)
         return staged + operands / rate + arithmetic
-
-
-def outputs_bytes(workload: Workload) -> int:
-    """Bytes of the last layer's D, and of every layer's full-tensor operands."""
-    last = workload.last
-    gemm = last.problem.gemm
-    total = gemm.m * gemm.n * output_bytes_per_element(last.problem, last.epilogue)
-    for layer in workload.layers[:-1]:
-        inner = layer.problem.gemm
-        total += inner.m * inner.n * tensor_operand_bytes(layer.epilogue)
-    return workload.batch * total
-
-
-def operands_bytes(workload: Workload) -> int:
-    """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
-    return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
 
 
 def instructions(workload: Workload, config: B2bConfig) -> Instructions:

@@ -6,16 +6,13 @@ decides.
 
 from __future__ import annotations
 
-from boltgen.families.b2b.config import B2bConfig, Residence
-from boltgen.families.cutlass2.resources import (
-    BOOKKEEPING_REGISTERS,
-    epilogue_bytes,
-    main_loop_bytes,
-)
-from boltgen.families.cutlass2.resources import (
-    registers_per_thread as layer_registers,
-)
-from boltgen.families.cutlass2.traffic import F16_BYTES
+from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.chain.traffic import swizzled_tile_bytes
+from boltgen.families.chain.traits import Residence
+from boltgen.families.mma_sync.resources import epilogue_bytes, main_loop_bytes
+from boltgen.families.mma_sync.resources import registers_per_thread as layer_registers
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.resources import BOOKKEEPING_REGISTERS
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.workload import Layer, Workload
 
@@ -23,15 +20,6 @@ _REGISTER_BYTES = 4
 _WARP = 32
 # An intermediate in registers leaves a placeholder of one vector.
 _PLACEHOLDER_BYTES = 16
-
-
-def swizzled_tile_bytes(rows: int, columns: int) -> int:
-    """A tile in shared memory; rows are padded to whole blocks of 16-byte vectors.
-
-    Source: templates/include/boltgen/b2b_tile.h, SwizzledTile.
-    """
-    block = 64 if columns > 32 else (32 if columns > 16 else 16)
-    return rows * -(-columns // block) * block * F16_BYTES
 
 
 def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from boltgen.arch import Arch, arch_named
-from boltgen.families.b2b.traits import launch_of
 from boltgen.families.b2b_sm90 import code
 from boltgen.families.b2b_sm90.boundary import boundaries
 from boltgen.families.b2b_sm90.candidates import space_of
@@ -14,12 +13,12 @@ from boltgen.families.b2b_sm90.legality import (
     violations,
 )
 from boltgen.families.b2b_sm90.model import instructions, predict
+from boltgen.families.chain.traits import launch_of
 from boltgen.families.constants import ModelConstants
-from boltgen.families.cutlass3.legality import ARCH_NAME, MATH_REGISTERS
-from boltgen.families.cutlass3.model import PersistentPrediction
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
+from boltgen.families.wgmma import ARCH_NAME, MATH_REGISTERS, PersistentPrediction
 from boltgen.ir.kernel import Launch
 from boltgen.ir.workload import Workload
 

@@ -1,17 +1,17 @@
 """Small workloads at which a back-to-back kernel of sm_90a goes wrong if anywhere.
 
-Arrow: as `families.cutlass2.boundary`.
+Arrow: as `families.mma_sync.boundary`.
 """
 
 from __future__ import annotations
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.boundary import of_columns, of_depth, of_rows
 from boltgen.families.b2b_sm90.config import B2bSm90Config, compiled_traits
 from boltgen.families.b2b_sm90.legality import rejection, stages, violations
-from boltgen.families.cutlass2.boundary import last_below
-from boltgen.families.cutlass3.legality import TILE_DEPTH
+from boltgen.families.boundary import last_below
+from boltgen.families.chain.boundary import of_columns, of_depth, of_rows
 from boltgen.families.family import CHECKED_SMS
+from boltgen.families.wgmma import TILE_DEPTH
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 

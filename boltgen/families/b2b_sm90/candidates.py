@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.b2b_sm90.legality import ROWS, fewest_columns, violations
+from boltgen.families.chain.traits import Residence
 from boltgen.families.space import Knob, Space
 from boltgen.ir.workload import Workload
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 from boltgen.arch import arch_named
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
-from boltgen.families.b2b.code import problem_text
-from boltgen.families.b2b.config import Residence
 from boltgen.families.b2b_sm90.config import B2bSm90Config, B2bSm90Traits
 from boltgen.families.b2b_sm90.legality import stages
+from boltgen.families.chain.code import problem_text
+from boltgen.families.chain.traits import Residence
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.families.b2b.config import Residence
-from boltgen.families.b2b.traits import FRAGMENT_PAIR, LayerTraits
-from boltgen.families.b2b.traits import compiled_traits as traits_of_chain
+from boltgen.families.chain.traits import FRAGMENT_PAIR, LayerTraits, Residence
+from boltgen.families.chain.traits import compiled_traits as traits_of_chain
+from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
-
-# Rows of one wgmma. Source: PTX ISA, wgmma.
-WARPGROUP_M = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -7,21 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.config import Residence
-from boltgen.families.b2b.legality import intermediate_rejection
-from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
-from boltgen.families.cutlass2.legality import INT32_MAX
-from boltgen.families.cutlass2.results import one_result_rejection
-from boltgen.families.cutlass2.traffic import F16_BYTES
-from boltgen.families.cutlass3.legality import (
+from boltgen.families.b2b_sm90.config import B2bSm90Config
+from boltgen.families.chain.traits import Residence, intermediate_rejection
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.rejections import one_result_rejection
+from boltgen.families.resources import INT32_MAX
+from boltgen.families.space import Violation
+from boltgen.families.wgmma import (
     LEAST_STAGES,
     MATH_REGISTERS,
     NO_STRIDE,
     TILE_DEPTH,
+    WARPGROUP_M,
     im2col_rejection,
     type_rejection,
 )
-from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload

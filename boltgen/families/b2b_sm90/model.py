@@ -13,20 +13,27 @@ from __future__ import annotations
 import math
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.config import Residence
-from boltgen.families.b2b.model import operands_bytes, outputs_bytes
-from boltgen.families.b2b_sm90.config import WARPGROUP_M, B2bSm90Config
+from boltgen.families.b2b_sm90.config import B2bSm90Config
+from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
+from boltgen.families.chain.traits import Residence
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import of_element
-from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
-from boltgen.families.cutlass2.traffic import (
-    F16_BYTES,
+from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.roofline import (
+    SHARED_BYTES_PER_CLOCK,
+    arithmetic_clocks,
+    of_element,
     output_bytes_per_element,
     tensor_operand_bytes,
 )
-from boltgen.families.cutlass3.legality import TILE_DEPTH, steps
-from boltgen.families.cutlass3.model import DEPTH_OF_WGMMA, WARPGROUP, PersistentPrediction
-from boltgen.families.instructions import Instructions
+from boltgen.families.wgmma import (
+    DEPTH_OF_WGMMA,
+    TILE_DEPTH,
+    WARPGROUP,
+    WARPGROUP_M,
+    PersistentPrediction,
+    steps,
+)
 from boltgen.ir.workload import Workload
 
 # A warp stores 16 neighbouring bytes of eight rows: half of each sector.

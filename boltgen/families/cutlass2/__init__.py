@@ -13,21 +13,23 @@ from numpy.typing import NDArray
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2 import code
-from boltgen.families.cutlass2.boundary import boundaries
 from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.instructions import instructions
-from boltgen.families.cutlass2.legality import layer_violations, rejection
 from boltgen.families.cutlass2.levels import level_configs, library_specs
-from boltgen.families.cutlass2.model import Prediction, predict, times_us
-from boltgen.families.cutlass2.resources import (
+from boltgen.families.cutlass2.rejection import rejection
+from boltgen.families.family import Footprint, Level
+from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync import code as product_code
+from boltgen.families.mma_sync.boundary import boundaries
+from boltgen.families.mma_sync.instructions import instructions
+from boltgen.families.mma_sync.legality import layer_violations
+from boltgen.families.mma_sync.model import Prediction, predict, times_us
+from boltgen.families.mma_sync.resources import (
     registers_per_thread,
     shared_memory_bytes,
     split_workspace_bytes,
 )
-from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits, kernel_traits
-from boltgen.families.family import Footprint, Level
-from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits, kernel_traits
 from boltgen.families.space import Space, Violation
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import KernelSpec, Launch
@@ -41,8 +43,8 @@ class Cutlass2:
     name = Cutlass2Config.family
     config_type = Cutlass2Config
 
-    stem = staticmethod(code.stem)
-    describe = staticmethod(code.describe)
+    stem = staticmethod(product_code.stem)
+    describe = staticmethod(product_code.describe)
     includes = staticmethod(code.includes)
     view = staticmethod(code.view)
 

@@ -1,298 +1,49 @@
-"""Enumerates the configurations worth considering for a problem: tens of kernels per arch.
-
-Arrow: `candidates`, from a problem to legal configs. The rules are those of Bolt, section
-3.2.2: large warp tiles within the register file, four or eight warps, small threadblocks for small
-problems; swizzles, stages by arch, and split-K for deep K with few tiles. What measurements of
-others add to them is said where it is done.
-"""
+"""The tiles of `mma_sync.candidates` as configurations of this family."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.config import Cutlass2Config, Shape, column
-from boltgen.families.cutlass2.depths import legal_stages
-from boltgen.families.cutlass2.legality import (
-    WARPS,
-    extent_violations,
-    kernel_violations,
-    layer_violations,
-    result_violations,
-    tile_violations,
-)
-from boltgen.families.cutlass2.traits import KernelTraits, kernel_traits
-from boltgen.families.space import Knob, Space
+from boltgen.families.cutlass2.config import Cutlass2Config, config_of
+from boltgen.families.mma_sync import candidates
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.traits import KernelTraits
+from boltgen.families.space import Space
 from boltgen.ir.problem import Problem
 from boltgen.ir.workload import Layer
 
-# Those between the powers of two fill a last wave, or a register file, that these leave half empty.
-TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
-TILE_DEPTHS = (32, 64)
-WARP_M = (16, 32, 48, 64, 80, 96)
-WARP_N = (16, 32, 48, 64, 80, 96, 128)
-SWIZZLES = (1, 2, 4, 8)
-SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
-# The knobs that are arguments of the launch.
-LAUNCHED = frozenset({"swizzle", "split_k"})
-_REGISTER_BYTES = 4
-
-# Smaller warp tiles load more from shared memory than the tensor cores have time for: of 32x32
-# every operand serves 32 products.
-_LEAST_WARP_TILE = 32 * 32
-# One for each scheduler of an SM.
-_SCHEDULERS = 4
-# A tile four times as long as wide loads 2.5 times the operands of a square one per product.
-_MOST_ELONGATED = 4
-# Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
-_MOST_DEPTH_IN_FLIGHT = 192
-# Latency when all SMs copy at once, over that of a lone copy. An estimate.
-_LOADED_LATENCY = 2
-# Every layout and alignment has a kernel of that extent; fewer columns are not always legal.
-_ALWAYS_FITS = 32
-# One slice of K must outlive the pipeline's prologue several times over.
-_MIN_STEPS_PER_SLICE = 4
-
 
 def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...]:
-    """All legal configurations worth considering, in a fixed order."""
-    gemm = problem.gemm.unpaired
-    kernels = kernel_configs(kernel_traits(problem), arch)
-    return tuple(
-        config
-        for kernel in kernels
-        # Small problems: a tile over twice the problem's extent computes mostly padding.
-        if _fits(kernel.threadblock.m, gemm.m) and _fits(kernel.threadblock.n, gemm.n)
-        for config in _launches(problem, kernel, arch)
-    )
+    """Return all legal configurations worth considering, in a fixed order."""
+    return _configs(candidates.enumerate_configs(problem, arch))
 
 
-@lru_cache(maxsize=256)
 def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
-    """The configurations of kernels with these traits, without swizzle and split-K."""
-    found = []
-    for tile in _tiles(traits, arch):
-        for warps, stages in itertools.product(_warps(tile, arch), _stages(tile, traits, arch)):
-            legal = [
-                config
-                for config in _warp_splits(tile, warps, stages, arch)
-                if not kernel_violations(traits, config, arch)
-            ]
-            # Within the register file, the warp tile that loads least per product is the best one.
-            if legal:
-                found.append(min(legal, key=lambda config: (config.warp.m + config.warp.n, config)))
-    return tuple(found)
-
-
-@lru_cache(maxsize=256)
-def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Cutlass2Config, ...]:
-    """Every legal configuration of the knobs' values, worth considering or not, without swizzle
-    and split-K.
-    """
-    counts = stage_counts(traits, arch)
-    splits, of_all = _every_split(arch)
-    legal = zip(splits, legal_stages(traits, splits, of_all, counts, arch), strict=True)
-    found: list[Cutlass2Config] = []
-    for _, alike in itertools.groupby(legal, lambda each: (each[0].threadblock, each[0].warps)):
-        group = [(split, depths) for split, depths in alike if depths]
-        for stages in counts:
-            found += [replace(split, stages=stages) for split, depths in group if stages in depths]
-    return tuple(found)
-
-
-@lru_cache(maxsize=32)
-def _every_split(arch: Arch) -> tuple[tuple[Cutlass2Config, ...], Cutlass2Config]:
-    """Every tile of the knobs' values divided among warps, by tile, warps and warp; their column.
-
-    Tiles that do not divide each other are left out. The depth of the pipeline is of no meaning.
-    """
-    found: list[Cutlass2Config] = []
-    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        splits = _splits(Shape(m, n, k), arch.min_stages, arch)
-        whole = [each for each in splits if not any(tile_violations(each, arch))]
-        found += sorted(whole, key=lambda each: (each.warps, each.warp))
-    return tuple(found), column(found)
-
-
-def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
-    # The other half of the register file is for operands and addresses.
-    most = arch.registers_per_sm * _REGISTER_BYTES // 2 // traits.acc_dtype.size_bytes
-    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        if max(m, n) > _MOST_ELONGATED * min(m, n) or m * n > most:
-            continue
-        # One extent between the powers of two is enough to fill a last wave.
-        if not (is_power_of_two(m) or is_power_of_two(n)):
-            continue
-        # So few products for each element that is loaded need long rows of it.
-        if m * n < _LEAST_WARP_TILE and k < max(TILE_DEPTHS):
-            continue
-        yield Shape(m, n, k)
-
-
-def is_power_of_two(extent: int) -> bool:
-    """Whether an extent is one of the powers of two."""
-    return extent & (extent - 1) == 0
-
-
-def _warps(tile: Shape, arch: Arch) -> Iterator[int]:
-    """Numbers of warps: a scheduler each if there is work for so many, or twice that.
-
-    Without asynchronous copies warps take the place of stages: then also four on each scheduler.
-    """
-    room = max(1, tile.m * tile.n // _LEAST_WARP_TILE)
-    most = _SCHEDULERS * (4 if arch.max_stages == 2 else 2)
-    for warps in WARPS:
-        if min(_SCHEDULERS, room) <= warps <= min(most, room):
-            yield warps
-
-
-def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
-    """Depths of the pipeline: the least whose copies in flight cover memory's latency, and one
-    less, which leaves shared memory to other threadblocks.
-
-    Source: Little's law.
-    """
-    counts = [
-        stages
-        for stages in stage_counts(traits, arch)
-        if stages == 2 or stages * tile.k <= _MOST_DEPTH_IN_FLIGHT
-    ]
-    stage_bytes = (tile.m + tile.n) * tile.k * traits.in_dtype.size_bytes
-    l2_bytes_per_clock = arch.l2_bytes_per_clock / arch.sm_count
-    needed_bytes = _LOADED_LATENCY * arch.memory_latency_clocks * l2_bytes_per_clock
-    covering = [stages for stages in counts if (stages - 1) * stage_bytes >= needed_bytes]
-    least = min(covering, default=counts[-1])
-    return (stages for stages in counts if stages in (least - 1, least))
-
-
-def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
-    """The tile divided among so many warps."""
-    return (config for config in _splits(tile, stages, arch) if config.warps == warps)
-
-
-def _splits(tile: Shape, stages: int, arch: Arch) -> Iterator[Cutlass2Config]:
-    """The tile divided among numbers of warps that a threadblock may have."""
-    instruction = Shape(*arch.mma_shapes[0])
-    for warp_m, warp_n in itertools.product(WARP_M, WARP_N):
-        whole = tile.m % warp_m == tile.n % warp_n == 0
-        if whole and tile.m * tile.n // (warp_m * warp_n) in WARPS:
-            yield Cutlass2Config(
-                threadblock=tile,
-                warp=Shape(warp_m, warp_n, tile.k),
-                instruction=instruction,
-                stages=stages,
-            )
-
-
-def _fits(tile: int, extent: int) -> bool:
-    return tile <= max(_ALWAYS_FITS, 2 * extent - 1)
-
-
-def _launches(problem: Problem, kernel: Cutlass2Config, arch: Arch) -> Iterator[Cutlass2Config]:
-    """`kernel` with the swizzles and slices of K that make sense for the extents."""
-    gemm = problem.gemm.unpaired
-    rows = math.ceil(gemm.m / kernel.threadblock.m)
-    columns = math.ceil(gemm.n / kernel.threadblock.n)
-    slices = [1]
-    # Slices cost a reduction: only where the tiles alone cannot fill the SMs.
-    if problem.batch == 1 and rows * columns < arch.sm_count:
-        steps = math.ceil(gemm.k / kernel.threadblock.k)
-        most = min(steps // _MIN_STEPS_PER_SLICE, 2 * arch.sm_count // (rows * columns))
-        slices += [count for count in SLICES if 1 < count <= most]
-    for swizzle in SWIZZLES:
-        # CUTLASS lowers a swizzle beyond the tiles along N; with one row of tiles it reorders
-        # nothing. Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile.
-        if swizzle > 1 and (columns < swizzle or rows == 1):
-            break
-        for count in slices:
-            config = replace(kernel, swizzle=swizzle, split_k=count)
-            if not any(extent_violations(problem, config)):
-                yield config
-
-
-def _tried(problem: Problem, arch: Arch) -> Iterator[Cutlass2Config]:
-    """Everything that was considered, legal or not."""
-    traits = kernel_traits(problem)
-    for tile, warps, stages in itertools.product(
-        _tiles(traits, arch), WARPS, stage_counts(traits, arch)
-    ):
-        yield from _warp_splits(tile, warps, stages, arch)
-
-
-def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
-    """Depths of the software pipeline that are worth having."""
-    # Two stages cannot overlap a copy with its use: only where cp.async is not to be had.
-    two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
-    if two_bytes_wide or not arch.has_async_copies:
-        return (2,)
-    return tuple(range(max(3, arch.min_stages), arch.max_stages + 1))
-
-
-def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
-    """The knobs of the 2.x kernels for a problem, in a fixed order."""
-    stages = stage_counts(kernel_traits(problem), arch)
-    slices = SLICES[:1] if problem.batch > 1 else SLICES
-    return (
-        Knob("threadblock_m", TILE_EXTENTS, 128),
-        Knob("threadblock_n", TILE_EXTENTS, 128),
-        Knob("threadblock_k", TILE_DEPTHS, 32),
-        Knob("warp_m", WARP_M, 64),
-        Knob("warp_n", WARP_N, 64),
-        Knob("stages", stages, stages[0]),
-        Knob("swizzle", SWIZZLES, 1),
-        Knob("split_k", slices, 1),
-    )
+    """Return the configurations of kernels with these traits, without swizzle and split-K."""
+    return _configs(candidates.kernel_configs(traits, arch))
 
 
 def space_of(layer: Layer, arch: Arch) -> Space[Cutlass2Config]:
-    """The whole space of a layer."""
-    problem = layer.problem
+    """Return the whole space of a layer."""
+    tiles = candidates.space_of(layer, arch)
 
-    def fitting(configs: Iterable[Cutlass2Config]) -> tuple[Cutlass2Config, ...]:
-        return tuple(
-            config for config in configs if not any(result_violations(layer.epilogue, config))
-        )
-
-    def config_at(point: Mapping[str, int]) -> Cutlass2Config:
-        depth = point["threadblock_k"]
-        return Cutlass2Config(
-            threadblock=Shape(point["threadblock_m"], point["threadblock_n"], depth),
-            warp=Shape(point["warp_m"], point["warp_n"], depth),
-            instruction=Shape(*arch.mma_shapes[0]),
-            stages=point["stages"],
-            swizzle=point["swizzle"],
-            split_k=point["split_k"],
-        )
+    def config_at(point: Mapping[str, int]) -> Cutlass2Config | None:
+        found = tiles.config_at(point)
+        return None if found is None else config_of(found)
 
     return Space(
         family=Cutlass2Config.family,
-        knobs=knobs_for(problem, arch),
+        knobs=tiles.knobs,
         config_at=config_at,
-        point_of=_point,
-        listed=lambda: fitting(enumerate_configs(problem, arch)),
-        tried=lambda: fitting(_tried(problem, arch)),
-        broken=lambda config: layer_violations(layer, config, arch),
-        launched=LAUNCHED,
-        kernels=lambda: fitting(
-            kernel
-            for kernel in legal_kernels(kernel_traits(problem), arch)
-            if not any(extent_violations(problem, kernel))
-        ),
+        point_of=tiles.point_of,
+        listed=lambda: _configs(tiles.listed()),
+        tried=lambda: _configs(tiles.tried()),
+        broken=tiles.broken,
+        launched=tiles.launched,
+        kernels=lambda: _configs(tiles.legal_kernels()),
     )
 
 
-def _point(config: Cutlass2Config) -> dict[str, int]:
-    return {
-        "threadblock_m": config.threadblock.m,
-        "threadblock_n": config.threadblock.n,
-        "threadblock_k": config.threadblock.k,
-        "warp_m": config.warp.m,
-        "warp_n": config.warp.n,
-        "stages": config.stages,
-        "swizzle": config.swizzle,
-        "split_k": config.split_k,
-    }
+def _configs(tiles: Iterable[Tiles]) -> tuple[Cutlass2Config, ...]:
+    return tuple(map(config_of, tiles))

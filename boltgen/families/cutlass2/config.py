@@ -1,94 +1,27 @@
-"""Kernel configurations, composed by concern. Only free parameters are fields."""
+"""Configurations of single layers by the CUTLASS 2.x API."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Shape:
-    """Extents along M, N and K, in elements."""
-
-    m: int
-    n: int
-    k: int
-
-    def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k}"
+from boltgen.families.mma_sync.config import Tiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Cutlass2Config:
-    """One kernel of the CUTLASS 2.x API: every architecture, on sm_90 to sm_103 as the fallback.
-
-    `swizzle` is how many threadblock tiles along N are visited together, `split_k` the number of
-    slices of K. Both are chosen at launch: they are part of the decision for a problem, not of the
-    compiled kernel.
-    """
+class Cutlass2Config(Tiles):
+    """One kernel of the CUTLASS 2.x API: every architecture, on sm_90 to sm_103 as the fallback."""
 
     family: ClassVar[str] = "cutlass2"
 
-    threadblock: Shape
-    warp: Shape
-    instruction: Shape
-    stages: int
-    swizzle: int = 1
-    split_k: int = 1
 
-    @property
-    def kernel(self) -> Cutlass2Config:
-        """What of it is compiled: the same for every swizzle and number of slices."""
-        return self if self.swizzle == self.split_k == 1 else replace(self, swizzle=1, split_k=1)
-
-    @property
-    def tile(self) -> str:
-        """The threadblock's."""
-        return str(self.threadblock)
-
-    @property
-    def warps(self) -> int:
-        """Warps per threadblock."""
-        tile, warp = self.threadblock, self.warp
-        return (tile.m // warp.m) * (tile.n // warp.n) * (tile.k // warp.k)
-
-    @property
-    def threads(self) -> int:
-        """Threads per threadblock."""
-        return 32 * self.warps
-
-    def __str__(self) -> str:
-        swizzle = f"_z{self.swizzle}" if self.swizzle > 1 else ""
-        split = f"_split{self.split_k}" if self.split_k > 1 else ""
-        return f"{self.threadblock}_{self.warp.m}x{self.warp.n}_s{self.stages}{swizzle}{split}"
-
-
-def column(configs: Sequence[Cutlass2Config]) -> Cutlass2Config:
-    """One configuration whose numbers are columns of those of many.
-
-    They are floats: products of a large problem's extents are beyond 64 bits.
-    """
-    numbers = np.array(
-        [
-            (
-                *(each.threadblock.m, each.threadblock.n, each.threadblock.k),
-                *(each.warp.m, each.warp.n, each.warp.k),
-                *(each.instruction.m, each.instruction.n, each.instruction.k),
-                *(each.stages, each.swizzle, each.split_k),
-            )
-            for each in configs
-        ],
-        dtype=np.float64,
-    )
-    of: Any = numbers.T  # the formulas take numbers and columns alike: `families.columns`
+def config_of(tiles: Tiles) -> Cutlass2Config:
+    """Return the configuration with these tiles and arguments of the launch."""
     return Cutlass2Config(
-        threadblock=Shape(*of[:3]),
-        warp=Shape(*of[3:6]),
-        instruction=Shape(*of[6:9]),
-        stages=of[9],
-        swizzle=of[10],
-        split_k=of[11],
+        threadblock=tiles.threadblock,
+        warp=tiles.warp,
+        instruction=tiles.instruction,
+        stages=tiles.stages,
+        swizzle=tiles.swizzle,
+        split_k=tiles.split_k,
     )

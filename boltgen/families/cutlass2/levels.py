@@ -16,10 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.candidates import is_power_of_two, kernel_configs
+from boltgen.families.cutlass2.candidates import kernel_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.traits import ConvIterator, Cutlass2Traits, KernelTraits
 from boltgen.families.family import Level
+from boltgen.families.mma_sync.candidates import is_power_of_two
+from boltgen.families.mma_sync.traits import ConvIterator, Cutlass2Traits, KernelTraits
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from boltgen.arch import Arch, arch_named
+from boltgen.families.boundary import with_rows
 from boltgen.families.constants import ModelConstants
-from boltgen.families.cutlass2.boundary import with_rows
 from boltgen.families.cutlass3 import code
 from boltgen.families.cutlass3.candidates import space_of
 from boltgen.families.cutlass3.config import (
@@ -16,7 +16,6 @@ from boltgen.families.cutlass3.config import (
     Scheduler,
 )
 from boltgen.families.cutlass3.legality import (
-    ARCH_NAME,
     RASTERS,
     STREAM_K_STEPS,
     footprint,
@@ -26,10 +25,11 @@ from boltgen.families.cutlass3.legality import (
     violations,
     workspace_bytes,
 )
-from boltgen.families.cutlass3.model import PersistentPrediction, instructions, predict
+from boltgen.families.cutlass3.model import instructions, predict
 from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
+from boltgen.families.wgmma import ARCH_NAME, PersistentPrediction
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch

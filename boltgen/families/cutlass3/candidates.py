@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.config import Shape
 from boltgen.families.cutlass3.config import Cutlass3Config, Scheduler
 from boltgen.families.cutlass3.legality import (
     CLUSTERS,
@@ -17,15 +16,14 @@ from boltgen.families.cutlass3.legality import (
     SCHEDULES,
     SLICES,
     SWIZZLES,
-    TILE_DEPTH,
     TILE_M,
     TILE_N,
     blocks_at_once,
     least_steps,
-    steps,
     violations,
 )
-from boltgen.families.space import Knob, Space
+from boltgen.families.space import Knob, Shape, Space
+from boltgen.families.wgmma import TILE_DEPTH, steps
 from boltgen.ir.problem import Problem
 from boltgen.ir.workload import Layer
 

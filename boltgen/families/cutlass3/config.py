@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
-from boltgen.families.cutlass2.config import Shape
+from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph
 

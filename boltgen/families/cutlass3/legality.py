@@ -8,21 +8,27 @@ import math
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.results import graph_rejection, others_rejection
-from boltgen.families.cutlass2.traits import operand_rejection
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.family import Footprint
+from boltgen.families.rejections import (
+    graph_rejection,
+    others_rejection,
+)
 from boltgen.families.space import Violation
+from boltgen.families.wgmma import (
+    LEAST_STAGES,
+    MATH_REGISTERS,
+    NO_STRIDE,
+    TILE_DEPTH,
+    im2col_rejection,
+    steps,
+    type_rejection,
+)
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 from boltgen.ir.workload import Layer, Workload
 
-# The row of `boltgen.arch` that these kernels are for.
-ARCH_NAME = "sm_90a"
-# 128 bytes of FP16 or BF16 along K: the widest swizzle of TMA and wgmma.
-# Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
-TILE_DEPTH = 64
 TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
 CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4), 4
 SWIZZLES, SLICES = (1, 2, 4, 8), (1, 2, 4, 8)
@@ -31,8 +37,6 @@ SCHEDULES, SCHEDULERS, RASTERS = tuple(Schedule), tuple(Scheduler), tuple(Raster
 _WARPGROUP = 128
 # One warpgroup loads, two multiply. Source: cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_*.hpp
 THREADS = 3 * _WARPGROUP
-# What setmaxnreg leaves a thread that multiplies; the same source.
-MATH_REGISTERS = 240
 # Addresses, barriers and the fragments of the epilogue. An estimate.
 _BOOKKEEPING_REGISTERS = 40
 # Sums of a tile in a thread, from which on it has no registers for those of its columns.
@@ -42,12 +46,6 @@ _MOST_BESIDE_COLUMNS = 128
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
 # Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
 _BARRIER_BYTES = 2048
-# Of im2col tensor maps of two dimensions, in pixels.
-_MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
-# The driver's documentation has no case of a stride of 0 along an extent beyond 1.
-NO_STRIDE = "and no document says that TMA takes a stride of 0"
-# A stage is filled while another is multiplied.
-LEAST_STAGES = 2
 # Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
 # Source: cutlass/gemm/kernel/tile_scheduler_params.h, min_iters_per_sk_unit_.
 STREAM_K_STEPS = 8
@@ -90,35 +88,6 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     )
 
 
-def im2col_rejection(problem: Conv2d) -> str | None:
-    """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
-    if max(problem.stride) > _MOST_STRIDE:
-        return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
-    sides = (problem.r, problem.h, problem.p), (problem.s, problem.w, problem.q)
-    for axis, (taps, size, extent) in enumerate(sides):
-        reach = (taps - 1) * problem.dilation[axis]
-        if reach > _MOST_REACH:
-            return f"a filter that reaches over {reach} pixels: TMA's offsets end at {_MOST_REACH}"
-        # The corners of the box of pixels that a filter's first tap visits.
-        front = problem.padding[axis]
-        behind = max(0, (extent - 1) * problem.stride[axis] + reach + 1 - size - front)
-        if front > _MOST_CORNER or not -_MOST_CORNER < reach - behind <= _MOST_CORNER:
-            return (
-                f"padding {problem.padding} and a reach of {reach} pixels: TMA's corners lie at "
-                f"most {_MOST_CORNER} pixels off"
-            )
-    return None
-
-
-def type_rejection(problem: Problem) -> str | None:
-    """Types of operands and sums that no kernel here is made for; None if they are right."""
-    if (reason := operand_rejection(problem)) is not None:
-        return reason
-    if problem.acc_dtype is not DType.F32:
-        return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
-    return None
-
-
 def _epilogue_rejection(epilogue: ElementwiseGraph) -> str | None:
     tensors = _tensors(epilogue)
     if len(tensors) > 1:
@@ -144,13 +113,6 @@ def _alignment_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | 
         if aligned_bytes < VECTOR_BYTES:
             return f"rows of {name} are aligned to {aligned_bytes} bytes, and TMA takes 16"
     return None
-
-
-def steps(problem: Problem, depth: int) -> int:
-    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
-    if isinstance(problem, Conv2d):
-        return problem.r * problem.s * math.ceil(problem.c / depth)
-    return math.ceil(problem.gemm.k / depth)
 
 
 def least_steps(config: Cutlass3Config) -> int:

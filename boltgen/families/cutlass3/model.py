@@ -1,4 +1,4 @@
-"""Predicts the time of an sm_90a kernel, as `cutlass2.model` does of the older ones.
+"""Predicts the time of an sm_90a kernel, as `mma_sync.model` does of the older ones.
 
 Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile, or by
 stream-K through an equal share of the steps of what does not fill a wave.
@@ -18,12 +18,16 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import of_element
-from boltgen.families.cutlass2.model import SHARED_BYTES_PER_CLOCK, arithmetic_clocks
-from boltgen.families.cutlass2.traffic import output_bytes_per_element
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
-from boltgen.families.cutlass3.legality import STREAM_K_STEPS, blocks_at_once, steps, whole_tiles
+from boltgen.families.cutlass3.legality import STREAM_K_STEPS, blocks_at_once, whole_tiles
 from boltgen.families.instructions import Instructions
+from boltgen.families.roofline import (
+    SHARED_BYTES_PER_CLOCK,
+    arithmetic_clocks,
+    of_element,
+    output_bytes_per_element,
+)
+from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, PersistentPrediction, steps
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
@@ -32,27 +36,8 @@ from boltgen.ir.problem import Problem
 _SECTOR_BYTES = 32
 # Rows of A that one wgmma multiplies. Source: PTX ISA, wgmma.
 _INSTRUCTION_M = 64
-# Elements of K that it multiplies, of 16 bits each, and threads that issue it. Source: the same.
-DEPTH_OF_WGMMA, WARPGROUP = 16, 128
 # Warpgroups that multiply, in both schedules.
 _MULTIPLYING = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistentPrediction:
-    """What the model says of one launch of persistent threadblocks, of products or of chains.
-
-    `bound_by` is what the time is mostly made of.
-    """
-
-    time_us: float
-    bound_by: str
-    tiles_per_sm: int
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles on an SM"
 
 
 def predict(

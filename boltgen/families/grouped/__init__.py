@@ -1,6 +1,6 @@
 """`grouped`: products of rows in groups, each with its group's matrix, as of mixtures of experts.
 
-The tiles, and the rules for them, are those of `cutlass2`, whose mainloop and epilogue its kernels
+The tiles, and the rules for them, are those of `mma_sync`, whose mainloop and epilogue its kernels
 have.
 """
 
@@ -13,13 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.arch import Arch
+from boltgen.families.boundary import first_beyond
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.boundary import first_beyond
-from boltgen.families.cutlass2.candidates import enumerate_configs, knobs_for, space_of
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.instructions import instructions
-from boltgen.families.cutlass2.model import Prediction, predict, times_us
-from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.grouped import code
 from boltgen.families.grouped.config import (
@@ -33,6 +28,11 @@ from boltgen.families.grouped.config import (
 )
 from boltgen.families.grouped.legality import rejection, violations
 from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.candidates import enumerate_configs, knobs_for, space_of
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.instructions import instructions
+from boltgen.families.mma_sync.model import Prediction, predict, times_us
+from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import GroupedGemm
@@ -187,7 +187,7 @@ class Grouped(WithoutLibrary[GroupedConfig]):
         return tuple(dict.fromkeys(found)) or (workload,)
 
 
-def _config(tiles: Cutlass2Config | None) -> GroupedConfig | None:
+def _config(tiles: Tiles | None) -> GroupedConfig | None:
     return None if tiles is None else GroupedConfig(gemm=tiles)
 
 

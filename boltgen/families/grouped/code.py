@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.families.cutlass2 import code as cutlass2_code
-from boltgen.families.cutlass2.code import MainloopView, layout_of_b, mainloop_fields
 from boltgen.families.grouped.config import GroupedConfig, GroupedTraits
+from boltgen.families.mma_sync import code as product_code
+from boltgen.families.mma_sync.code import MainloopView, layout_of_b, mainloop_fields
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 
@@ -36,7 +36,7 @@ def stem(spec: KernelSpec) -> str:
     """
     _, traits = _parts(spec)
     taken = "" if traits.rows_dtype is None else "gathered_"
-    return f"{taken}grouped_{cutlass2_code.stem(_of_group(spec))}"
+    return f"{taken}grouped_{product_code.stem(_of_group(spec))}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
@@ -51,7 +51,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
         )
     b = "column" if traits.gemm.b_layout is Layout.COLUMN else "row"
     return {
-        **cutlass2_code.describe(_of_group(spec)),
+        **product_code.describe(_of_group(spec)),
         "Problem": (
             f"Grouped gemm, {a}, B: (groups, K, N) {types[0]} {b}-major, "
             f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"

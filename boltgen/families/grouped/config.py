@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
 from boltgen.ir.dtypes import IndexType
 from boltgen.ir.problem import Gemm, GroupedGemm
 from boltgen.ir.workload import Layer
@@ -21,7 +21,7 @@ class GroupedConfig:
 
     family: ClassVar[str] = "grouped"
 
-    gemm: Cutlass2Config
+    gemm: Tiles
 
     @property
     def tile(self) -> str:
@@ -60,7 +60,7 @@ def traits_of(layer: Layer) -> GroupedTraits:
 
 
 def rows_bytes(problem: GroupedGemm, config: GroupedConfig) -> int:
-    """Shared memory of a tile's rows, where A's are taken, beside what `cutlass2` has of it.
+    """Shared memory of a tile's rows, where A's are taken, beside what a product has of it.
 
     Source: templates/include/boltgen/gathered_mainloop.h, RowsOfTile.
     """

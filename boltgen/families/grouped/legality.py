@@ -1,15 +1,15 @@
-"""Which configurations are legal for rows in groups: by the rules of `cutlass2`, and its own."""
+"""Which configurations are legal for rows in groups: by the rules of `mma_sync`, and its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.legality import extent_violations, kernel_violations
-from boltgen.families.cutlass2.resources import shared_memory_bytes
-from boltgen.families.cutlass2.results import graph_rejection, others_rejection
-from boltgen.families.cutlass2.traits import kernel_traits, type_rejection
 from boltgen.families.grouped.config import GroupedConfig, grouped_of, rows_bytes
+from boltgen.families.mma_sync.legality import extent_violations, kernel_violations
+from boltgen.families.mma_sync.resources import shared_memory_bytes
+from boltgen.families.mma_sync.traits import kernel_traits
+from boltgen.families.rejections import graph_rejection, others_rejection, type_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.problem import GroupedGemm
 from boltgen.ir.workload import Layer, Workload

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
+from boltgen.families.boundary import first_beyond, last_below
 from boltgen.families.constants import ModelConstants
-from boltgen.families.cutlass2.boundary import first_beyond, last_below
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.instructions import Instructions
 from boltgen.families.norm import code

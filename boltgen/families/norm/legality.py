@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.errors import InvalidProblemError
-from boltgen.families.b2b.legality import capacity_violations
-from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
-from boltgen.families.cutlass2.results import others_rejection
 from boltgen.families.family import Footprint
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.traits import RowNorm, groups_of_vector, norm_of, rows_of, vector_of
+from boltgen.families.rejections import others_rejection
+from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violations
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS

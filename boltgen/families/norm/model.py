@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import of_element
-from boltgen.families.cutlass2.model import arithmetic_clocks, bytes_per_clock, fitting_threadblocks
 from boltgen.families.instructions import Instructions
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.legality import footprint, reads, reductions, run_bytes
 from boltgen.families.norm.traits import RowNorm, norm_of, rows_of, vector_of
+from boltgen.families.roofline import (
+    arithmetic_clocks,
+    bytes_per_clock,
+    fitting_threadblocks,
+    of_element,
+)
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.problem import GroupNorm

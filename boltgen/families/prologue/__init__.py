@@ -1,6 +1,6 @@
 """`prologue`: products of what an elementwise graph makes of A: a gate, a batch norm, a SiLU.
 
-The tiles, and the rules for them, are those of `cutlass2`, in two stages: A passes through
+The tiles, and the rules for them, are those of `mma_sync`, in two stages: A passes through
 registers, where the graph meets it.
 """
 
@@ -11,19 +11,18 @@ from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.boundary import boundaries
-from boltgen.families.cutlass2.candidates import LAUNCHED, knobs_for, space_of
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.instructions import instructions, of_element
-from boltgen.families.cutlass2.model import Prediction, arithmetic_clocks, predict
-from boltgen.families.cutlass2.resources import (
-    MOST_REGISTERS,
+from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.boundary import boundaries
+from boltgen.families.mma_sync.candidates import LAUNCHED, knobs_for, space_of
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.instructions import instructions
+from boltgen.families.mma_sync.model import Prediction, predict
+from boltgen.families.mma_sync.resources import (
     registers_per_thread,
     shared_memory_bytes,
     split_workspace_bytes,
 )
-from boltgen.families.family import Footprint, WithoutLibrary
-from boltgen.families.instructions import Instructions
 from boltgen.families.prologue import code
 from boltgen.families.prologue.config import (
     PrologueConfig,
@@ -33,6 +32,8 @@ from boltgen.families.prologue.config import (
     traits_of,
 )
 from boltgen.families.prologue.legality import STAGES, operand_registers, rejection, violations
+from boltgen.families.resources import MOST_REGISTERS
+from boltgen.families.roofline import arithmetic_clocks, of_element
 from boltgen.families.space import Space, Violation
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import greatest
@@ -62,7 +63,7 @@ class Prologue(WithoutLibrary[PrologueConfig]):
         product = of_product(layer)
         tiles = space_of(product, arch)
 
-        def legal(configs: Iterable[Cutlass2Config]) -> Iterable[PrologueConfig]:
+        def legal(configs: Iterable[Tiles]) -> Iterable[PrologueConfig]:
             staged = dict.fromkeys(map(_staged, configs))
             return (each for each in staged if not violations(layer, each, arch))
 
@@ -169,7 +170,7 @@ class Prologue(WithoutLibrary[PrologueConfig]):
         return tuple(Workload(layers=(each,)) for each in legal) or (workload,)
 
 
-def _staged(tiles: Cutlass2Config) -> PrologueConfig:
+def _staged(tiles: Tiles) -> PrologueConfig:
     return PrologueConfig(gemm=replace(tiles, stages=STAGES))
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
-from boltgen.families.cutlass2 import code as cutlass2_code
-from boltgen.families.cutlass2.code import MainloopView, layout_of_b, mainloop_fields
+from boltgen.families.mma_sync import code as product_code
+from boltgen.families.mma_sync.code import MainloopView, layout_of_b, mainloop_fields
 from boltgen.families.prologue.config import PrologueConfig, PrologueTraits
 from boltgen.ir.kernel import KernelSpec
 
@@ -32,13 +32,13 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 def stem(spec: KernelSpec) -> str:
     """What people want to see: `prologue_gemm_sm80_64x64x32_32x32_s2_rc888`."""
-    return f"prologue_{cutlass2_code.stem(_of_product(spec))}"
+    return f"prologue_{product_code.stem(_of_product(spec))}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     _, traits = _parts(spec)
-    described = cutlass2_code.describe(_of_product(spec))
+    described = product_code.describe(_of_product(spec))
     problem = described.pop("Problem")
     return {"Problem": problem, "Prologue": traits.prologue.describe(), **described}
 

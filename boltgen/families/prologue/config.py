@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Layer
@@ -18,7 +18,7 @@ class PrologueConfig:
 
     family: ClassVar[str] = "prologue"
 
-    gemm: Cutlass2Config
+    gemm: Tiles
 
     @property
     def tile(self) -> str:

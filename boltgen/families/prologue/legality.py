@@ -1,4 +1,4 @@
-"""Which configurations are legal for products with a prologue: by the rules of `cutlass2`, and own
+"""Which configurations are legal for products with a prologue: by the rules of `mma_sync`, and own
 ones.
 """
 
@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.errors import InvalidProblemError
-from boltgen.families.cutlass2.legality import layer_violations
-from boltgen.families.cutlass2.resources import least_registers_per_thread
-from boltgen.families.cutlass2.results import graph_rejection, others_rejection
-from boltgen.families.cutlass2.traits import operand_rejection
+from boltgen.families.mma_sync.legality import layer_violations
+from boltgen.families.mma_sync.resources import least_registers_per_thread
 from boltgen.families.prologue.config import PrologueConfig, of_product
+from boltgen.families.rejections import graph_rejection, operand_rejection, others_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
+from boltgen.families.boundary import first_beyond, last_below
 from boltgen.families.constants import ModelConstants
-from boltgen.families.cutlass2.boundary import first_beyond, last_below
-from boltgen.families.cutlass2.traits import Cutlass2Traits, compiled_traits
 from boltgen.families.family import Footprint, WithoutLibrary
 from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
 from boltgen.families.skinny import code
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import (
@@ -34,7 +34,7 @@ _BATCH = 3
 
 
 class Skinny(WithoutLibrary[SkinnyConfig]):
-    """See `families.family.KernelFamily`. What is compiled of a workload is as of `cutlass2`."""
+    """See `families.family.KernelFamily`. What is compiled of a workload is as of `mma_sync`."""
 
     name = SkinnyConfig.family
     config_type = SkinnyConfig

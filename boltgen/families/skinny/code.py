@@ -8,10 +8,10 @@ from typing import ClassVar
 from boltgen.arch import arch_named
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
-from boltgen.families.cutlass2.code import gemm_shape, problem_text
-from boltgen.families.cutlass2.config import Shape
-from boltgen.families.cutlass2.traits import Cutlass2Traits
+from boltgen.families.mma_sync.code import problem_text
+from boltgen.families.mma_sync.traits import Cutlass2Traits
 from boltgen.families.skinny.config import SkinnyConfig
+from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
 
 _HEADERS = ("boltgen/activations.h", "boltgen/skinny.h")
@@ -89,7 +89,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SkinnyView:
         columns=config.columns,
         warps=config.warps,
         steps=config.steps,
-        instruction=gemm_shape(_instruction(spec)),
+        instruction=_instruction(spec).cutlass,
     )
 
 

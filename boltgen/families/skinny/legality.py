@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.families.b2b.legality import capacity_violations
-from boltgen.families.cutlass2.legality import INT32_MAX
-from boltgen.families.cutlass2.resources import BOOKKEEPING_REGISTERS
-from boltgen.families.cutlass2.results import one_result_rejection
-from boltgen.families.cutlass2.traits import type_rejection
 from boltgen.families.family import Footprint
+from boltgen.families.rejections import one_result_rejection, type_rejection
+from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType, Layout

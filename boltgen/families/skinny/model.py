@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.instructions import of_element
-from boltgen.families.cutlass2.model import (
+from boltgen.families.instructions import Instructions
+from boltgen.families.roofline import (
     arithmetic_clocks,
     bytes_per_clock,
     fitting_threadblocks,
     lanes,
+    of_element,
+    output_bytes_per_element,
 )
-from boltgen.families.cutlass2.traffic import output_bytes_per_element
-from boltgen.families.instructions import Instructions
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import blocks, footprint, vector_bytes_of_b
 from boltgen.ir.dtypes import VECTOR_BYTES

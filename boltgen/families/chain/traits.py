@@ -7,8 +7,9 @@ holds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
-from boltgen.families.cutlass2.traits import ConvIterator, channel_iterator
+from boltgen.families.mma_sync.traits import ConvIterator, channel_iterator
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import Launch
@@ -106,3 +107,21 @@ def launch_of(workload: Workload) -> Launch:
 def _sizes(problem: Problem) -> dict[str, int]:
     """A layer's sizes as those of a matrix product."""
     return (problem if problem.is_matrix else problem.gemm).sizes
+
+
+class Residence(Enum):
+    """Where a back-to-back kernel keeps what lies between two layers."""
+
+    REGISTERS = "registers"
+    SHARED_MEMORY = "shared_memory"
+
+    def __lt__(self, other: Residence) -> bool:
+        """By name: so that configurations have an order."""
+        return self.value < other.value
+
+
+def intermediate_rejection(first: Problem) -> str | None:
+    """Why no chain keeps what lies between its layers in the type that they multiply."""
+    if first.in_dtype is DType.F16:
+        return None
+    return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"

@@ -7,24 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.legality import (
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.legality import (
     accumulator_violations,
     map_violations,
     most_registers,
     pipeline_violations,
 )
-from boltgen.families.cutlass2.resources import (
-    least_registers_per_thread,
-    shared_memory_bytes,
-)
-from boltgen.families.cutlass2.traits import KernelTraits
+from boltgen.families.mma_sync.resources import least_registers_per_thread, shared_memory_bytes
+from boltgen.families.mma_sync.traits import KernelTraits
 
 
 def legal_stages(
     traits: KernelTraits,
-    configs: Sequence[Cutlass2Config],
-    of_all: Cutlass2Config,
+    configs: Sequence[Tiles],
+    of_all: Tiles,
     counts: Sequence[int],
     arch: Arch,
 ) -> list[tuple[int, ...]]:
@@ -56,7 +53,7 @@ def legal_stages(
     return found
 
 
-def _has_capacity(traits: KernelTraits, of_all: Cutlass2Config, arch: Arch) -> list[bool]:
+def _has_capacity(traits: KernelTraits, of_all: Tiles, arch: Arch) -> list[bool]:
     """Whether shared memory and registers suffice, of each in a column of configurations."""
     shared: Any = shared_memory_bytes(of_all, traits.acc_dtype)
     registers: Any = least_registers_per_thread(of_all, traits.acc_dtype)

@@ -12,27 +12,22 @@ from functools import lru_cache
 
 from boltgen.arch import Arch
 from boltgen.families.columns import least
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.resources import (
-    least_registers_per_thread,
-    shared_memory_bytes,
-)
-from boltgen.families.cutlass2.results import graph_rejection
-from boltgen.families.cutlass2.thread_maps import rows_are_shared, threads_cover
-from boltgen.families.cutlass2.traits import (
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.resources import least_registers_per_thread, shared_memory_bytes
+from boltgen.families.mma_sync.thread_maps import rows_are_shared, threads_cover
+from boltgen.families.mma_sync.traits import (
     ConvIterator,
     KernelTraits,
     conv_iterator,
     kernel_traits,
-    operand_rejection,
 )
+from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.workload import Layer
 
-INT32_MAX = 2**31 - 1
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
 _MAX_GRID_YZ = 65535
 # Powers of two: threads copy the operands' tiles in whole rows of vectors.
@@ -41,38 +36,13 @@ WARPS = (1, 2, 4, 8, 16)
 _MIN_ASYNC_COPY_BYTES = 4
 
 
-def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no 2.x kernel computes a workload, whatever its configuration; None where one can."""
-    if workload.is_fused:
-        return f"it computes one layer, not {len(workload.layers)} back to back"
-    problem = workload.single.problem
-    if not isinstance(problem, (Gemm, Conv2d)):
-        return f"it computes matrix products and convolutions, not a {type(problem).__name__}"
-    if not workload.single.prologue.is_identity:
-        return (
-            "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
-            "product"
-        )
-    if (reason := operand_rejection(problem)) is not None:
-        return reason
-    epilogue = workload.single.epilogue
-    if epilogue.is_paired and epilogue.stores:
-        return f"a pair of products stores D alone, not {epilogue.describe()}"
-    for store in epilogue.reductions:
-        if store.columns and problem.gemm.n % store.columns:
-            return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
-    return problem.in_dtype.accumulator_rejection(
-        problem.acc_dtype, arch.compute_capability
-    ) or graph_rejection(epilogue)
-
-
-def layer_violations(layer: Layer, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
+def layer_violations(layer: Layer, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
     """Every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
     found = violations(layer.problem, config, arch)
     return found or tuple(result_violations(layer.epilogue, config))
 
 
-def result_violations(epilogue: ElementwiseGraph, config: Cutlass2Config) -> Iterator[Violation]:
+def result_violations(epilogue: ElementwiseGraph, config: Tiles) -> Iterator[Violation]:
     """A tile that splits the columns of a number: one warp must have them all to store it."""
     for store in epilogue.reductions:
         if store.columns and config.threadblock.n % store.columns:
@@ -84,7 +54,7 @@ def result_violations(epilogue: ElementwiseGraph, config: Cutlass2Config) -> Ite
             )
 
 
-def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Violation, ...]:
+def violations(problem: Problem, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
     """Every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
 
     Dimensions of a tile that do not divide are reported alone: nothing else can be said then.
@@ -95,9 +65,7 @@ def violations(problem: Problem, config: Cutlass2Config, arch: Arch) -> tuple[Vi
 
 
 @lru_cache(maxsize=65536)
-def kernel_violations(
-    traits: KernelTraits, config: Cutlass2Config, arch: Arch
-) -> tuple[Violation, ...]:
+def kernel_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
     """The rules that concern the compiled kernel, whatever the extents."""
     structural = tuple(tile_violations(config, arch))
     if structural:
@@ -110,13 +78,13 @@ def kernel_violations(
     )
 
 
-def map_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def map_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     """Those of how threads are mapped to what they copy and store."""
     yield from main_loop_violations(traits, config)
     yield from epilogue_violations(traits, config)
 
 
-def tile_violations(config: Cutlass2Config, arch: Arch) -> Iterator[Violation]:
+def tile_violations(config: Tiles, arch: Arch) -> Iterator[Violation]:
     """Threadblock, warp and instruction must divide each other."""
     tile, warp, instruction = config.threadblock, config.warp, config.instruction
     if (instruction.m, instruction.n, instruction.k) not in arch.mma_shapes:
@@ -163,9 +131,7 @@ def accumulator_violations(traits: KernelTraits, arch: Arch) -> Iterator[Violati
         yield Violation(name="accumulator", message=reason, reason="PTX ISA, mma.sync")
 
 
-def pipeline_violations(
-    traits: KernelTraits, config: Cutlass2Config, arch: Arch
-) -> Iterator[Violation]:
+def pipeline_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iterator[Violation]:
     """Warps, stages and how operands are copied."""
     if config.warps not in WARPS:
         yield Violation(
@@ -199,15 +165,13 @@ def pipeline_violations(
         )
 
 
-def most_registers(config: Cutlass2Config, arch: Arch) -> int:
+def most_registers(config: Tiles, arch: Arch) -> int:
     """Of a thread: a threadblock must also fit an SM's register file as a whole."""
     most: int = least(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
     return most
 
 
-def _capacity_violations(
-    traits: KernelTraits, config: Cutlass2Config, arch: Arch
-) -> Iterator[Violation]:
+def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iterator[Violation]:
     shared = shared_memory_bytes(config, traits.acc_dtype)
     if shared > arch.shared_memory_per_cta_bytes:
         yield Violation(
@@ -229,7 +193,7 @@ def _capacity_violations(
         )
 
 
-def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def main_loop_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     """What CUTLASS's mainloop cannot copy whole, or cannot guard."""
     tile = config.threadblock
     b_by_rows = traits.b_layout is Layout.ROW
@@ -259,7 +223,7 @@ def main_loop_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterat
     yield from _predicate_violations(traits, config)
 
 
-def _ldmatrix_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def _ldmatrix_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     # Four 8x8 matrices at once, of which an instruction's K has one or two side by side; fewer
     # where the warp's tile is lower than that.
     fetch = 4 * 8 * 8 // config.instruction.k
@@ -292,7 +256,7 @@ _MOST_GEMM_PREDICATES = 64
 _MOST_FILTER_ROWS = 31
 
 
-def _predicate_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def _predicate_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     tile = config.threadblock
     operands = (("A", tile.m, traits.alignment_a), ("B", tile.n, traits.alignment_b))
     for operand, extent, alignment in operands:
@@ -318,7 +282,7 @@ def _predicate_violations(traits: KernelTraits, config: Cutlass2Config) -> Itera
         )
 
 
-def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterator[Violation]:
+def epilogue_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     """What the output's thread map cannot store."""
     tile, warp = config.threadblock, config.warp
     # Warps that hold other columns of the same rows, or other parts of their K.
@@ -337,7 +301,7 @@ def epilogue_violations(traits: KernelTraits, config: Cutlass2Config) -> Iterato
         )
 
 
-def extent_violations(problem: Problem, config: Cutlass2Config) -> Iterator[Violation]:
+def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
     """The rules that concern the extents of one problem, and what its launch is given."""
     gemm = problem.gemm.unpaired
     tile = config.threadblock

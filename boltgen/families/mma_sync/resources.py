@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 from boltgen.families.columns import least, most, where
-from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.resources import BOOKKEEPING_REGISTERS, MOST_REGISTERS
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Problem
 
@@ -17,17 +18,12 @@ _REGISTER_BYTES = 4
 _ROW_PADDING_BYTES = 32
 # Semaphores end on a cache line. Source: templates/include/boltgen/launch.h, SplitWorkspace.
 _CACHE_LINE_BYTES = 128
-# Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
-# GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
-BOOKKEEPING_REGISTERS = 40
 # What ptxas (nvcc 13.0) gives up of that before it spills: 128x160x32 in warps of 64x80 would take
 # 272 registers and takes 255 without a spill; 256x64x64 in warps of 64x64 (280, sm_75) spills.
 _SPARED_REGISTERS = 17
-# Source: CUDA C++ Programming Guide, technical specifications: the most that an instruction names.
-MOST_REGISTERS = 255
 
 
-def main_loop_bytes(config: Cutlass2Config) -> int:
+def main_loop_bytes(config: Tiles) -> int:
     """Shared memory of the operand tiles of all stages.
 
     Source: cutlass/gemm/threadblock/mma_base.h, SharedStorage (no padding for tensor-op layouts).
@@ -36,7 +32,7 @@ def main_loop_bytes(config: Cutlass2Config) -> int:
     return config.stages * (tile.m + tile.n) * tile.k * DType.F16.size_bytes
 
 
-def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
+def epilogue_bytes(config: Tiles, acc_dtype: DType) -> int:
     """Shared memory through which the epilogue reorders accumulators; it reuses the operands'.
 
     Eight rows of every warp row of the threadblock, once for each warp that shares a tile's K.
@@ -49,13 +45,13 @@ def epilogue_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
     return rows * (tile.n + padding) * acc_dtype.size_bytes
 
 
-def shared_memory_bytes(config: Cutlass2Config, acc_dtype: DType) -> int:
+def shared_memory_bytes(config: Tiles, acc_dtype: DType) -> int:
     """Dynamic shared memory of a threadblock."""
     taken: int = most(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
     return taken
 
 
-def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
+def split_workspace_bytes(problem: Problem, config: Tiles) -> int:
     """Global memory for the partial sums of a product whose K is split, 0 where it is not.
 
     A semaphore for each tile of the output, then a tile of FP32 for each. Source:
@@ -70,18 +66,18 @@ def split_workspace_bytes(problem: Problem, config: Cutlass2Config) -> int:
     return semaphores + tiles * tile.m * tile.n * DType.F32.size_bytes
 
 
-def registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
+def registers_per_thread(config: Tiles, acc_dtype: DType) -> int:
     """Estimated registers of a thread of a legal configuration."""
     wanted: int = least(MOST_REGISTERS, _wanted_registers(config, acc_dtype))
     return wanted
 
 
-def least_registers_per_thread(config: Cutlass2Config, acc_dtype: DType) -> int:
+def least_registers_per_thread(config: Tiles, acc_dtype: DType) -> int:
     """Estimated registers with which a thread does not spill."""
     return _wanted_registers(config, acc_dtype) - _SPARED_REGISTERS
 
 
-def _wanted_registers(config: Cutlass2Config, acc_dtype: DType) -> int:
+def _wanted_registers(config: Tiles, acc_dtype: DType) -> int:
     """Accumulators, operand fragments, bookkeeping.
 
     Fragments of A and B are double-buffered (cutlass/gemm/threadblock/mma_multistage.h); two-stage

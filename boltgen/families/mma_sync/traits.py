@@ -23,10 +23,6 @@ class ConvIterator(Enum):
     FIXED_CHANNELS = "fixed_channels"  # a vector is all channels of a pixel
 
 
-# The types whose products tiles are made for: two bytes each, as all that is counted.
-_MULTIPLIED = (DType.F16, DType.BF16)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTraits:
     """What legality needs to know of a kernel besides its configuration: no extents."""
@@ -132,24 +128,3 @@ def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> Cutlass2Tra
         conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
         weights=packed_weights(problem),
     )
-
-
-def operand_rejection(problem: Problem) -> str | None:
-    """Why no kernel multiplies a problem's operands as they are; None where one does."""
-    if (reason := packed_rejection(problem)) is not None:
-        return reason
-    return type_rejection(problem)
-
-
-def packed_rejection(problem: Problem) -> str | None:
-    """Why a kernel that takes B as it is computes no product of packed weights; None of others."""
-    packed = packed_weights(problem)
-    return None if packed is None else f"it multiplies B as it is, not {packed.short}"
-
-
-def type_rejection(problem: Problem) -> str | None:
-    """Why no kernel multiplies the type of a problem's A; None where one does."""
-    if problem.in_dtype in _MULTIPLIED:
-        return None
-    known = " and ".join(dtype.value for dtype in _MULTIPLIED)
-    return f"it multiplies {known}, not {problem.in_dtype.value}"

@@ -6,23 +6,21 @@ DRAM. Source: Yang, Kurth, Williams, Hierarchical Roofline Analysis for GPUs, 20
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
 from boltgen.arch import Arch
 from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.traits import ConvIterator, conv_iterator
+from boltgen.families.roofline import output_bytes_per_element
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
 # Of FP16 and BF16: `legality.rejection` names other operands.
 F16_BYTES = DType.F16.size_bytes
 _F32_BYTES = DType.F32.size_bytes
-# Of these operands each element of the output reads one of its own, if from L2 mostly.
-_READ_ANEW = frozenset({LoadKind.TENSOR, LoadKind.POSITION_ROW})
 
 
 class Tiling(NamedTuple):
@@ -61,7 +59,7 @@ class Traffic(NamedTuple):
         }
 
 
-def tiling(problem: Problem, config: Cutlass2Config) -> Tiling:
+def tiling(problem: Problem, config: Tiles) -> Tiling:
     """The threadblocks of a launch."""
     gemm, batch = problem.gemm.unpaired, problem.batch
     tile = config.threadblock
@@ -102,13 +100,13 @@ def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
     return steps
 
 
-def operand_bytes_per_step(config: Cutlass2Config) -> int:
+def operand_bytes_per_step(config: Tiles) -> int:
     """Bytes of A and B that a threadblock takes from L2 in one step of K."""
     tile = config.threadblock
     return (tile.m + tile.n) * tile.k * F16_BYTES
 
 
-def shared_bytes_per_step(config: Cutlass2Config) -> int:
+def shared_bytes_per_step(config: Tiles) -> int:
     """Bytes through shared memory in one step: operands in once, and out to every warp."""
     warp = config.warp
     # A warp covers its own part of K where the warps of a threadblock divide it.
@@ -116,29 +114,10 @@ def shared_bytes_per_step(config: Cutlass2Config) -> int:
     return read + operand_bytes_per_step(config)
 
 
-@lru_cache(maxsize=1024)
-def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
-    """Bytes of full tensors, and of positions, that it reads for each element of the output."""
-    tensors = (load for load in epilogue.loads if load.kind in _READ_ANEW)
-    return sum(load.dtype.size_bytes for load in tensors)
-
-
-@lru_cache(maxsize=1024)
-def further_result_bytes(epilogue: ElementwiseGraph) -> int:
-    """Bytes of full tensors that the epilogue writes besides D for each element of the output."""
-    return sum(dtype.size_bytes for store, dtype in epilogue.further if not store.reduction)
-
-
-def output_bytes_per_element(problem: Problem, epilogue: ElementwiseGraph) -> int:
-    """Bytes between the epilogue and L2 for each element: all results and full-tensor operands."""
-    moved_besides = tensor_operand_bytes(epilogue) + further_result_bytes(epilogue)
-    return problem.out_dtype.size_bytes + moved_besides
-
-
 def traffic(
     problem: Problem,
     epilogue: ElementwiseGraph,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     constants: ModelConstants,
     *,
@@ -163,7 +142,7 @@ def traffic(
 
 def _operand_dram_bytes(
     problem: Problem,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     constants: ModelConstants,
     *,
@@ -199,7 +178,7 @@ def _operand_dram_bytes(
 
 
 def _drifted_apart(
-    config: Cutlass2Config,
+    config: Tiles,
     constants: ModelConstants,
     kept_bytes: float,
     *,
@@ -236,7 +215,7 @@ _SAFE = 4
 _LINE_BYTES = 128
 
 
-def _line_factor(config: Cutlass2Config) -> float:
+def _line_factor(config: Tiles) -> float:
     """What DRAM moves for each byte of an operand that nobody shares.
 
     A step of 32 takes half a line of 128 bytes from each row. Half a line costs DRAM about as much

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 
-from boltgen.families.constants import model_constants
-from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.cutlass2.model import operations
-from boltgen.families.cutlass2.traffic import F16_BYTES, operand_bytes_per_step, tiling
 from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.traffic import F16_BYTES, operand_bytes_per_step, tiling
+from boltgen.families.roofline import LDMATRIX_BYTES, of_element
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 
-# Bytes that a warp's ldmatrix brings: four matrices of eight rows of 16 bytes. Source: PTX ISA.
-LDMATRIX_BYTES = 512
 
-
-def instructions(
-    problem: Problem, epilogue: ElementwiseGraph, config: Cutlass2Config
-) -> Instructions:
+def instructions(problem: Problem, epilogue: ElementwiseGraph, config: Tiles) -> Instructions:
     """What a launch of one layer issues."""
     tiles = tiling(problem, config)
     columns = columns_launched(config.swizzle, tiles.columns)
@@ -48,20 +42,14 @@ def columns_launched(swizzle: int, columns: int) -> int:
     return math.ceil(columns / group) * group
 
 
-def products_of_step(config: Cutlass2Config) -> int:
+def products_of_step(config: Tiles) -> int:
     """Instructions of tensor cores that a warp issues in a step of K."""
     warp, one = config.warp, config.instruction
     return (warp.m // one.m) * (warp.n // one.n) * (warp.k // one.k)
 
 
-def shared_loads_of_step(config: Cutlass2Config, *, loads_a: bool = True) -> float:
+def shared_loads_of_step(config: Tiles, *, loads_a: bool = True) -> float:
     """ldmatrix of a warp in a step of K; A may be in registers."""
     warp = config.warp
     extents = warp.n + (warp.m if loads_a else 0)
     return extents * warp.k * F16_BYTES / LDMATRIX_BYTES
-
-
-def of_element(graph: ElementwiseGraph) -> float:
-    """Arithmetic instructions of a graph for each element."""
-    simple, special = operations(graph)
-    return simple + model_constants().special_instructions * special

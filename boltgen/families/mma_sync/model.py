@@ -8,7 +8,7 @@ The model of one launch, a hierarchical roofline with a pipeline in it:
 
 A wave runs `resident` threadblocks on every SM; the last one may run fewer and is then faster. It
 ranks configurations; it is not a simulator. Figures of the hardware come from `boltgen.arch`, what
-no document states from `tune.model_constants`. Equal inputs give equal predictions in every
+no document states from `families.constants`. Equal inputs give equal predictions in every
 process.
 """
 
@@ -23,42 +23,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.arch import Arch
-from boltgen.errors import InvalidProblemError
 from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.cutlass2.config import Cutlass2Config, column
-from boltgen.families.cutlass2.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.cutlass2.traffic import (
+from boltgen.families.mma_sync.config import Tiles, column
+from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.mma_sync.traffic import (
     F16_BYTES,
     Tiling,
     Traffic,
     operand_bytes_per_step,
-    output_bytes_per_element,
     shared_bytes_per_step,
     tiling,
     traffic,
 )
-from boltgen.families.cutlass2.traits import ConvIterator, conv_iterator
-from boltgen.ir.dtypes import VECTOR_BYTES, DType
-from boltgen.ir.elementwise import (
-    Binary,
-    BinaryOp,
-    ElementwiseGraph,
-    Load,
-    LoadKind,
-    Scalar,
-    Unary,
-    operands,
+from boltgen.families.mma_sync.traits import ConvIterator, conv_iterator
+from boltgen.families.roofline import (
+    SCHEDULERS,
+    SHARED_BYTES_PER_CLOCK,
+    arithmetic_clocks,
+    bytes_per_clock,
+    fitting_threadblocks,
+    output_bytes_per_element,
+    tensor_tflops,
 )
-from boltgen.ir.functions import UnaryOp
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import (
+    ElementwiseGraph,
+)
 from boltgen.ir.problem import Conv2d, Problem
-
-# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
-SHARED_BYTES_PER_CLOCK = 128
-# Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
-SCHEDULERS = 4
-_WARP = 32
-_SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 Array = NDArray[np.float64]
 
@@ -100,7 +92,7 @@ class Prediction:
 def predict(
     problem: Problem,
     epilogue: ElementwiseGraph,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     constants: ModelConstants | None = None,
     *,
@@ -139,7 +131,7 @@ def predict(
 def times_us(
     problem: Problem,
     epilogue: ElementwiseGraph,
-    configs: Sequence[Cutlass2Config],
+    configs: Sequence[Tiles],
     arch: Arch,
     constants: ModelConstants | None = None,
     *,
@@ -168,7 +160,7 @@ class _Launched(NamedTuple):
 def _launch(
     problem: Problem,
     epilogue: ElementwiseGraph,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     c: ModelConstants,
     *,
@@ -193,49 +185,21 @@ def _launch(
 
 
 @lru_cache(maxsize=16384)
-def resident_threadblocks(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
+def resident_threadblocks(config: Tiles, acc_dtype: DType, arch: Arch) -> int:
     """Threadblocks that one SM holds at once; at least 1 for a legal config."""
     return _fitting(config, acc_dtype, arch)
 
 
-def _fitting(config: Cutlass2Config, acc_dtype: DType, arch: Arch) -> int:
+def _fitting(config: Tiles, acc_dtype: DType, arch: Arch) -> int:
     registers = registers_per_thread(config, acc_dtype)
     shared = shared_memory_bytes(config, acc_dtype)
     return fitting_threadblocks(arch, registers=registers, shared_bytes=shared, warps=config.warps)
 
 
-def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps: int) -> int:
-    """Threadblocks that one SM holds at once, at least 1, by what each takes.
-
-    `registers` are of a thread, the others of a threadblock.
-
-    Source: CUDA's occupancy calculation; registers are allocated by warp, in units.
-    """
-    unit = arch.register_allocation_unit
-    warp_registers = -(-registers * _WARP // unit) * unit
-    shared = shared_bytes + arch.reserved_shared_memory_bytes
-    by_registers = arch.registers_per_sm // (warp_registers * warps)
-    by_memory = arch.shared_memory_per_sm_bytes // shared
-    by_warps = least(arch.max_warps_per_sm // warps, arch.max_ctas_per_sm)
-    fitting: int = most(1, least(least(by_registers, by_memory), by_warps))
-    return fitting
-
-
-def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
-    """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
-    match acc_dtype:
-        case DType.F32:
-            return arch.tensor_f32_acc_tflops * arch.mma_sync_fraction
-        case DType.F16:
-            return arch.tensor_f16_acc_tflops * arch.mma_sync_fraction
-        case DType.BF16:
-            raise InvalidProblemError("no tensor-core instruction sums in bfloat16")
-
-
 def _waves_us(
     problem: Problem,
     epilogue: ElementwiseGraph,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     c: ModelConstants,
     *,
@@ -264,7 +228,7 @@ def _waves_us(
 
 def step_clocks(
     problem: Problem,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     c: ModelConstants,
     *,
@@ -307,7 +271,7 @@ def _conv_factor(iterator: ConvIterator, c: ModelConstants) -> float:
 
 
 def prologue_clocks(
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     resident: int,
     load_bytes_per_clock: float,
@@ -325,19 +289,10 @@ def prologue_clocks(
     return clocks
 
 
-def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
-    """What an SM moves to or from L2 in vectors of that width.
-
-    Narrow vectors take as many instructions as wide ones: Bolt, section 3.2.3.
-    """
-    l2 = arch.l2_bytes_per_clock / arch.sm_count
-    return 1.0 / (1.0 / l2 + c.vector_clocks / (_WARP * vector_bytes))
-
-
 def epilogue_clocks(
     problem: Problem,
     epilogue: ElementwiseGraph,
-    config: Cutlass2Config,
+    config: Tiles,
     arch: Arch,
     c: ModelConstants,
     *,
@@ -358,45 +313,7 @@ def epilogue_clocks(
     )
 
 
-def arithmetic_clocks(
-    epilogue: ElementwiseGraph, elements: int, arch: Arch, c: ModelConstants
-) -> float:
-    """Clocks in which an SM computes the epilogue of so many elements."""
-    simple, special = operations(epilogue)
-    return elements * (simple + c.special_instructions * special) / lanes(arch)
-
-
-def lanes(arch: Arch) -> float:
-    """FP32 instructions of an SM in a clock."""
-    return arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
-
-
-@lru_cache(maxsize=1024)
-def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
-    """Instructions for each element: nodes that are one, and nodes that are many.
-
-    Constants are none. What columns alone decide is computed once for a vector of a row's elements.
-    """
-    of_rows: set[int] = set()
-    simple = special = 0.0
-    for index, node in enumerate(epilogue.nodes):
-        if isinstance(node, Scalar):
-            of_rows.add(index)
-            continue
-        is_column = isinstance(node, Load) and node.kind is LoadKind.COLUMN
-        if is_column or (operands(node) and of_rows.issuperset(operands(node))):
-            of_rows.add(index)
-        share = DType.F16.size_bytes / VECTOR_BYTES if index in of_rows else 1.0
-        share *= node.parts if isinstance(node, Load) else 1
-        is_division = isinstance(node, Binary) and node.op is BinaryOp.DIVIDE
-        if is_division or (isinstance(node, Unary) and node.op not in _SIMPLE_OPS):
-            special += share
-        else:
-            simple += share
-    return simple, special
-
-
-def _split_us(config: Cutlass2Config, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:
+def _split_us(config: Tiles, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:
     """Serial split-K: each slice of a tile waits for the one before it, and adds to its sums."""
     # Partial sums are FP32: written and read once for each slice but the last, through L2.
     sums_bytes = tiles.gemm.m * tiles.gemm.n * DType.F32.size_bytes

@@ -1,9 +1,13 @@
-"""What epilogues can store, of 2.x kernels and of those of sm_90a."""
+"""Reasons why no kernel takes an operand, or stores the results of an epilogue."""
 
 from __future__ import annotations
 
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
+from boltgen.ir.problem import Problem, packed_weights
+
+# The types whose products tiles are made for: two bytes each, as all that is counted.
+_MULTIPLIED = (DType.F16, DType.BF16)
 
 
 def graph_rejection(graph: ElementwiseGraph) -> str | None:
@@ -54,3 +58,24 @@ def others_rejection(graph: ElementwiseGraph) -> str | None:
             f"a column in parts: kernels of cutlass2 alone read and write them: {graph.describe()}"
         )
     return None
+
+
+def operand_rejection(problem: Problem) -> str | None:
+    """Why no kernel multiplies a problem's operands as they are; None where one does."""
+    if (reason := packed_rejection(problem)) is not None:
+        return reason
+    return type_rejection(problem)
+
+
+def packed_rejection(problem: Problem) -> str | None:
+    """Why a kernel that takes B as it is computes no product of packed weights; None of others."""
+    packed = packed_weights(problem)
+    return None if packed is None else f"it multiplies B as it is, not {packed.short}"
+
+
+def type_rejection(problem: Problem) -> str | None:
+    """Why no kernel multiplies the type of a problem's A; None where one does."""
+    if problem.in_dtype in _MULTIPLIED:
+        return None
+    known = " and ".join(dtype.value for dtype in _MULTIPLIED)
+    return f"it multiplies {known}, not {problem.in_dtype.value}"

@@ -1,0 +1,89 @@
+"""Problems of other sizes at whose edges a kernel's mistakes show, whatever its family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.problem import Conv2d, Gemm, Problem
+
+_BATCH, _IMAGES = 3, 2
+# Pixels in a row of a convolution's output: no power of two, so that tiles begin inside rows.
+_ROW_PIXELS = 7
+# Beyond any extent, one of so many next ones has any alignment that a kernel may have.
+MOST_TRIED = 16
+_Sized = TypeVar("_Sized")
+
+
+def first_beyond(
+    value: _Sized,
+    extent: int,
+    resized: Callable[[_Sized, int], _Sized],
+    fits: Callable[[_Sized], bool],
+) -> _Sized:
+    """`value` with the first extent beyond `extent` that fits the kernel, else as it is."""
+    return _first(value, range(extent + 1, extent + 1 + MOST_TRIED), resized, fits)
+
+
+def last_below(
+    value: _Sized,
+    extent: int,
+    resized: Callable[[_Sized, int], _Sized],
+    fits: Callable[[_Sized], bool],
+) -> _Sized:
+    """`value` with the last extent below `extent` that fits the kernel, else as it is."""
+    return _first(value, range(extent - 1, max(0, extent - 1 - MOST_TRIED), -1), resized, fits)
+
+
+def _first(
+    value: _Sized,
+    extents: range,
+    resized: Callable[[_Sized, int], _Sized],
+    fits: Callable[[_Sized], bool],
+) -> _Sized:
+    for extent in extents:
+        try:
+            sized = resized(value, extent)
+        except InvalidProblemError:
+            continue
+        if fits(sized):
+            return sized
+    return value
+
+
+def with_rows(problem: Problem, rows: int) -> Problem:
+    """Return `problem` with `rows` rows of its product, or a few more.
+
+    A batch stays one of several products. A pointwise convolution keeps several images: its
+    workload is a convolution only because the epilogue reduces each image, and with one image of
+    one pixel it would become a matrix product, which another kernel computes.
+    """
+    match problem:
+        case Gemm():
+            return replace(problem, m=rows, batch=_BATCH if problem.batch > 1 else 1)
+        case Conv2d():
+            images, q = (_IMAGES, _ROW_PIXELS)
+            if rows == 1:
+                images, q = (_IMAGES if problem.is_pointwise else 1), 1
+            h, w = _reach(problem, 0, -(-rows // (images * q))), _reach(problem, 1, q)
+            return replace(problem, n=images, h=h, w=w)
+        case _:
+            raise AssertionError(f"{problem.short} has no rows")
+
+
+def _reach(problem: Conv2d, axis: int, extent: int) -> int:
+    """The activation's extent that gives `extent` of the output, or the least one that is valid.
+
+    Pixels beyond the last window, which no output reads, are there where the stride allows them.
+    """
+    size, stride = (problem.r, problem.s)[axis], problem.stride[axis]
+    window = problem.dilation[axis] * (size - 1) + 1
+    padding = problem.padding[axis] + problem.padding[axis + 2]
+    return max(1, (extent - 1) * stride + window - padding + (stride - 1))
+
+
+def with_depth(problem: Problem, depth: int) -> Problem:
+    """`problem` with so much of K; of a convolution, with so many channels."""
+    return problem.resized(depth, problem.d_shape[-1])

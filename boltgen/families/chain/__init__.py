@@ -1,0 +1,1 @@
+"""Parts of kernels that compute several layers, of any architecture. They are of no family."""

@@ -1,0 +1,35 @@
+"""Bytes that a chain moves, and its tiles in shared memory."""
+
+from __future__ import annotations
+
+from boltgen.families.mma_sync.traffic import F16_BYTES
+from boltgen.families.roofline import (
+    output_bytes_per_element,
+    tensor_operand_bytes,
+)
+from boltgen.ir.workload import Workload
+
+
+def outputs_bytes(workload: Workload) -> int:
+    """Bytes of the last layer's D, and of every layer's full-tensor operands."""
+    last = workload.last
+    gemm = last.problem.gemm
+    total = gemm.m * gemm.n * output_bytes_per_element(last.problem, last.epilogue)
+    for layer in workload.layers[:-1]:
+        inner = layer.problem.gemm
+        total += inner.m * inner.n * tensor_operand_bytes(layer.epilogue)
+    return workload.batch * total
+
+
+def operands_bytes(workload: Workload) -> int:
+    """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
+    return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
+
+
+def swizzled_tile_bytes(rows: int, columns: int) -> int:
+    """A tile in shared memory; rows are padded to whole blocks of 16-byte vectors.
+
+    Source: templates/include/boltgen/b2b_tile.h, SwizzledTile.
+    """
+    block = 64 if columns > 32 else (32 if columns > 16 else 16)
+    return rows * -(-columns // block) * block * F16_BYTES

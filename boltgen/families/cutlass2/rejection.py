@@ -1,0 +1,33 @@
+"""Workloads that no kernel of this family computes."""
+
+from __future__ import annotations
+
+from boltgen.arch import Arch
+from boltgen.families.rejections import graph_rejection, operand_rejection
+from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.ir.workload import Workload
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Why no 2.x kernel computes a workload, whatever its configuration; None where one can."""
+    if workload.is_fused:
+        return f"it computes one layer, not {len(workload.layers)} back to back"
+    problem = workload.single.problem
+    if not isinstance(problem, (Gemm, Conv2d)):
+        return f"it computes matrix products and convolutions, not a {type(problem).__name__}"
+    if not workload.single.prologue.is_identity:
+        return (
+            "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
+            "product"
+        )
+    if (reason := operand_rejection(problem)) is not None:
+        return reason
+    epilogue = workload.single.epilogue
+    if epilogue.is_paired and epilogue.stores:
+        return f"a pair of products stores D alone, not {epilogue.describe()}"
+    for store in epilogue.reductions:
+        if store.columns and problem.gemm.n % store.columns:
+            return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
+    return problem.in_dtype.accumulator_rejection(
+        problem.acc_dtype, arch.compute_capability
+    ) or graph_rejection(epilogue)

@@ -1,0 +1,1 @@
+"""Parts of kernels of attention, of any architecture. They are of no family."""

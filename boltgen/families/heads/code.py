@@ -1,0 +1,56 @@
+"""Views and texts that kernels of attention share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.chain.traits import B2bTraits, LayerTraits
+from boltgen.ir.key_masks import key_masks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerView:
+    """One of the two products."""
+
+    epilogue: EpilogueCode
+    layout_b: str
+    alignment_b: int
+    alignment_d: int
+
+
+def problem_texts(traits: B2bTraits) -> dict[str, str]:
+    """What a kernel of any family of attention computes."""
+    scores, output = traits.layers
+    layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
+    softmax = "causal softmax" if traits.is_causal else "softmax"
+    softmax += f" of {traits.window} keys" if traits.window else ""
+    return {
+        "Problem": f"{softmax}(Q K) V, Q: (M, depth), D: (M, columns) row-major, {layouts}; "
+        f"{traits.in_dtype.value} to {traits.out_dtype.value}, float32 between",
+        "Epilogue": f"scores = {scores.epilogue.describe()}; D = {output.epilogue.describe()}",
+    }
+
+
+def kind_text(traits: B2bTraits) -> str:
+    """What of a kernel its symbol begins with."""
+    if traits.window:
+        return f"local{traits.window}_attention"
+    return "causal_attention" if traits.is_causal else "attention"
+
+
+def layer_views(traits: B2bTraits) -> tuple[LayerView, LayerView]:
+    """What of the scores' product, and of the values', is text."""
+    scores, output = traits.layers
+    return _layer_view(scores, key_masks(scores.epilogue)), _layer_view(output, {})
+
+
+def _layer_view(layer: LayerTraits, masks: Mapping[int, float]) -> LayerView:
+    return LayerView(
+        epilogue=emit_epilogue(layer.epilogue, masks),
+        layout_b=cpp_names.LAYOUT[layer.b_layout],
+        alignment_b=layer.alignment_b,
+        alignment_d=layer.alignment_d,
+    )

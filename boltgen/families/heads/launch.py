@@ -1,0 +1,21 @@
+"""The arguments of a launch of attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from boltgen.families.chain.traits import launch_of
+from boltgen.ir.kernel import Launch
+from boltgen.ir.workload import Workload
+
+
+def launch_of_heads(workload: Workload) -> Launch:
+    """The arguments of attention, of whatever family.
+
+    Each head is a sequence of its own. Where TVM has heads side by side is no part of a workload:
+    strides are the launch's alone, so one kernel and its record serve all of them.
+    """
+    dense = launch_of(workload)
+    own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}
+    sizes = {**dense.sizes, "heads": 1, **own}
+    return replace(dense, struct="boltgen_attention_args", sizes=sizes)

@@ -1,0 +1,63 @@
+"""Small problems at which a kernel's mistakes show: more than one tile, and ragged edges.
+
+Arrow: a workload and its configuration to workloads of other sizes that the very same kernel
+computes, launched as the model launches it.
+"""
+
+from __future__ import annotations
+
+from boltgen.arch import Arch
+from boltgen.families.boundary import MOST_TRIED, first_beyond, with_depth, with_rows
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.legality import violations
+from boltgen.families.mma_sync.traits import compiled_traits
+from boltgen.ir.problem import Conv2d, Problem
+from boltgen.ir.workload import Workload
+
+
+def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload, ...]:
+    """A large workload and a small one.
+
+    The large one has several tiles along M and N, the last of them ragged by the kernel's
+    alignment, more steps along K than the pipeline has stages and a ragged last one, several
+    images or products of a batch, and as many slices of K as the launch has. The small one has
+    less than a tile of everything. Filter, stride, padding and dilation are the workload's own.
+    What is not legal is left out; where neither is, the workload itself is all.
+    """
+    problem, epilogue = workload.single.problem, workload.single.epilogue
+    traits, tile = compiled_traits(problem, epilogue), config.threadblock
+
+    def fits(sized: Problem) -> bool:
+        return compiled_traits(sized, epilogue) == traits
+
+    # Whole numbers of what `columns` of D make.
+    unit = max([1, *(store.columns for store in epilogue.reductions)])
+
+    def with_columns(sized: Problem, columns: int) -> Problem:
+        return sized.resized(sized.a_shape[-1], -(-columns // unit) * unit)
+
+    columns = tile.n * config.swizzle // (2 if epilogue.is_paired else 1)
+    large = (tile.m + tile.m // 2, columns, _depth(problem, config))
+    small = (0, 0, 0 if config.split_k == 1 else large[2])
+    found = []
+    for rows, columns, depth in (large, small):
+        sized = first_beyond(with_rows(problem, rows + 1), columns, with_columns, fits)
+        # Slices need not divide a few channels more or less.
+        for deeper in range(MOST_TRIED):
+            deep = first_beyond(sized, depth + deeper * tile.k, with_depth, fits)
+            if fits(deep) and not violations(deep, config, arch):
+                found.append(Workload.of(deep, epilogue))
+                break
+    return tuple(dict.fromkeys(found)) or (workload,)
+
+
+def _depth(problem: Problem, config: Tiles) -> int:
+    """Whole steps of K, or of channels, so that a slice has more than the pipeline has stages.
+
+    Beside the ragged step that comes on top the last slice lacks one.
+    """
+    slices = config.split_k
+    steps = (config.stages + 1) * slices - (2 if slices > 1 else 0)
+    if isinstance(problem, Conv2d):
+        steps = -(-steps // (problem.r * problem.s))
+    return steps * config.threadblock.k

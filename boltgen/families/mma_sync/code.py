@@ -1,0 +1,119 @@
+"""Views and texts that kernels of the CUTLASS 2.x API share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from boltgen.codegen import cpp_names
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.mma_sync.config import Tiles
+from boltgen.families.mma_sync.traits import ConvIterator, Cutlass2Traits
+from boltgen.ir.dtypes import Layout
+from boltgen.ir.kernel import KernelSpec
+
+ITERATOR_ALGORITHM = {
+    ConvIterator.ANALYTIC: "cutlass::conv::IteratorAlgorithm::kAnalytic",
+    ConvIterator.OPTIMIZED: "cutlass::conv::IteratorAlgorithm::kOptimized",
+    ConvIterator.FIXED_CHANNELS: "cutlass::conv::IteratorAlgorithm::kFixedChannels",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainloopView:
+    """What every template of a 2.x mainloop takes, and of the epilogue behind it."""
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    element_in: str
+    element_accumulator: str
+    element_d: str
+    alignment_a: int
+    alignment_b: int
+    alignment_d: int
+    threadblock: str
+    warp: str
+    instruction: str
+    stages: int
+    arch_tag: str
+
+
+def stem(spec: KernelSpec) -> str:
+    """What people want to see: `gemm_sm80_128x128x32_64x64_s3_rc888`."""
+    config, traits = _parts(spec)
+    kind = "conv2d" if traits.conv_iterator else "gemm"
+    layouts = "nhwc" if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
+    return (
+        f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_"
+        f"{config.warp.m}x{config.warp.n}_s{config.stages}"
+        f"_{layouts}{traits.alignment_a}{traits.alignment_b}{traits.alignment_d}"
+    )
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    tile, traits = _parts(spec)
+    iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
+    return {
+        "Problem": problem_text(traits),
+        "Epilogue": traits.epilogue.formula,
+        "Alignment": (
+            f"A {traits.alignment_a}, B {traits.alignment_b}, D {traits.alignment_d} elements"
+        ),
+        "Config": (
+            f"threadblock {tile.threadblock}, warp {tile.warp}, instruction {tile.instruction}, "
+            f"{tile.stages} stages{iterator}"
+        ),
+        "Arch": spec.arch,
+    }
+
+
+def problem_text(traits: Cutlass2Traits) -> str:
+    """Describe the product in a line: shapes, types and layouts."""
+    types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
+    if traits.conv_iterator:
+        return (
+            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, C) {0}, D: (N, P, Q, K) {2}, "
+            "accumulated in {1}".format(*types)
+        )
+    b = "column" if traits.b_layout is Layout.COLUMN else "row"
+    columns = f"2 N), {traits.alignment_d} of each by turns," if traits.epilogue.is_paired else "N)"
+    return (
+        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, {columns} {types[0]} {b}-major, "
+        f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
+    )
+
+
+def mainloop_fields(spec: KernelSpec, symbol: str, workspace_symbol: str) -> dict[str, Any]:
+    """The fields of `MainloopView` for a kernel of this family, or one that has its mainloop."""
+    config, traits = _parts(spec)
+    return {
+        "symbol": symbol,
+        "workspace_symbol": workspace_symbol,
+        "epilogue": emit_epilogue(traits.epilogue),
+        "element_in": traits.in_dtype.cutlass,
+        "element_accumulator": traits.acc_dtype.cutlass,
+        "element_d": traits.out_dtype.cutlass,
+        "alignment_a": traits.alignment_a,
+        "alignment_b": traits.alignment_b,
+        "alignment_d": traits.alignment_d,
+        "threadblock": config.threadblock.cutlass,
+        "warp": config.warp.cutlass,
+        "instruction": config.instruction.cutlass,
+        "stages": config.stages,
+        "arch_tag": cpp_names.arch_tag(spec.arch),
+    }
+
+
+def layout_of_b(spec: KernelSpec) -> str:
+    """The C++ type of the layout of a matrix product's B."""
+    _, traits = _parts(spec)
+    return cpp_names.LAYOUT[traits.b_layout]
+
+
+def _parts(spec: KernelSpec) -> tuple[Tiles, Cutlass2Traits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, Tiles)
+    assert isinstance(traits, Cutlass2Traits)
+    return config, traits

@@ -1,0 +1,43 @@
+"""Limits of a multiprocessor that several families keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.families.space import Violation
+
+# Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
+# GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
+BOOKKEEPING_REGISTERS = 40
+# Source: CUDA C++ Programming Guide, technical specifications: the most that an instruction names.
+MOST_REGISTERS = 255
+
+# Source: indices of CUTLASS 2.x and of CUDA's grids have 32 bits.
+INT32_MAX = 2**31 - 1
+
+
+def capacity_violations(
+    arch: Arch, *, shared_bytes: int, registers: int, threads: int, spilt: str
+) -> Iterator[Violation]:
+    """Shared memory of a threadblock, and registers of a thread, that `arch` does not have.
+
+    `spilt` names what too few registers would spill.
+    """
+    if shared_bytes > arch.shared_memory_per_cta_bytes:
+        yield Violation(
+            name="shared_memory",
+            message=f"{shared_bytes} bytes of shared memory; a threadblock on {arch.name} has "
+            f"{arch.shared_memory_per_cta_bytes}",
+            reason="opt-in shared memory per block, CUDA C++ Programming Guide",
+            slack=1.0 - shared_bytes / arch.shared_memory_per_cta_bytes,
+        )
+    most = min(arch.max_registers_per_thread, arch.registers_per_sm // threads)
+    if registers > most:
+        yield Violation(
+            name="registers",
+            message=f"about {registers} registers per thread; at most {most} with "
+            f"{threads} threads",
+            reason=f"{spilt} would spill to local memory",
+            slack=1.0 - registers / most,
+        )

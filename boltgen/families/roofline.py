@@ -1,0 +1,141 @@
+"""Rates of a multiprocessor and its memory, and the load that an epilogue puts on them.
+
+The analytical models of all families are made of these parts.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from boltgen.arch import Arch
+from boltgen.errors import InvalidProblemError
+from boltgen.families.columns import least, most
+from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.ir.elementwise import (
+    Binary,
+    BinaryOp,
+    ElementwiseGraph,
+    Load,
+    LoadKind,
+    Scalar,
+    Unary,
+    operands,
+)
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.problem import Problem
+
+# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
+SHARED_BYTES_PER_CLOCK = 128
+# Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
+SCHEDULERS = 4
+_WARP = 32
+_SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
+
+
+# Bytes that a warp's ldmatrix brings: four matrices of eight rows of 16 bytes. Source: PTX ISA.
+LDMATRIX_BYTES = 512
+
+
+# Of these operands each element of the output reads one of its own, if from L2 mostly.
+_READ_ANEW = frozenset({LoadKind.TENSOR, LoadKind.POSITION_ROW})
+
+
+def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps: int) -> int:
+    """Threadblocks that one SM holds at once, at least 1, by what each takes.
+
+    `registers` are of a thread, the others of a threadblock.
+
+    Source: CUDA's occupancy calculation; registers are allocated by warp, in units.
+    """
+    unit = arch.register_allocation_unit
+    warp_registers = -(-registers * _WARP // unit) * unit
+    shared = shared_bytes + arch.reserved_shared_memory_bytes
+    by_registers = arch.registers_per_sm // (warp_registers * warps)
+    by_memory = arch.shared_memory_per_sm_bytes // shared
+    by_warps = least(arch.max_warps_per_sm // warps, arch.max_ctas_per_sm)
+    fitting: int = most(1, least(least(by_registers, by_memory), by_warps))
+    return fitting
+
+
+def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
+    """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
+    match acc_dtype:
+        case DType.F32:
+            return arch.tensor_f32_acc_tflops * arch.mma_sync_fraction
+        case DType.F16:
+            return arch.tensor_f16_acc_tflops * arch.mma_sync_fraction
+        case DType.BF16:
+            raise InvalidProblemError("no tensor-core instruction sums in bfloat16")
+
+
+def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
+    """What an SM moves to or from L2 in vectors of that width.
+
+    Narrow vectors take as many instructions as wide ones: Bolt, section 3.2.3.
+    """
+    l2 = arch.l2_bytes_per_clock / arch.sm_count
+    return 1.0 / (1.0 / l2 + c.vector_clocks / (_WARP * vector_bytes))
+
+
+def arithmetic_clocks(
+    epilogue: ElementwiseGraph, elements: int, arch: Arch, c: ModelConstants
+) -> float:
+    """Clocks in which an SM computes the epilogue of so many elements."""
+    simple, special = operations(epilogue)
+    return elements * (simple + c.special_instructions * special) / lanes(arch)
+
+
+def lanes(arch: Arch) -> float:
+    """FP32 instructions of an SM in a clock."""
+    return arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
+
+
+@lru_cache(maxsize=1024)
+def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
+    """Instructions for each element: nodes that are one, and nodes that are many.
+
+    Constants are none. What columns alone decide is computed once for a vector of a row's elements.
+    """
+    of_rows: set[int] = set()
+    simple = special = 0.0
+    for index, node in enumerate(epilogue.nodes):
+        if isinstance(node, Scalar):
+            of_rows.add(index)
+            continue
+        is_column = isinstance(node, Load) and node.kind is LoadKind.COLUMN
+        if is_column or (operands(node) and of_rows.issuperset(operands(node))):
+            of_rows.add(index)
+        share = DType.F16.size_bytes / VECTOR_BYTES if index in of_rows else 1.0
+        share *= node.parts if isinstance(node, Load) else 1
+        is_division = isinstance(node, Binary) and node.op is BinaryOp.DIVIDE
+        if is_division or (isinstance(node, Unary) and node.op not in _SIMPLE_OPS):
+            special += share
+        else:
+            simple += share
+    return simple, special
+
+
+def of_element(graph: ElementwiseGraph) -> float:
+    """Arithmetic instructions of a graph for each element."""
+    simple, special = operations(graph)
+    return simple + model_constants().special_instructions * special
+
+
+@lru_cache(maxsize=1024)
+def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
+    """Bytes of full tensors, and of positions, that it reads for each element of the output."""
+    tensors = (load for load in epilogue.loads if load.kind in _READ_ANEW)
+    return sum(load.dtype.size_bytes for load in tensors)
+
+
+@lru_cache(maxsize=1024)
+def further_result_bytes(epilogue: ElementwiseGraph) -> int:
+    """Bytes of full tensors that the epilogue writes besides D for each element of the output."""
+    return sum(dtype.size_bytes for store, dtype in epilogue.further if not store.reduction)
+
+
+def output_bytes_per_element(problem: Problem, epilogue: ElementwiseGraph) -> int:
+    """Bytes between the epilogue and L2 for each element: all results and full-tensor operands."""
+    moved_besides = tensor_operand_bytes(epilogue) + further_result_bytes(epilogue)
+    return problem.out_dtype.size_bytes + moved_besides

@@ -1,0 +1,86 @@
+"""Limits of TMA and wgmma on sm_90a, which several families keep."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boltgen.families.rejections import operand_rejection
+from boltgen.ir.dtypes import DType
+from boltgen.ir.problem import Conv2d, Problem
+
+# The row of `boltgen.arch` that these kernels are for.
+ARCH_NAME = "sm_90a"
+# 128 bytes of FP16 or BF16 along K: the widest swizzle of TMA and wgmma.
+# Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
+TILE_DEPTH = 64
+# What setmaxnreg leaves a thread that multiplies; the same source.
+MATH_REGISTERS = 240
+# Of im2col tensor maps of two dimensions, in pixels.
+_MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
+# The driver's documentation has no case of a stride of 0 along an extent beyond 1.
+NO_STRIDE = "and no document says that TMA takes a stride of 0"
+# A stage is filled while another is multiplied.
+LEAST_STAGES = 2
+
+
+# Elements of K, of 16 bits each, that one wgmma multiplies, and threads that issue it.
+# Source: PTX ISA, wgmma.
+DEPTH_OF_WGMMA, WARPGROUP = 16, 128
+
+
+# Rows of one wgmma. Source: PTX ISA, wgmma.
+WARPGROUP_M = 64
+
+
+def im2col_rejection(problem: Conv2d) -> str | None:
+    """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
+    if max(problem.stride) > _MOST_STRIDE:
+        return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
+    sides = (problem.r, problem.h, problem.p), (problem.s, problem.w, problem.q)
+    for axis, (taps, size, extent) in enumerate(sides):
+        reach = (taps - 1) * problem.dilation[axis]
+        if reach > _MOST_REACH:
+            return f"a filter that reaches over {reach} pixels: TMA's offsets end at {_MOST_REACH}"
+        # The corners of the box of pixels that a filter's first tap visits.
+        front = problem.padding[axis]
+        behind = max(0, (extent - 1) * problem.stride[axis] + reach + 1 - size - front)
+        if front > _MOST_CORNER or not -_MOST_CORNER < reach - behind <= _MOST_CORNER:
+            return (
+                f"padding {problem.padding} and a reach of {reach} pixels: TMA's corners lie at "
+                f"most {_MOST_CORNER} pixels off"
+            )
+    return None
+
+
+def type_rejection(problem: Problem) -> str | None:
+    """Types of operands and sums that no kernel here is made for; None if they are right."""
+    if (reason := operand_rejection(problem)) is not None:
+        return reason
+    if problem.acc_dtype is not DType.F32:
+        return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
+    return None
+
+
+def steps(problem: Problem, depth: int) -> int:
+    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
+    if isinstance(problem, Conv2d):
+        return problem.r * problem.s * math.ceil(problem.c / depth)
+    return math.ceil(problem.gemm.k / depth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentPrediction:
+    """What the model says of one launch of persistent threadblocks, of products or of chains.
+
+    `bound_by` is what the time is mostly made of.
+    """
+
+    time_us: float
+    bound_by: str
+    tiles_per_sm: int
+
+    @property
+    def bound(self) -> str:
+        """Say in a line what the time is mostly made of."""
+        return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles on an SM"
