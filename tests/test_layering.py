@@ -170,7 +170,7 @@ def test_ir_needs_the_standard_library_and_numpys_types_only(name):
 
 # Where it may be asked of which class a problem or a configuration is: elsewhere one asks itself.
 _FAMILY_HOMES = {
-    family.name: ".".join(type(family).__module__.split(".")[:3]) for family in FAMILIES
+    family.name: ".".join(family.config_type.__module__.split(".")[:3]) for family in FAMILIES
 }
 _HOMES = {
     **{kind.__name__: ("boltgen.ir", "boltgen.families") for kind in PROBLEM_KINDS},

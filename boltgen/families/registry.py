@@ -16,17 +16,15 @@ from boltgen import families
 from boltgen.arch import Arch
 from boltgen.errors import BoltgenError, NoLegalConfigError
 from boltgen.families.constants import ModelConstants
-from boltgen.families.family import Config, KernelFamily, Prediction, PredictsMany
+from boltgen.families.family import Config, KernelFamily, Prediction
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.ir.workload import Workload
 
 # Fewer than a warp has of a tile at once.
 _CHECKED_ROWS = 5
-_METHODS = (name for name in vars(KernelFamily) if not name.startswith("_"))
 # So few are asked about sooner one by one. A choice.
 _MANY = 8
-_PARTS = ("name", "config_type", *_METHODS)
 
 
 class Registry:
@@ -41,23 +39,23 @@ class Registry:
         """Add a family.
 
         Raises:
-            BoltgenError: its name is taken, or it lacks a part of the protocol, which is named.
+            BoltgenError: it is no `KernelFamily`, its configurations do not name it, or its name is
+                taken.
         """
-        lacking = sorted({part for part in _PARTS if not hasattr(family, part)})
-        shown = getattr(family, "name", type(family).__name__)
-        if lacking:
+        if not isinstance(family, KernelFamily):
             raise BoltgenError(
-                f"kernel family {shown!r} lacks {', '.join(lacking)}: see KernelFamily in "
+                f"a {type(family).__name__} is no kernel family; register a KernelFamily of "
                 "boltgen/families/family.py"
             )
-        of_config = getattr(family.config_type, "family", None)
-        if of_config != family.name:
+        if not isinstance(getattr(family.config_type, "family", None), str):
             raise BoltgenError(
-                f"kernel family {shown!r}: {family.config_type.__name__}.family is {of_config!r}; "
-                "a configuration names the family that it belongs to"
+                f"{family.config_type.__name__} names no kernel family; give the class of "
+                "configurations a text `family`"
             )
         if family.name in self._families:
-            raise BoltgenError(f"there are two kernel families of the name {shown!r}")
+            raise BoltgenError(
+                f"there are two kernel families of the name {family.name!r}; rename one"
+            )
         self._families[family.name] = family
 
     def remove(self, name: str) -> None:
@@ -192,7 +190,7 @@ def predicted_us(
         by_family[config.family].append(number)
     for name, numbers in by_family.items():
         family, own = FAMILIES.named(name), [configs[number] for number in numbers]
-        if isinstance(family, PredictsMany) and len(own) >= _MANY:
+        if family.times_us is not None and len(own) >= _MANY:
             times_us = family.times_us(workload, own, arch, constants).tolist()
         else:
             times_us = [family.predict(workload, each, arch, constants).time_us for each in own]

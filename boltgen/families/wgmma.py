@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from boltgen.families.rejections import operand_rejection
 from boltgen.ir.dtypes import DType
@@ -67,20 +66,3 @@ def steps(problem: Problem, depth: int) -> int:
     if isinstance(problem, Conv2d):
         return problem.r * problem.s * math.ceil(problem.c / depth)
     return math.ceil(problem.gemm.k / depth)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistentPrediction:
-    """What the model says of one launch of persistent threadblocks, of products or of chains.
-
-    `bound_by` is what the time is mostly made of.
-    """
-
-    time_us: float
-    bound_by: str
-    tiles_per_sm: int
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}: at most {self.tiles_per_sm} tiles on an SM"

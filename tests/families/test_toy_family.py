@@ -6,7 +6,7 @@ tuning to a model that is compiled and executed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from boltgen.arch import Arch, arch_named
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.errors import BoltgenError
 from boltgen.families.constants import ModelConstants
-from boltgen.families.family import Footprint, Level
+from boltgen.families.family import Footprint, KernelFamily, Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.families.source import render_kernel
@@ -102,119 +102,125 @@ class ToyView:
     threads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToyPrediction:
-    """Nothing but a number."""
+def rejects(workload: Workload, arch: Arch) -> str | None:
+    problem = workload.first.problem
+    if workload.is_fused or problem.batch > 1 or not isinstance(problem, Gemm):
+        return "it computes one plain product"
+    if problem.b_layout is not Layout.COLUMN or problem.out_dtype is not DType.F16:
+        return "it reads a column-major B and writes float16"
+    if workload.single.epilogue.loads or not workload.single.prologue.is_identity:
+        return "it loads nothing but A and B"
+    return None
 
-    time_us: float
-    bound: str = "bound by its naivety"
+
+def space(workload: Workload, arch: Arch) -> Space[ToyConfig]:
+    counts = (32, 64, 128)
+    return Space(
+        family=ToyConfig.family,
+        knobs=(Knob("threads", counts, 64),),
+        config_at=lambda point: ToyConfig(threads=point["threads"]),
+        point_of=lambda config: {"threads": config.threads},
+        listed=lambda: (ToyConfig(threads=count) for count in counts),
+        tried=lambda: (ToyConfig(threads=count) for count in counts),
+        broken=lambda config: violations(workload, config, arch),
+    )
 
 
-class Toy:
-    """A family outside of boltgen."""
+def violations(workload: Workload, config: ToyConfig, arch: Arch) -> tuple[Violation, ...]:
+    most = arch.max_threads_per_cta
+    if config.threads <= most:
+        return ()
+    message = f"{config.threads} threads, at most {most}"
+    return (Violation(name="threads", message=message, reason="the hardware's limit"),)
 
-    name = "toy"
-    config_type = ToyConfig
 
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        problem = workload.first.problem
-        if workload.is_fused or problem.batch > 1 or not isinstance(problem, Gemm):
-            return "it computes one plain product"
-        if problem.b_layout is not Layout.COLUMN or problem.out_dtype is not DType.F16:
-            return "it reads a column-major B and writes float16"
-        if workload.single.epilogue.loads or not workload.single.prologue.is_identity:
-            return "it loads nothing but A and B"
-        return None
+def footprint(workload: Workload, config: ToyConfig) -> Footprint:
+    return Footprint(registers=32, shared_memory_bytes=0, warps=config.threads // 32)
 
-    def space(self, workload: Workload, arch: Arch) -> Space[ToyConfig]:
-        counts = (32, 64, 128)
-        return Space(
-            family=self.name,
-            knobs=(Knob("threads", counts, 64),),
-            config_at=lambda point: ToyConfig(threads=point["threads"]),
-            point_of=lambda config: {"threads": config.threads},
-            listed=lambda: (ToyConfig(threads=count) for count in counts),
-            tried=lambda: (ToyConfig(threads=count) for count in counts),
-            broken=lambda config: self.violations(workload, config, arch),
-        )
 
-    def violations(
-        self, workload: Workload, config: ToyConfig, arch: Arch
-    ) -> tuple[Violation, ...]:
-        most = arch.max_threads_per_cta
-        if config.threads <= most:
-            return ()
-        message = f"{config.threads} threads, at most {most}"
-        return (Violation(name="threads", message=message, reason="the hardware's limit"),)
+def predict(
+    workload: Workload,
+    config: ToyConfig,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> Prediction:
+    return Prediction(
+        time_us=workload.flops / config.threads, bound_by="its naivety", details="no tensor core"
+    )
 
-    def footprint(self, workload: Workload, config: ToyConfig) -> Footprint:
-        return Footprint(registers=32, shared_memory_bytes=0, warps=config.threads // 32)
 
-    def predict(
-        self,
-        workload: Workload,
-        config: ToyConfig,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> ToyPrediction:
-        return ToyPrediction(time_us=workload.flops / config.threads)
+def instructions(workload: Workload, config: ToyConfig, arch: Arch) -> Instructions:
+    gemm = workload.single.problem.gemm
+    return Instructions(
+        threadblocks=gemm.m * -(-gemm.n // config.threads),
+        steps=gemm.k,
+        products=0.0,
+        shared_loads=0.0,
+        copies=2 * gemm.k,
+        copy_bytes=2,
+        outputs=1.0,
+        arithmetic=gemm.k,
+    )
 
-    def instructions(self, workload: Workload, config: ToyConfig, arch: Arch) -> Instructions:
-        gemm = workload.single.problem.gemm
-        return Instructions(
-            threadblocks=gemm.m * -(-gemm.n // config.threads),
-            steps=gemm.k,
-            products=0.0,
-            shared_loads=0.0,
-            copies=2 * gemm.k,
-            copy_bytes=2,
-            outputs=1.0,
-            arithmetic=gemm.k,
-        )
 
-    def compiled(self, config: ToyConfig) -> ToyConfig:
-        return config
+def traits(workload: Workload) -> ToyTraits:
+    return ToyTraits(epilogue=workload.single.epilogue)
 
-    def traits(self, workload: Workload) -> ToyTraits:
-        return ToyTraits(epilogue=workload.single.epilogue)
 
-    def launch(self, workload: Workload, config: ToyConfig) -> Launch:
-        return Launch(struct="boltgen_gemm_args", sizes=workload.single.problem.sizes)
+def launch(workload: Workload, config: ToyConfig) -> Launch:
+    return Launch(struct="boltgen_gemm_args", sizes=workload.single.problem.sizes)
 
-    def boundaries(self, workload: Workload, config: ToyConfig, arch: Arch) -> tuple[Workload, ...]:
-        layer = workload.single
-        sizes = ((3, config.threads + 1, 5), (1, 1, 1))
-        problems = (replace(layer.problem, m=m, n=n, k=k) for m, n, k in sizes)
-        return tuple(Workload.of(problem, layer.epilogue) for problem in problems)
 
-    def ranking(self, workload: Workload) -> Workload | None:
-        return workload.plain
+def boundaries(workload: Workload, config: ToyConfig, arch: Arch) -> tuple[Workload, ...]:
+    layer = workload.single
+    sizes = ((3, config.threads + 1, 5), (1, 1, 1))
+    problems = (replace(layer.problem, m=m, n=n, k=k) for m, n, k in sizes)
+    return tuple(Workload.of(problem, layer.epilogue) for problem in problems)
 
-    def library(
-        self, arch: Arch, level: Level, alignments: Sequence[int]
-    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-        return {}
 
-    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[ToyConfig]:
-        return frozenset()
+def ranking(workload: Workload) -> Workload | None:
+    return workload.plain
 
-    def stem(self, spec: KernelSpec) -> str:
-        return f"toy_{spec.config.threads}"
 
-    def describe(self, spec: KernelSpec) -> Mapping[str, str]:
-        return {"Problem": "a plain product", "Epilogue": spec.traits.epilogue.describe()}
+def stem(spec: KernelSpec) -> str:
+    return f"toy_{spec.config.threads}"
 
-    def includes(self, spec: KernelSpec) -> tuple[str, ...]:
-        return ("cuda_fp16.h", "boltgen/abi.h", "boltgen/activations.h")
 
-    def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> ToyView:
-        return ToyView(
-            symbol=symbol,
-            workspace_symbol=workspace_symbol,
-            epilogue=emit_epilogue(spec.traits.epilogue),
-            threads=spec.config.threads,
-        )
+def describe(spec: KernelSpec) -> Mapping[str, str]:
+    return {"Problem": "a plain product", "Epilogue": spec.traits.epilogue.describe()}
 
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    return ("cuda_fp16.h", "boltgen/abi.h", "boltgen/activations.h")
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ToyView:
+    return ToyView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        epilogue=emit_epilogue(spec.traits.epilogue),
+        threads=spec.config.threads,
+    )
+
+
+# A family outside of boltgen.
+TOY = KernelFamily(
+    config_type=ToyConfig,
+    rejects=rejects,
+    space=space,
+    violations=violations,
+    footprint=footprint,
+    predict=predict,
+    instructions=instructions,
+    traits=traits,
+    launch=launch,
+    boundaries=boundaries,
+    ranking=ranking,
+    stem=stem,
+    describe=describe,
+    includes=includes,
+    view=view,
+)
 
 M, N, K = 40, 50, 24
 
@@ -226,7 +232,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     others = [family for family in FAMILIES if family.name in {"cutlass2", "b2b"}]
     for family in others:
         FAMILIES.remove(family.name)
-    FAMILIES.register(Toy())
+    FAMILIES.register(TOY)
     yield
     FAMILIES.remove("toy")
     for family in others:

@@ -8,7 +8,6 @@ once need several warps on a scheduler.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
@@ -16,6 +15,7 @@ from boltgen.families.attention.legality import is_async
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.traffic import F16_BYTES
@@ -39,23 +39,9 @@ _REACHED_OF_MMA_SYNC = 0.35 / 0.629
 _READ_SECTORS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionPrediction:
-    """What the model says of one launch; `bound_by` is what takes longest."""
-
-    time_us: float
-    bound_by: str
-    resident_threadblocks: int
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
-
-
 def predict(
     workload: Workload, config: AttentionConfig, arch: Arch, constants: ModelConstants | None = None
-) -> AttentionPrediction:
+) -> Prediction:
     """The predicted time of `workload` in a legal `config` on `arch`."""
     c = constants or model_constants()
     resident = fitting_threadblocks(
@@ -77,10 +63,10 @@ def predict(
     us["launch"] = c.launch_us
     bound_by = max(us, key=lambda name: us[name])
     busy_us = max(time for name, time in us.items() if name != "launch")
-    return AttentionPrediction(
+    return Prediction(
         time_us=c.launch_us + busy_us + _merge_us(workload, config, arch, c),
         bound_by=bound_by,
-        resident_threadblocks=resident,
+        details=f"{resident} threadblocks on an SM",
     )
 
 

@@ -19,6 +19,7 @@ from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stage_bytes
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.traffic import F16_BYTES
@@ -29,7 +30,7 @@ from boltgen.families.roofline import (
     output_bytes_per_element,
     tensor_operand_bytes,
 )
-from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, WARPGROUP_M, PersistentPrediction
+from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, WARPGROUP_M
 from boltgen.ir.workload import Workload
 
 # Of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, where they say 920.
@@ -44,7 +45,7 @@ def predict(
     config: AttentionSm90Config,
     arch: Arch,
     constants: ModelConstants | None = None,
-) -> PersistentPrediction:
+) -> Prediction:
     """The predicted time of `workload` in a legal `config`."""
     c = constants or model_constants()
     tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
@@ -65,8 +66,8 @@ def predict(
     begin_us = c.launch_us + c.pipeline_us
     if slowest_us < begin_us:
         bound_by = "its launch"
-    return PersistentPrediction(
-        time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm
+    return Prediction(
+        time_us=begin_us + slowest_us, bound_by=bound_by, details=f"at most {per_sm} tiles on an SM"
     )
 
 

@@ -17,6 +17,7 @@ from boltgen.families.b2b.resources import registers_per_thread, shared_memory_b
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.chain.traits import Residence
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.instructions import products_of_step, shared_loads_of_step
 from boltgen.families.mma_sync.model import epilogue_clocks, prologue_clocks, step_clocks
@@ -33,28 +34,9 @@ from boltgen.ir.problem import Conv2d
 from boltgen.ir.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class B2bPrediction:
-    """What the model says of one launch of a back-to-back kernel.
-
-    `bound_by` is "threadblocks" where their own work takes longest, or "l2", "dram" or "launch".
-    """
-
-    time_us: float
-    bound_by: str
-    resident_threadblocks: int
-    l2_bytes: float
-    dram_bytes: float
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
-
-
 def predict(
     workload: Workload, config: B2bConfig, arch: Arch, constants: ModelConstants | None = None
-) -> B2bPrediction:
+) -> Prediction:
     """The predicted time of `workload` in a legal `config` on `arch`."""
     c = constants or model_constants()
     resident = fitting_threadblocks(
@@ -83,12 +65,10 @@ def predict(
         "dram": dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction),
     }
     bound_by = max(levels_us, key=lambda level: levels_us[level])
-    return B2bPrediction(
+    return Prediction(
         time_us=c.launch_us + levels_us[bound_by],
         bound_by=bound_by if levels_us[bound_by] > c.launch_us else "launch",
-        resident_threadblocks=resident,
-        l2_bytes=l2_bytes,
-        dram_bytes=dram_bytes,
+        details=f"{resident} threadblocks on an SM",
     )
 
 
@@ -155,8 +135,9 @@ class _Multiprocessor:
         return staged + operands / rate + arithmetic
 
 
-def instructions(workload: Workload, config: B2bConfig) -> Instructions:
+def instructions(workload: Workload, config: B2bConfig, arch: Arch) -> Instructions:
     """What a launch issues: all layers one after the other, each with its own steps."""
+    del arch  # the configuration has its instruction
     products = shared_loads = copied_bytes = arithmetic = 0.0
     steps = 0
     for index, layer in enumerate(workload.layers):

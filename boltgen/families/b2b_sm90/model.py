@@ -17,6 +17,7 @@ from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.chain.traits import Residence
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.roofline import (
@@ -31,7 +32,6 @@ from boltgen.families.wgmma import (
     TILE_DEPTH,
     WARPGROUP,
     WARPGROUP_M,
-    PersistentPrediction,
     steps,
 )
 from boltgen.ir.workload import Workload
@@ -45,7 +45,7 @@ def predict(
     config: B2bSm90Config,
     arch: Arch,
     constants: ModelConstants | None = None,
-) -> PersistentPrediction:
+) -> Prediction:
     """The predicted time of `workload` in a legal `config`."""
     c = constants or model_constants()
     tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
@@ -68,8 +68,8 @@ def predict(
     begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
     if slowest_us < begin_us:
         bound_by = "its launch"
-    return PersistentPrediction(
-        time_us=begin_us + slowest_us, bound_by=bound_by, tiles_per_sm=per_sm
+    return Prediction(
+        time_us=begin_us + slowest_us, bound_by=bound_by, details=f"at most {per_sm} tiles on an SM"
     )
 
 

@@ -5,7 +5,7 @@ On those from sm_90 to sm_103 it is the fallback: their tensor cores do more tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,125 +17,108 @@ from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.rejection import rejection
-from boltgen.families.family import Footprint, Level
+from boltgen.families.family import Footprint, KernelFamily, Level, Prediction, of_layer
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync import code as product_code
 from boltgen.families.mma_sync.boundary import boundaries
 from boltgen.families.mma_sync.instructions import instructions
 from boltgen.families.mma_sync.legality import layer_violations
-from boltgen.families.mma_sync.model import Prediction, predict, times_us
+from boltgen.families.mma_sync.model import predict, times_us
 from boltgen.families.mma_sync.resources import (
     registers_per_thread,
     shared_memory_bytes,
     split_workspace_bytes,
 )
 from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits, kernel_traits
-from boltgen.families.space import Space, Violation
 from boltgen.ir.extent import greatest
-from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import with_extents
 from boltgen.ir.workload import Workload
 
 
-class Cutlass2:
-    """See `families.family.KernelFamily`."""
-
-    name = Cutlass2Config.family
-    config_type = Cutlass2Config
-
-    stem = staticmethod(product_code.stem)
-    describe = staticmethod(product_code.describe)
-    includes = staticmethod(code.includes)
-    view = staticmethod(code.view)
-
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """Whatever is not one layer with one output, or is not for the architecture."""
-        return rejection(workload, arch)
-
-    def space(self, workload: Workload, arch: Arch) -> Space[Cutlass2Config]:
-        """Tiles, warps and stages; swizzle and slices of K as arguments of the launch."""
-        return space_of(workload.single, arch)
-
-    def violations(
-        self, workload: Workload, config: Cutlass2Config, arch: Arch
-    ) -> tuple[Violation, ...]:
-        """The rules of `legality`."""
-        return layer_violations(workload.single, config, arch)
-
-    def footprint(self, workload: Workload, config: Cutlass2Config) -> Footprint:
-        """What `resources` says."""
-        acc_dtype = workload.single.problem.acc_dtype
-        return Footprint(
-            registers=registers_per_thread(config, acc_dtype),
-            shared_memory_bytes=shared_memory_bytes(config, acc_dtype),
-            warps=config.warps,
-        )
-
-    def predict(
-        self,
-        workload: Workload,
-        config: Cutlass2Config,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> Prediction:
-        """The hierarchical roofline of `model`."""
-        layer = workload.single
-        return predict(layer.problem, layer.epilogue, config, arch, constants)
-
-    def times_us(
-        self,
-        workload: Workload,
-        configs: Sequence[Cutlass2Config],
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> NDArray[np.float64]:
-        """The times of `predict`."""
-        layer = workload.single
-        return times_us(layer.problem, layer.epilogue, configs, arch, constants)
-
-    def instructions(self, workload: Workload, config: Cutlass2Config, arch: Arch) -> Instructions:
-        """Those of `instructions`."""
-        del arch
-        layer = workload.single
-        return instructions(layer.problem, layer.epilogue, config)
-
-    def compiled(self, config: Cutlass2Config) -> Cutlass2Config:
-        """All but swizzle and slices of K."""
-        return config.kernel
-
-    def traits(self, workload: Workload) -> Cutlass2Traits:
-        """Types, layouts, alignments and the epilogue."""
-        layer = workload.single
-        return compiled_traits(layer.problem, layer.epilogue)
-
-    def launch(self, workload: Workload, config: Cutlass2Config) -> Launch:
-        """The problem's sizes, with swizzle and slices of K."""
-        problem = workload.single.problem
-        return Launch(
-            struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
-            sizes=problem.sizes | {"split_k": config.split_k, "swizzle": config.swizzle},
-            workspace_bytes=split_workspace_bytes(with_extents(problem, greatest), config),
-        )
-
-    def boundaries(
-        self, workload: Workload, config: Cutlass2Config, arch: Arch
-    ) -> tuple[Workload, ...]:
-        """Several ragged tiles, and less than one."""
-        return boundaries(workload, config, arch)
-
-    def ranking(self, workload: Workload) -> Workload | None:
-        """The product without its epilogue."""
-        return workload.plain
-
-    def library(
-        self, arch: Arch, level: Level, alignments: Sequence[int]
-    ) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-        """Those of `library`."""
-        return library_specs(arch, level, alignments)
-
-    def held(self, workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass2Config]:
-        """Those of a level with the workload's traits."""
-        return frozenset(level_configs(kernel_traits(workload.single.problem), arch, level))
+def _footprint(workload: Workload, config: Cutlass2Config) -> Footprint:
+    """What `resources` says."""
+    acc_dtype = workload.single.problem.acc_dtype
+    return Footprint(
+        registers=registers_per_thread(config, acc_dtype),
+        shared_memory_bytes=shared_memory_bytes(config, acc_dtype),
+        warps=config.warps,
+    )
 
 
-FAMILY = Cutlass2()
+def _predict(
+    workload: Workload,
+    config: Cutlass2Config,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> Prediction:
+    """The hierarchical roofline of `model`."""
+    layer = workload.single
+    return predict(layer.problem, layer.epilogue, config, arch, constants)
+
+
+def _times_us(
+    workload: Workload,
+    configs: Sequence[Cutlass2Config],
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> NDArray[np.float64]:
+    """The times of `predict`."""
+    layer = workload.single
+    return times_us(layer.problem, layer.epilogue, configs, arch, constants)
+
+
+def _instructions(workload: Workload, config: Cutlass2Config, arch: Arch) -> Instructions:
+    """Those of `instructions`."""
+    del arch
+    layer = workload.single
+    return instructions(layer.problem, layer.epilogue, config)
+
+
+def _traits(workload: Workload) -> Cutlass2Traits:
+    """Types, layouts, alignments and the epilogue."""
+    layer = workload.single
+    return compiled_traits(layer.problem, layer.epilogue)
+
+
+def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
+    """The problem's sizes, with swizzle and slices of K."""
+    problem = workload.single.problem
+    return Launch(
+        struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
+        sizes=problem.sizes | {"split_k": config.split_k, "swizzle": config.swizzle},
+        workspace_bytes=split_workspace_bytes(with_extents(problem, greatest), config),
+    )
+
+
+def _ranking(workload: Workload) -> Workload | None:
+    """The product without its epilogue."""
+    return workload.plain
+
+
+def _held(workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass2Config]:
+    """Those of a level with the workload's traits."""
+    return frozenset(level_configs(kernel_traits(workload.single.problem), arch, level))
+
+
+FAMILY = KernelFamily(
+    config_type=Cutlass2Config,
+    rejects=rejection,
+    space=of_layer(space_of),
+    violations=of_layer(layer_violations),
+    footprint=_footprint,
+    predict=_predict,
+    times_us=_times_us,
+    instructions=_instructions,
+    traits=_traits,
+    compiled=lambda config: config.kernel,
+    launch=_launch,
+    boundaries=boundaries,
+    ranking=_ranking,
+    library=library_specs,
+    held=_held,
+    stem=product_code.stem,
+    describe=product_code.describe,
+    includes=code.includes,
+    view=code.view,
+)

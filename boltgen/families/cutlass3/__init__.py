@@ -26,10 +26,9 @@ from boltgen.families.cutlass3.legality import (
     workspace_bytes,
 )
 from boltgen.families.cutlass3.model import instructions, predict
-from boltgen.families.family import CHECKED_SMS, Footprint, WithoutLibrary
+from boltgen.families.family import CHECKED_SMS, Footprint, KernelFamily, Prediction, of_layer
 from boltgen.families.instructions import Instructions
-from boltgen.families.space import Space, Violation
-from boltgen.families.wgmma import ARCH_NAME, PersistentPrediction
+from boltgen.families.wgmma import ARCH_NAME
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
@@ -40,106 +39,81 @@ from boltgen.ir.workload import Workload
 _RAGGED = 8
 
 
-class Cutlass3(WithoutLibrary[Cutlass3Config]):
-    """See `families.family.KernelFamily`.
+def _footprint(workload: Workload, config: Cutlass3Config) -> Footprint:
+    """What `legality` says."""
+    return footprint(config, workload.single, arch_named(ARCH_NAME))
 
-    How much of an epilogue is hidden depends on the schedule, so kernels are ranked with it.
+
+def _predict(
+    workload: Workload,
+    config: Cutlass3Config,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> Prediction:
+    """The roofline of `model`."""
+    return predict(*_parts(workload), config, arch, constants)
+
+
+def _instructions(workload: Workload, config: Cutlass3Config, arch: Arch) -> Instructions:
+    """Those of `model`."""
+    return instructions(*_parts(workload), config, arch)
+
+
+def _traits(workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
+    """Types, the layout of a product's B and the epilogue."""
+    problem, epilogue = _parts(workload)
+    types = {"in_dtype": problem.in_dtype, "out_dtype": problem.out_dtype}
+    if not problem.is_matrix:
+        return Cutlass3ConvTraits(epilogue=epilogue, **types)
+    return Cutlass3Traits(epilogue=epilogue, b_layout=problem.gemm.b_layout, **types)
+
+
+def _compiled(config: Cutlass3Config) -> Cutlass3Config:
+    """All but the order of tiles and the slices of K."""
+    return config.kernel
+
+
+def _launch(workload: Workload, config: Cutlass3Config) -> Launch:
+    """The problem's sizes, with the order of tiles and the slices of K."""
+    problem, _ = _parts(workload)
+    order = {"swizzle": config.swizzle, "raster": RASTERS.index(config.raster)}
+    return Launch(
+        struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
+        sizes=problem.sizes | {"split_k": config.split_k} | order,
+        workspace_bytes=workspace_bytes(with_extents(problem, greatest), config),
+    )
+
+
+def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple[Workload, ...]:
+    """Ragged tiles and clusters with more steps than stages, less than a tile, and several
+    tiles for each threadblock: all but its first find pipelines in use.
+
+    Stream-K divides what is left of whole waves: of clusters in an odd number, which fill none.
     """
+    problem, epilogue = _parts(workload)
+    tile, least = config.threadblock, least_steps(config)
+    rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
+    is_stream_k = config.scheduler is Scheduler.STREAM_K
+    several = 2 * STREAM_K_STEPS if is_stream_k else 0
+    steps = max(stages(config, workload.single, arch), several, least)
 
-    name = Cutlass3Config.family
-    config_type = Cutlass3Config
+    def depth(steps: int) -> int:
+        taps = problem.r * problem.s if isinstance(problem, Conv2d) else 1
+        return math.ceil(steps / taps) * tile.k + _RAGGED
 
-    stem = staticmethod(code.stem)
-    describe = staticmethod(code.describe)
-    includes = staticmethod(code.includes)
-    view = staticmethod(code.view)
-
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """Whatever is not one product or convolution that TMA can load and store."""
-        return rejection(workload, arch)
-
-    def space(self, workload: Workload, arch: Arch) -> Space[Cutlass3Config]:
-        """Tiles, clusters, schedules and schedulers; the rest as arguments of the launch."""
-        return space_of(workload.single, arch)
-
-    def violations(
-        self, workload: Workload, config: Cutlass3Config, arch: Arch
-    ) -> tuple[Violation, ...]:
-        """The rules of `legality`."""
-        return violations(workload.single, config, arch)
-
-    def footprint(self, workload: Workload, config: Cutlass3Config) -> Footprint:
-        """What `legality` says."""
-        return footprint(config, workload.single, arch_named(ARCH_NAME))
-
-    def predict(
-        self,
-        workload: Workload,
-        config: Cutlass3Config,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> PersistentPrediction:
-        """The roofline of `model`."""
-        return predict(*_parts(workload), config, arch, constants)
-
-    def instructions(self, workload: Workload, config: Cutlass3Config, arch: Arch) -> Instructions:
-        """Those of `model`."""
-        return instructions(*_parts(workload), config, arch)
-
-    def compiled(self, config: Cutlass3Config) -> Cutlass3Config:
-        """All but the order of tiles and the slices of K."""
-        return config.kernel
-
-    def traits(self, workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
-        """Types, the layout of a product's B and the epilogue."""
-        problem, epilogue = _parts(workload)
-        types = {"in_dtype": problem.in_dtype, "out_dtype": problem.out_dtype}
-        if not problem.is_matrix:
-            return Cutlass3ConvTraits(epilogue=epilogue, **types)
-        return Cutlass3Traits(epilogue=epilogue, b_layout=problem.gemm.b_layout, **types)
-
-    def launch(self, workload: Workload, config: Cutlass3Config) -> Launch:
-        """The problem's sizes, with the order of tiles and the slices of K."""
-        problem, _ = _parts(workload)
-        order = {"swizzle": config.swizzle, "raster": RASTERS.index(config.raster)}
-        return Launch(
-            struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
-            sizes=problem.sizes | {"split_k": config.split_k} | order,
-            workspace_bytes=workspace_bytes(with_extents(problem, greatest), config),
-        )
-
-    def boundaries(
-        self, workload: Workload, config: Cutlass3Config, arch: Arch
-    ) -> tuple[Workload, ...]:
-        """Ragged tiles and clusters with more steps than stages, less than a tile, and several
-        tiles for each threadblock: all but its first find pipelines in use.
-
-        Stream-K divides what is left of whole waves: of clusters in an odd number, which fill none.
-        """
-        problem, epilogue = _parts(workload)
-        tile, least = config.threadblock, least_steps(config)
-        rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
-        is_stream_k = config.scheduler is Scheduler.STREAM_K
-        several = 2 * STREAM_K_STEPS if is_stream_k else 0
-        steps = max(stages(config, workload.single, arch), several, least)
-
-        def depth(steps: int) -> int:
-            taps = problem.r * problem.s if isinstance(problem, Conv2d) else 1
-            return math.ceil(steps / taps) * tile.k + _RAGGED
-
-        one = problem.gemm if problem.is_matrix else problem
-        if is_stream_k and config.split_k == 1:
-            first = _sized(one, rows - tile.m // 2 + 1, 2 * columns + _RAGGED, depth(steps))
-        else:
-            wide = columns * config.swizzle + _RAGGED
-            first = _sized(problem, rows + tile.m // 2 + 1, wide, depth(steps))
-        sized = (
-            first,
-            _sized(problem, 1, _RAGGED, depth(least - 1)),
-            # In pingpong a threadblock's third tile is the second one of a warpgroup.
-            _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, depth(max(1, least - 1))),
-        )
-        return tuple(Workload.of(each, epilogue) for each in sized)
+    one = problem.gemm if problem.is_matrix else problem
+    if is_stream_k and config.split_k == 1:
+        first = _sized(one, rows - tile.m // 2 + 1, 2 * columns + _RAGGED, depth(steps))
+    else:
+        wide = columns * config.swizzle + _RAGGED
+        first = _sized(problem, rows + tile.m // 2 + 1, wide, depth(steps))
+    sized = (
+        first,
+        _sized(problem, 1, _RAGGED, depth(least - 1)),
+        # In pingpong a threadblock's third tile is the second one of a warpgroup.
+        _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, depth(max(1, least - 1))),
+    )
+    return tuple(Workload.of(each, epilogue) for each in sized)
 
 
 def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
@@ -152,4 +126,21 @@ def _parts(workload: Workload) -> tuple[Problem, ElementwiseGraph]:
     return layer.problem, layer.epilogue
 
 
-FAMILY = Cutlass3()
+# How much of an epilogue is hidden depends on the schedule, so kernels are ranked with it.
+FAMILY = KernelFamily(
+    config_type=Cutlass3Config,
+    rejects=rejection,
+    space=of_layer(space_of),
+    violations=of_layer(violations),
+    footprint=_footprint,
+    predict=_predict,
+    instructions=_instructions,
+    traits=_traits,
+    compiled=_compiled,
+    launch=_launch,
+    boundaries=_boundaries,
+    stem=code.stem,
+    describe=code.describe,
+    includes=code.includes,
+    view=code.view,
+)

@@ -20,6 +20,7 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
 from boltgen.families.cutlass3.legality import STREAM_K_STEPS, blocks_at_once, whole_tiles
+from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
@@ -27,7 +28,7 @@ from boltgen.families.roofline import (
     of_element,
     output_bytes_per_element,
 )
-from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, PersistentPrediction, steps
+from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, steps
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
@@ -46,7 +47,7 @@ def predict(
     config: Cutlass3Config,
     arch: Arch,
     constants: ModelConstants | None = None,
-) -> PersistentPrediction:
+) -> Prediction:
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants()
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
@@ -95,8 +96,10 @@ def predict(
         sums_us += c.launch_us  # of the zeros that the counters begin with
     # Memory that rows' or columns' sums are added to is cleared before, a launch each.
     begin_us += len(epilogue.reductions) * c.launch_us
-    return PersistentPrediction(
-        time_us=begin_us + slowest_us + sums_us, bound_by=bound_by, tiles_per_sm=work.tiles
+    return Prediction(
+        time_us=begin_us + slowest_us + sums_us,
+        bound_by=bound_by,
+        details=f"at most {work.tiles} tiles on an SM",
     )
 
 

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from boltgen.arch import Arch
 from boltgen.families.boundary import first_beyond
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.family import Footprint, KernelFamily, Prediction, of_layer
 from boltgen.families.grouped import code
 from boltgen.families.grouped.config import (
     GroupedConfig,
-    GroupedTraits,
     even,
     grouped_of,
     repeated_bytes,
@@ -31,9 +30,9 @@ from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.candidates import enumerate_configs, knobs_for, space_of
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.instructions import instructions
-from boltgen.families.mma_sync.model import Prediction, predict, times_us
+from boltgen.families.mma_sync.model import predict, times_us
 from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
-from boltgen.families.space import Space, Violation
+from boltgen.families.space import Space
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import GroupedGemm
 from boltgen.ir.workload import Layer, Workload
@@ -42,149 +41,127 @@ from boltgen.ir.workload import Layer, Workload
 _GROUPS = 34
 
 
-class Grouped(WithoutLibrary[GroupedConfig]):
-    """See `families.family.KernelFamily`."""
+def _space(workload: Workload, arch: Arch) -> Space[GroupedConfig]:
+    """Tiles, warps, stages and swizzle of the batch that it is with groups of as many rows."""
+    layer = workload.single
+    batch = Layer(problem=even(grouped_of(layer)), epilogue=layer.epilogue)
+    tiles = space_of(batch, arch)
 
-    name = GroupedConfig.family
-    config_type = GroupedConfig
+    def config_at(point: Mapping[str, int]) -> GroupedConfig | None:
+        return _config(tiles.config_at({**point, "split_k": 1}))
 
-    stem = staticmethod(code.stem)
-    describe = staticmethod(code.describe)
-    includes = staticmethod(code.includes)
-    view = staticmethod(code.view)
+    return Space(
+        family=GroupedConfig.family,
+        knobs=tuple(each for each in knobs_for(batch.problem, arch) if each.name != "split_k"),
+        config_at=config_at,
+        point_of=lambda config: tiles.point_of(config.gemm),
+        listed=lambda: (
+            GroupedConfig(gemm=each)
+            for each in enumerate_configs(batch.problem, arch)
+            if not violations(layer, GroupedConfig(gemm=each), arch)
+        ),
+        tried=lambda: (GroupedConfig(gemm=each) for each in tiles.tried()),
+        broken=lambda config: violations(layer, config, arch),
+        launched=frozenset({"swizzle"}),
+        kernels=lambda: (
+            GroupedConfig(gemm=each)
+            for each in tiles.legal_kernels()
+            if not violations(layer, GroupedConfig(gemm=each), arch)
+        ),
+    )
 
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """What is not one product of rows in groups, stored as full tensors."""
-        return rejection(workload, arch)
 
-    def space(self, workload: Workload, arch: Arch) -> Space[GroupedConfig]:
-        """Tiles, warps, stages and swizzle of the batch that it is with groups of as many rows."""
-        layer = workload.single
-        batch = Layer(problem=even(grouped_of(layer)), epilogue=layer.epilogue)
-        tiles = space_of(batch, arch)
+def _footprint(workload: Workload, config: GroupedConfig) -> Footprint:
+    """That of a group's product, and the numbers of a tile's rows where they are taken."""
+    problem = grouped_of(workload.single)
+    acc_dtype, rows = problem.acc_dtype, rows_bytes(problem, config)
+    return Footprint(
+        registers=registers_per_thread(config.gemm, acc_dtype),
+        shared_memory_bytes=shared_memory_bytes(config.gemm, acc_dtype) + rows,
+        warps=config.gemm.warps,
+    )
 
-        def config_at(point: Mapping[str, int]) -> GroupedConfig | None:
-            return _config(tiles.config_at({**point, "split_k": 1}))
 
-        return Space(
-            family=self.name,
-            knobs=tuple(each for each in knobs_for(batch.problem, arch) if each.name != "split_k"),
-            config_at=config_at,
-            point_of=lambda config: tiles.point_of(config.gemm),
-            listed=lambda: (
-                GroupedConfig(gemm=each)
-                for each in enumerate_configs(batch.problem, arch)
-                if not violations(layer, GroupedConfig(gemm=each), arch)
-            ),
-            tried=lambda: (GroupedConfig(gemm=each) for each in tiles.tried()),
-            broken=lambda config: violations(layer, config, arch),
-            launched=frozenset({"swizzle"}),
-            kernels=lambda: (
-                GroupedConfig(gemm=each)
-                for each in tiles.legal_kernels()
-                if not violations(layer, GroupedConfig(gemm=each), arch)
-            ),
-        )
+def _predict(
+    workload: Workload,
+    config: GroupedConfig,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> Prediction:
+    """The time of the batch that it is with groups of as many rows.
 
-    def violations(
-        self, workload: Workload, config: GroupedConfig, arch: Arch
-    ) -> tuple[Violation, ...]:
-        """The rules of `legality`."""
-        return violations(workload.single, config, arch)
+    A row that several rows of D are made of comes from DRAM once, as far as L2 keeps it.
+    """
+    layer = workload.single
+    problem = grouped_of(layer)
+    c = constants or model_constants()
+    kept = _kept_bytes(problem, arch, c)
+    return predict(even(problem), layer.epilogue, config.gemm, arch, c, kept_bytes=kept)
 
-    def footprint(self, workload: Workload, config: GroupedConfig) -> Footprint:
-        """That of a group's product, and the numbers of a tile's rows where they are taken."""
-        problem = grouped_of(workload.single)
-        acc_dtype, rows = problem.acc_dtype, rows_bytes(problem, config)
-        return Footprint(
-            registers=registers_per_thread(config.gemm, acc_dtype),
-            shared_memory_bytes=shared_memory_bytes(config.gemm, acc_dtype) + rows,
-            warps=config.gemm.warps,
-        )
 
-    def predict(
-        self,
-        workload: Workload,
-        config: GroupedConfig,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> Prediction:
-        """The time of the batch that it is with groups of as many rows.
+def _times_us(
+    workload: Workload,
+    configs: Sequence[GroupedConfig],
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> NDArray[np.float64]:
+    """The times of `predict`."""
+    layer = workload.single
+    problem = grouped_of(layer)
+    c = constants or model_constants()
+    return times_us(
+        even(problem),
+        layer.epilogue,
+        [config.gemm for config in configs],
+        arch,
+        c,
+        kept_bytes=_kept_bytes(problem, arch, c),
+    )
 
-        A row that several rows of D are made of comes from DRAM once, as far as L2 keeps it.
-        """
-        layer = workload.single
-        problem = grouped_of(layer)
-        c = constants or model_constants()
-        kept = _kept_bytes(problem, arch, c)
-        return predict(even(problem), layer.epilogue, config.gemm, arch, c, kept_bytes=kept)
 
-    def times_us(
-        self,
-        workload: Workload,
-        configs: Sequence[GroupedConfig],
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> NDArray[np.float64]:
-        """The times of `predict`."""
-        layer = workload.single
-        problem = grouped_of(layer)
-        c = constants or model_constants()
-        return times_us(
-            even(problem),
-            layer.epilogue,
-            [config.gemm for config in configs],
-            arch,
-            c,
-            kept_bytes=_kept_bytes(problem, arch, c),
-        )
+def _instructions(workload: Workload, config: GroupedConfig, arch: Arch) -> Instructions:
+    """Those of the batch that it is with groups of as many rows."""
+    del arch
+    layer = workload.single
+    return instructions(even(grouped_of(layer)), layer.epilogue, config.gemm)
 
-    def instructions(self, workload: Workload, config: GroupedConfig, arch: Arch) -> Instructions:
-        """Those of the batch that it is with groups of as many rows."""
-        del arch
-        layer = workload.single
-        return instructions(even(grouped_of(layer)), layer.epilogue, config.gemm)
 
-    def compiled(self, config: GroupedConfig) -> GroupedConfig:
-        """All but the swizzle."""
-        return GroupedConfig(gemm=config.gemm.kernel)
+def _compiled(config: GroupedConfig) -> GroupedConfig:
+    """All but the swizzle."""
+    return GroupedConfig(gemm=config.gemm.kernel)
 
-    def traits(self, workload: Workload) -> GroupedTraits:
-        """Types, layouts, alignments, the epilogue, and whether rows are taken."""
-        return traits_of(workload.single)
 
-    def launch(self, workload: Workload, config: GroupedConfig) -> Launch:
-        """The problem's sizes and the swizzle."""
-        problem = grouped_of(workload.single)
-        sizes = problem.sizes | {"swizzle": config.gemm.swizzle}
-        if problem.a_rows is not None:
-            sizes["a_rows"] = problem.a_rows
-        return Launch(struct="boltgen_grouped_gemm_args", sizes=sizes)
+def _launch(workload: Workload, config: GroupedConfig) -> Launch:
+    """The problem's sizes and the swizzle."""
+    problem = grouped_of(workload.single)
+    sizes = problem.sizes | {"swizzle": config.gemm.swizzle}
+    if problem.a_rows is not None:
+        sizes["a_rows"] = problem.a_rows
+    return Launch(struct="boltgen_grouped_gemm_args", sizes=sizes)
 
-    def boundaries(
-        self, workload: Workload, config: GroupedConfig, arch: Arch
-    ) -> tuple[Workload, ...]:
-        """Groups of several ragged tiles and of none, and more groups than rows, of less than a
-        tile of everything. Rows are taken of fewer, and of more.
-        """
-        layer = workload.single
-        problem, tile = grouped_of(layer), config.gemm.threadblock
-        traits = traits_of(layer)
 
-        def fits(sized: GroupedGemm) -> bool:
-            return traits_of(replace(layer, problem=sized)) == traits
+def _boundaries(workload: Workload, config: GroupedConfig, arch: Arch) -> tuple[Workload, ...]:
+    """Groups of several ragged tiles and of none, and more groups than rows, of less than a
+    tile of everything. Rows are taken of fewer, and of more.
+    """
+    layer = workload.single
+    problem, tile = grouped_of(layer), config.gemm.threadblock
+    traits = traits_of(layer)
 
-        deep = (config.gemm.stages + 1) * tile.k
-        large = _of_rows(replace(problem, groups=3, m=4 * tile.m + 5), tile.m + 3)
-        large = first_beyond(large, deep, _with_depth, fits)
-        large = first_beyond(large, tile.n * config.gemm.swizzle, _with_columns, fits)
-        small = _of_rows(replace(problem, groups=_GROUPS, m=_GROUPS - 5), 2 * _GROUPS)
-        small = first_beyond(small, 0, _with_depth, fits)
-        small = first_beyond(small, 0, _with_columns, fits)
-        sized = (replace(layer, problem=each) for each in (large, small))
-        legal = (each for each in sized if not violations(each, config, arch))
-        found = tuple(Workload(layers=(each,)) for each in legal)
-        return tuple(dict.fromkeys(found)) or (workload,)
+    def fits(sized: GroupedGemm) -> bool:
+        return traits_of(replace(layer, problem=sized)) == traits
+
+    deep = (config.gemm.stages + 1) * tile.k
+    large = _of_rows(replace(problem, groups=3, m=4 * tile.m + 5), tile.m + 3)
+    large = first_beyond(large, deep, _with_depth, fits)
+    large = first_beyond(large, tile.n * config.gemm.swizzle, _with_columns, fits)
+    small = _of_rows(replace(problem, groups=_GROUPS, m=_GROUPS - 5), 2 * _GROUPS)
+    small = first_beyond(small, 0, _with_depth, fits)
+    small = first_beyond(small, 0, _with_columns, fits)
+    sized = (replace(layer, problem=each) for each in (large, small))
+    legal = (each for each in sized if not violations(each, config, arch))
+    found = tuple(Workload(layers=(each,)) for each in legal)
+    return tuple(dict.fromkeys(found)) or (workload,)
 
 
 def _config(tiles: Tiles | None) -> GroupedConfig | None:
@@ -208,4 +185,21 @@ def _kept_bytes(problem: GroupedGemm, arch: Arch, c: ModelConstants) -> float:
     return repeated_bytes(problem, c.l2_kept_fraction * arch.l2_bytes)
 
 
-FAMILY = Grouped()
+FAMILY = KernelFamily(
+    config_type=GroupedConfig,
+    rejects=rejection,
+    space=_space,
+    violations=of_layer(violations),
+    footprint=_footprint,
+    predict=_predict,
+    times_us=_times_us,
+    instructions=_instructions,
+    traits=of_layer(traits_of),
+    compiled=_compiled,
+    launch=_launch,
+    boundaries=_boundaries,
+    stem=code.stem,
+    describe=code.describe,
+    includes=code.includes,
+    view=code.view,
+)

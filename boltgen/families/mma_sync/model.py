@@ -15,7 +15,6 @@ process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from boltgen.arch import Arch
 from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.mma_sync.config import Tiles, column
 from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.mma_sync.traffic import (
@@ -55,40 +55,6 @@ from boltgen.ir.problem import Conv2d, Problem
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What the model says of one launch.
-
-    `bound_by` is what the time is mostly made of: "tensor", "shared memory", "l2", "latency",
-    "dram" or "launch". `waves` counts fractions of the machine filled; `occupancy` is resident
-    warps over the SM's limit; `efficiency` is useful FLOP over what the tensor cores could do in
-    `time_us`. `rows` by `columns` of threadblock tiles cover an output, and each of the
-    `threadblocks` makes at most so many `steps` of K.
-    """
-
-    time_us: float
-    bound_by: str
-    waves: float
-    occupancy: float
-    resident_threadblocks: int
-    rows: int
-    columns: int
-    threadblocks: int
-    steps: int
-    registers: int
-    traffic: Traffic
-    efficiency: float
-
-    @property
-    def bound(self) -> str:
-        """What bounds the launch, for people."""
-        names = {"tensor": "the tensor cores", "l2": "L2", "dram": "DRAM", "launch": "its launch"}
-        return (
-            f"bound by {names.get(self.bound_by, self.bound_by)}: {self.waves:.2f} waves, "
-            f"{self.traffic.intensity['dram']:.0f} FLOP for each byte of DRAM"
-        )
-
-
 def predict(
     problem: Problem,
     epilogue: ElementwiseGraph,
@@ -102,30 +68,28 @@ def predict(
 
     Of its operands L2 has `kept_bytes` more than of tensors that are read in order.
     """
+    found = analysed(problem, epilogue, config, arch, constants, kept_bytes=kept_bytes)
+    return Prediction(
+        time_us=found.time_us,
+        bound_by=found.bound_by,
+        details=f"{found.waves:.2f} waves, "
+        f"{found.traffic.intensity['dram']:.0f} FLOP for each byte of DRAM",
+    )
+
+
+def analysed(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    config: Tiles,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+    *,
+    kept_bytes: float = 0.0,
+) -> Launched:
+    """Return the parts of which `predict` makes the time of a launch."""
     c = constants or model_constants()
     resident = resident_threadblocks(config, problem.acc_dtype, arch)
-    found = _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
-    tiles, time_us = found.tiles, found.time_us
-    bound_by = max(found.us, key=lambda name: found.us[name])
-    if found.us[bound_by] < c.launch_us:
-        bound_by = "launch"
-    elif bound_by == "waves":
-        bound_by = max(found.step, key=lambda name: found.step[name])
-    peak = tensor_tflops(problem.acc_dtype, arch) * 1e6
-    return Prediction(
-        time_us=time_us,
-        bound_by=bound_by,
-        waves=tiles.blocks / (arch.sm_count * resident),
-        occupancy=resident * config.warps / arch.max_warps_per_sm,
-        resident_threadblocks=resident,
-        rows=tiles.rows,
-        columns=tiles.columns,
-        threadblocks=tiles.blocks,
-        steps=tiles.steps,
-        registers=registers_per_thread(config, problem.acc_dtype),
-        traffic=found.moved,
-        efficiency=problem.flops / (peak * time_us),
-    )
+    return _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
 
 
 def times_us(
@@ -145,16 +109,28 @@ def times_us(
     return np.asarray(found.time_us, dtype=np.float64)
 
 
-class _Launched(NamedTuple):
-    """What a prediction is made of: `us` of all waves and of the levels of memory beside them, and
-    clocks of a full `step` by what it waits for.
+class Launched(NamedTuple):
+    """The parts of a prediction.
+
+    `us` has the times of all waves and of the levels of memory beside them, `step` the clocks of a
+    full step of K by what it waits for. `waves` counts fractions of the machine filled.
     """
 
     time_us: float
     tiles: Tiling
-    moved: Traffic
+    traffic: Traffic
     us: dict[str, float]
     step: dict[str, float]
+    waves: float
+    least_us: float
+
+    @property
+    def bound_by(self) -> str:
+        """What the time is mostly made of: a part of a step, "l2", "dram" or "launch"."""
+        longest = max(self.us, key=lambda name: self.us[name])
+        if self.us[longest] < self.least_us:
+            return "launch"
+        return max(self.step, key=lambda name: self.step[name]) if longest == "waves" else longest
 
 
 def _launch(
@@ -166,7 +142,7 @@ def _launch(
     *,
     resident: int,
     kept_bytes: float,
-) -> _Launched:
+) -> Launched:
     tiles = tiling(problem, config)
     moved = traffic(problem, epilogue, config, arch, c, tiles=tiles, resident=resident)
     if kept_bytes:
@@ -181,7 +157,8 @@ def _launch(
     launches = 1 + len(epilogue.added_up)
     slowest_us = most(most(us["waves"], us["l2"]), us["dram"])
     time_us = launches * c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
-    return _Launched(time_us, tiles, moved, us, step)
+    waves = tiles.blocks / (arch.sm_count * resident)
+    return Launched(time_us, tiles, moved, us, step, waves, c.launch_us)
 
 
 @lru_cache(maxsize=16384)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.family import Footprint, WithoutLibrary
+from boltgen.families.family import Footprint, KernelFamily, Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
@@ -59,150 +59,139 @@ class MoveView:
     types: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyPrediction:
-    """A pass over memory at the bandwidth that a copy reaches."""
+def _rejects(workload: Workload, arch: Arch) -> str | None:
+    """Whatever is no layout transform alone."""
+    del arch
+    is_transform = isinstance(workload.first.problem, LayoutTransform)
+    if is_transform and not workload.is_fused and workload == workload.plain:
+        return None
+    return "it only changes layout, type and number of channels"
 
-    time_us: float
-    bound: str
+
+def _space(workload: Workload, arch: Arch) -> Space[MoveConfig]:
+    """One configuration."""
+    del workload, arch
+    return Space(
+        family=MoveConfig.family,
+        knobs=(),
+        config_at=lambda point: MoveConfig(),
+        point_of=lambda config: {},
+        listed=lambda: (MoveConfig(),),
+        tried=lambda: (MoveConfig(),),
+        broken=lambda config: (),
+    )
 
 
-class MoveFamily(WithoutLibrary[MoveConfig]):
-    """See `families.family.KernelFamily`."""
+def _violations(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Violation, ...]:
+    """None."""
+    del workload, config, arch
+    return ()
 
-    name = MoveConfig.family
-    config_type = MoveConfig
 
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """Whatever is no layout transform alone."""
-        del arch
-        is_transform = isinstance(workload.first.problem, LayoutTransform)
-        if is_transform and not workload.is_fused and workload == workload.plain:
-            return None
-        return "it only changes layout, type and number of channels"
+def _footprint(workload: Workload, config: MoveConfig) -> Footprint:
+    """A tile of a transposition at most."""
+    del workload, config
+    return Footprint(registers=32, shared_memory_bytes=0, warps=_THREADS // 32)
 
-    def space(self, workload: Workload, arch: Arch) -> Space[MoveConfig]:
-        """One configuration."""
-        del workload, arch
-        return Space(
-            family=self.name,
-            knobs=(),
-            config_at=lambda point: MoveConfig(),
-            point_of=lambda config: {},
-            listed=lambda: (MoveConfig(),),
-            tried=lambda: (MoveConfig(),),
-            broken=lambda config: (),
-        )
 
-    def violations(
-        self, workload: Workload, config: MoveConfig, arch: Arch
-    ) -> tuple[Violation, ...]:
-        """None."""
-        del workload, config, arch
-        return ()
+def _predict(
+    workload: Workload,
+    config: MoveConfig,
+    arch: Arch,
+    constants: ModelConstants | None = None,
+) -> Prediction:
+    """The bytes at a copy's bandwidth, and a launch."""
+    del config
+    c = constants or model_constants()
+    moved = _transform(workload).bytes_moved
+    return Prediction(
+        time_us=c.launch_us + c.copy_us(moved, arch), bound_by="dram", details=f"{moved} bytes"
+    )
 
-    def footprint(self, workload: Workload, config: MoveConfig) -> Footprint:
-        """A tile of a transposition at most."""
-        del workload, config
-        return Footprint(registers=32, shared_memory_bytes=0, warps=_THREADS // 32)
 
-    def predict(
-        self,
-        workload: Workload,
-        config: MoveConfig,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> CopyPrediction:
-        """The bytes at a copy's bandwidth, and a launch."""
-        del config
-        c = constants or model_constants()
-        moved = _transform(workload).bytes_moved
-        return CopyPrediction(
-            time_us=c.launch_us + c.copy_us(moved, arch), bound=f"bound by DRAM: {moved} bytes"
-        )
+def _instructions(workload: Workload, config: MoveConfig, arch: Arch) -> Instructions:
+    """Those of a transposition, tile by tile; the other moves have no choices either."""
+    del config, arch
+    problem = _transform(workload)
+    channels = max(problem.source_channels, problem.target_channels)
+    tiles = math.ceil(problem.pixels / _TILE) * math.ceil(channels / _TILE)
+    of_thread = _TILE * _TILE / _THREADS
+    return Instructions(
+        threadblocks=problem.images * tiles,
+        steps=1,
+        products=0.0,
+        shared_loads=of_thread / 2,  # pairs of channels
+        copies=of_thread / _VECTOR,
+        copy_bytes=_VECTOR * problem.in_dtype.size_bytes,
+        outputs=of_thread,
+        arithmetic=0.0,
+    )
 
-    def instructions(self, workload: Workload, config: MoveConfig, arch: Arch) -> Instructions:
-        """Those of a transposition, tile by tile; the other moves have no choices either."""
-        del config, arch
-        problem = _transform(workload)
-        channels = max(problem.source_channels, problem.target_channels)
-        tiles = math.ceil(problem.pixels / _TILE) * math.ceil(channels / _TILE)
-        of_thread = _TILE * _TILE / _THREADS
-        return Instructions(
-            threadblocks=problem.images * tiles,
-            steps=1,
-            products=0.0,
-            shared_loads=of_thread / 2,  # pairs of channels
-            copies=of_thread / _VECTOR,
-            copy_bytes=_VECTOR * problem.in_dtype.size_bytes,
-            outputs=of_thread,
-            arithmetic=0.0,
-        )
 
-    def compiled(self, config: MoveConfig) -> MoveConfig:
-        """All of it."""
-        return config
+def _traits(workload: Workload) -> Move:
+    """The forms on both sides."""
+    return _transform(workload).move
 
-    def traits(self, workload: Workload) -> Move:
-        """The forms on both sides."""
-        return _transform(workload).move
 
-    def launch(self, workload: Workload, config: MoveConfig) -> Launch:
-        """Images, pixels and channels."""
-        del config
-        return Launch(struct="boltgen_move_args", sizes=_transform(workload).sizes)
+def _launch(workload: Workload, config: MoveConfig) -> Launch:
+    """Images, pixels and channels."""
+    del config
+    return Launch(struct="boltgen_move_args", sizes=_transform(workload).sizes)
 
-    def boundaries(
-        self, workload: Workload, config: MoveConfig, arch: Arch
-    ) -> tuple[Workload, ...]:
-        """Two images of several tiles each, and one of less than a tile.
 
-        How wide the vectors are depends on pixels and channels modulo 8, which stay.
-        """
-        del config, arch
-        problem = _transform(workload)
-        least = min(problem.source_channels, problem.target_channels)
-        dropped = max(0, least - _CHANNELS) // _VECTOR * _VECTOR
-        rest = problem.pixels % _VECTOR
-        narrow = replace(
-            problem,
-            source_channels=problem.source_channels - dropped,
-            target_channels=problem.target_channels - dropped,
-        )
-        return tuple(
-            Workload.of(replace(narrow, images=images, pixels=pixels))
-            for images, pixels in ((2, _PIXELS + rest), (1, rest or _VECTOR))
-        )
+def _boundaries(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Workload, ...]:
+    """Two images of several tiles each, and one of less than a tile.
 
-    def stem(self, spec: KernelSpec) -> str:
-        """`move_nchw_f32_to_nhwc_f16`."""
-        return f"move_{spec.traits}"
+    How wide the vectors are depends on pixels and channels modulo 8, which stay.
+    """
+    del config, arch
+    problem = _transform(workload)
+    least = min(problem.source_channels, problem.target_channels)
+    dropped = max(0, least - _CHANNELS) // _VECTOR * _VECTOR
+    rest = problem.pixels % _VECTOR
+    narrow = replace(
+        problem,
+        source_channels=problem.source_channels - dropped,
+        target_channels=problem.target_channels - dropped,
+    )
+    return tuple(
+        Workload.of(replace(narrow, images=images, pixels=pixels))
+        for images, pixels in ((2, _PIXELS + rest), (1, rest or _VECTOR))
+    )
 
-    def describe(self, spec: KernelSpec) -> Mapping[str, str]:
-        """From where to where."""
-        return {
-            "Problem": f"layout transform, {spec.traits.source} to {spec.traits.target}",
-            "Epilogue": "D = A",
-            "Arch": spec.arch,
-        }
 
-    def includes(self, spec: KernelSpec) -> tuple[str, ...]:
-        """The one header."""
-        del spec
-        return ("boltgen/move.h",)
+def _stem(spec: KernelSpec) -> str:
+    """`move_nchw_f32_to_nhwc_f16`."""
+    return f"move_{spec.traits}"
 
-    def view(self, spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
-        """The header's class and its element types."""
-        move: Move = spec.traits
-        source, target = (form.dtype.moved for form in (move.source, move.target))
-        kind = _KIND[move.source.layout, move.target.layout]
-        types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
-        return MoveView(
-            symbol=symbol,
-            workspace_symbol=workspace_symbol,
-            kind=kind,
-            types=f"{move.narrow.moved}, {types[kind]}",
-        )
+
+def _describe(spec: KernelSpec) -> Mapping[str, str]:
+    """From where to where."""
+    return {
+        "Problem": f"layout transform, {spec.traits.source} to {spec.traits.target}",
+        "Epilogue": "D = A",
+        "Arch": spec.arch,
+    }
+
+
+def _includes(spec: KernelSpec) -> tuple[str, ...]:
+    """The one header."""
+    del spec
+    return ("boltgen/move.h",)
+
+
+def _view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
+    """The header's class and its element types."""
+    move: Move = spec.traits
+    source, target = (form.dtype.moved for form in (move.source, move.target))
+    kind = _KIND[move.source.layout, move.target.layout]
+    types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
+    return MoveView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        kind=kind,
+        types=f"{move.narrow.moved}, {types[kind]}",
+    )
 
 
 def _transform(workload: Workload) -> LayoutTransform:
@@ -211,4 +200,19 @@ def _transform(workload: Workload) -> LayoutTransform:
     return problem
 
 
-FAMILY = MoveFamily()
+FAMILY = KernelFamily(
+    config_type=MoveConfig,
+    rejects=_rejects,
+    space=_space,
+    violations=_violations,
+    footprint=_footprint,
+    predict=_predict,
+    instructions=_instructions,
+    traits=_traits,
+    launch=_launch,
+    boundaries=_boundaries,
+    stem=_stem,
+    describe=_describe,
+    includes=_includes,
+    view=_view,
+)

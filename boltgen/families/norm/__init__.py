@@ -10,9 +10,7 @@ from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.boundary import first_beyond, last_below
-from boltgen.families.constants import ModelConstants
-from boltgen.families.family import Footprint, WithoutLibrary
-from boltgen.families.instructions import Instructions
+from boltgen.families.family import KernelFamily, of_layer
 from boltgen.families.norm import code
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.legality import (
@@ -24,9 +22,8 @@ from boltgen.families.norm.legality import (
     rejection,
     violations,
 )
-from boltgen.families.norm.model import NormPrediction, instructions, predict
+from boltgen.families.norm.model import instructions, predict
 from boltgen.families.norm.traits import (
-    NormTraits,
     RowNorm,
     compiled_traits,
     groups_of_vector,
@@ -34,116 +31,69 @@ from boltgen.families.norm.traits import (
     rows_of,
     vector_of,
 )
-from boltgen.families.space import Knob, Space, Violation
+from boltgen.families.space import Knob, Space
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import GroupNorm, Norm
 from boltgen.ir.workload import Layer, Workload
 
 
-class NormFamily(WithoutLibrary[NormConfig]):
-    """See `families.family.KernelFamily`."""
+def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:
+    """Threads of a row, vectors of a thread, rows of a threadblock, and whether it streams."""
+    layer = workload.single
+    problem = norm_of(layer)
 
-    name = NormConfig.family
-    config_type = NormConfig
+    def tried() -> Iterator[NormConfig]:
+        for point in itertools.product(THREADS, VECTORS, ROWS, _PASSES):
+            yield _config_at(dict(zip(_NAMES, point, strict=True)))
 
-    stem = staticmethod(code.stem)
-    describe = staticmethod(code.describe)
-    includes = staticmethod(code.includes)
-    view = staticmethod(code.view)
+    def listed() -> Iterator[NormConfig]:
+        for config in tried():
+            if is_sensible(problem, config) and not violations(layer, config, arch):
+                yield config
 
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """What is not one norm of rows whose epilogue has one result."""
-        return rejection(workload, arch)
+    return Space(
+        family=NormConfig.family,
+        knobs=(
+            Knob("threads", THREADS, 32),
+            Knob("vectors", VECTORS, 4),
+            Knob("rows", ROWS, 4),
+            Knob("passes", _PASSES, 1),
+        ),
+        config_at=_config_at,
+        point_of=_point_of,
+        listed=listed,
+        tried=tried,
+        broken=lambda config: violations(layer, config, arch),
+    )
 
-    def space(self, workload: Workload, arch: Arch) -> Space[NormConfig]:
-        """Threads of a row, vectors of a thread, rows of a threadblock, and whether it streams."""
-        layer = workload.single
-        problem = norm_of(layer)
 
-        def tried() -> Iterator[NormConfig]:
-            for point in itertools.product(THREADS, VECTORS, ROWS, _PASSES):
-                yield _config_at(dict(zip(_NAMES, point, strict=True)))
+def _launch(workload: Workload, config: NormConfig) -> Launch:
+    """The sizes of a matrix, and how many rows there are to take; or those of images."""
+    del config
+    problem = norm_of(workload.single)
+    struct = code.ARGUMENTS[isinstance(problem, GroupNorm)]
+    sizes = problem.sizes
+    if problem.row_norm.a_rows is not None:
+        sizes["a_rows"] = problem.row_norm.a_rows
+    return Launch(struct=struct, sizes=sizes)
 
-        def listed() -> Iterator[NormConfig]:
-            for config in tried():
-                if is_sensible(problem, config) and not violations(layer, config, arch):
-                    yield config
 
-        return Space(
-            family=NormConfig.family,
-            knobs=(
-                Knob("threads", THREADS, 32),
-                Knob("vectors", VECTORS, 4),
-                Knob("rows", ROWS, 4),
-                Knob("passes", _PASSES, 1),
-            ),
-            config_at=_config_at,
-            point_of=_point_of,
-            listed=listed,
-            tried=tried,
-            broken=lambda config: violations(layer, config, arch),
-        )
-
-    def violations(
-        self, workload: Workload, config: NormConfig, arch: Arch
-    ) -> tuple[Violation, ...]:
-        """The rules of `legality`."""
-        return violations(workload.single, config, arch)
-
-    def footprint(self, workload: Workload, config: NormConfig) -> Footprint:
-        """What `legality` says."""
-        return footprint(workload.single, config)
-
-    def predict(
-        self,
-        workload: Workload,
-        config: NormConfig,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> NormPrediction:
-        """Bytes or waits, of `model`."""
-        return predict(workload.single, config, arch, constants)
-
-    def instructions(self, workload: Workload, config: NormConfig, arch: Arch) -> Instructions:
-        """Those of `model`."""
-        del arch
-        return instructions(workload.single, config)
-
-    def compiled(self, config: NormConfig) -> NormConfig:
-        """All of it."""
-        return config
-
-    def traits(self, workload: Workload) -> NormTraits:
-        """The function, types, vectors and graphs, and whether rows are taken."""
-        return compiled_traits(workload.single)
-
-    def launch(self, workload: Workload, config: NormConfig) -> Launch:
-        """The sizes of a matrix, and how many rows there are to take; or those of images."""
-        del config
-        problem = norm_of(workload.single)
-        struct = code.ARGUMENTS[isinstance(problem, GroupNorm)]
-        sizes = problem.sizes
-        if problem.row_norm.a_rows is not None:
-            sizes["a_rows"] = problem.row_norm.a_rows
-        return Launch(struct=struct, sizes=sizes)
-
-    def boundaries(
-        self, workload: Workload, config: NormConfig, arch: Arch
-    ) -> tuple[Workload, ...]:
-        """A row more than a threadblock, of the columns at hand; the most of them, or more than are
-        had at a time; one row of few. Rows are taken of fewer, and of more.
-        """
-        layer = workload.single
-        problem, traits = norm_of(layer), self.traits(workload)
-        held = config.columns(vector_of(problem))
-        sized = _of_images if isinstance(problem, GroupNorm) else _of_matrix
-        layers = (replace(layer, problem=each) for each in sized(problem, config, held))
-        legal = (
-            each
-            for each in map(_single, layers)
-            if self.traits(each) == traits and not self.violations(each, config, arch)
-        )
-        return tuple(dict.fromkeys(legal))
+def _boundaries(workload: Workload, config: NormConfig, arch: Arch) -> tuple[Workload, ...]:
+    """A row more than a threadblock, of the columns at hand; the most of them, or more than are
+    had at a time; one row of few. Rows are taken of fewer, and of more.
+    """
+    layer = workload.single
+    problem, traits = norm_of(layer), of_layer(compiled_traits)(workload)
+    held = config.columns(vector_of(problem))
+    sized = _of_images if isinstance(problem, GroupNorm) else _of_matrix
+    layers = (replace(layer, problem=each) for each in sized(problem, config, held))
+    legal = (
+        each
+        for each in map(_single, layers)
+        if of_layer(compiled_traits)(each) == traits
+        and not of_layer(violations)(each, config, arch)
+    )
+    return tuple(dict.fromkeys(legal))
 
 
 def _single(layer: Layer) -> Workload:
@@ -200,4 +150,19 @@ def _with_columns(problem: Norm, columns: int) -> Norm:
     return problem.resized(columns, columns)
 
 
-FAMILY = NormFamily()
+FAMILY = KernelFamily(
+    config_type=NormConfig,
+    rejects=rejection,
+    space=_space,
+    violations=of_layer(violations),
+    footprint=of_layer(footprint),
+    predict=of_layer(predict),
+    instructions=of_layer(instructions),
+    traits=of_layer(compiled_traits),
+    launch=_launch,
+    boundaries=_boundaries,
+    stem=code.stem,
+    describe=code.describe,
+    includes=code.includes,
+    view=code.view,
+)

@@ -8,10 +8,10 @@ once. What a group of channels has of each pixel is read in whole sectors.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.legality import footprint, reads, reductions, run_bytes
@@ -34,20 +34,6 @@ _STEP_CLOCKS, _BARRIER_CLOCKS = 30, 60
 _VALUE_CLOCKS = 6
 # What DRAM and L2 move at least. Source: CUDA C++ Best Practices Guide, coalesced access.
 _SECTOR_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormPrediction:
-    """What the model says of one launch; `bound_by` is what takes longest."""
-
-    time_us: float
-    bound_by: str
-    resident_threadblocks: int
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
 
 
 def bytes_moved(layer: Layer) -> int:
@@ -90,7 +76,7 @@ def _used_share(problem: RowNorm, config: NormConfig) -> float:
 
 def predict(
     layer: Layer, config: NormConfig, arch: Arch, constants: ModelConstants | None = None
-) -> NormPrediction:
+) -> Prediction:
     """The predicted time of a norm in a legal `config` on `arch`."""
     c = constants or model_constants()
     problem = norm_of(layer)
@@ -133,17 +119,18 @@ def predict(
     bound_by = max(us, key=lambda name: us[name])
     # What a threadblock waits for at its end nothing hides.
     last_us = waits / arch.boost_mhz if bound_by != "waits" else 0.0
-    return NormPrediction(
+    return Prediction(
         time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
         bound_by=bound_by if us[bound_by] > c.launch_us else "its launch",
-        resident_threadblocks=resident,
+        details=f"{resident} threadblocks on an SM",
     )
 
 
-def instructions(layer: Layer, config: NormConfig) -> Instructions:
+def instructions(layer: Layer, config: NormConfig, arch: Arch) -> Instructions:
     """What a launch issues: a thread's vectors, each time that the row is read; each result of a
     reduction comes from shared memory where warps share a row.
     """
+    del arch  # no tensor cores
     problem = norm_of(layer)
     vector, (all_rows, columns) = vector_of(problem), rows_of(problem)
     passes = reads(problem, config)

@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.boundary import first_beyond, last_below
-from boltgen.families.constants import ModelConstants
-from boltgen.families.family import Footprint, WithoutLibrary
-from boltgen.families.instructions import Instructions
+from boltgen.families.family import Footprint, KernelFamily, of_layer
 from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
 from boltgen.families.skinny import code
 from boltgen.families.skinny.config import SkinnyConfig
@@ -24,7 +22,7 @@ from boltgen.families.skinny.legality import (
     rejection,
     violations,
 )
-from boltgen.families.skinny.model import SkinnyPrediction, instructions, predict
+from boltgen.families.skinny.model import instructions, predict
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.kernel import Launch
 from boltgen.ir.problem import Gemm, Problem
@@ -33,108 +31,76 @@ from boltgen.ir.workload import Workload
 _BATCH = 3
 
 
-class Skinny(WithoutLibrary[SkinnyConfig]):
-    """See `families.family.KernelFamily`. What is compiled of a workload is as of `mma_sync`."""
+def _space(workload: Workload, arch: Arch) -> Space[SkinnyConfig]:
+    """Rows, columns, warps, and steps on their way."""
+    problem = _product(workload)
 
-    name = SkinnyConfig.family
-    config_type = SkinnyConfig
+    def tried() -> Iterator[SkinnyConfig]:
+        for rows, columns, warps, steps in itertools.product(ROWS, COLUMNS, WARPS, STEPS):
+            yield SkinnyConfig(rows=rows, columns=columns, warps=warps, steps=steps)
 
-    stem = staticmethod(code.stem)
-    describe = staticmethod(code.describe)
-    includes = staticmethod(code.includes)
-    view = staticmethod(code.view)
+    def listed() -> Iterator[SkinnyConfig]:
+        for config in tried():
+            if is_sensible(problem, config) and not violations(problem, config, arch):
+                yield config
 
-    def rejects(self, workload: Workload, arch: Arch) -> str | None:
-        """What is not one matrix product with one result, summed in FP32."""
-        return rejection(workload, arch)
+    return Space(
+        family=SkinnyConfig.family,
+        knobs=(
+            Knob("rows", ROWS, 8),
+            Knob("columns", COLUMNS, 32),
+            Knob("warps", WARPS, 8),
+            Knob("steps", STEPS, 2),
+        ),
+        config_at=_config_at,
+        point_of=_point_of,
+        listed=listed,
+        tried=tried,
+        broken=lambda config: violations(problem, config, arch),
+    )
 
-    def space(self, workload: Workload, arch: Arch) -> Space[SkinnyConfig]:
-        """Rows, columns, warps, and steps on their way."""
-        problem = _product(workload)
 
-        def tried() -> Iterator[SkinnyConfig]:
-            for rows, columns, warps, steps in itertools.product(ROWS, COLUMNS, WARPS, STEPS):
-                yield SkinnyConfig(rows=rows, columns=columns, warps=warps, steps=steps)
+def _violations(workload: Workload, config: SkinnyConfig, arch: Arch) -> tuple[Violation, ...]:
+    """The rules of `legality`."""
+    return violations(_product(workload), config, arch)
 
-        def listed() -> Iterator[SkinnyConfig]:
-            for config in tried():
-                if is_sensible(problem, config) and not violations(problem, config, arch):
-                    yield config
 
-        return Space(
-            family=SkinnyConfig.family,
-            knobs=(
-                Knob("rows", ROWS, 8),
-                Knob("columns", COLUMNS, 32),
-                Knob("warps", WARPS, 8),
-                Knob("steps", STEPS, 2),
-            ),
-            config_at=_config_at,
-            point_of=_point_of,
-            listed=listed,
-            tried=tried,
-            broken=lambda config: violations(problem, config, arch),
-        )
+def _footprint(workload: Workload, config: SkinnyConfig) -> Footprint:
+    """What `legality` says."""
+    return footprint(_product(workload), config)
 
-    def violations(
-        self, workload: Workload, config: SkinnyConfig, arch: Arch
-    ) -> tuple[Violation, ...]:
-        """The rules of `legality`."""
-        return violations(_product(workload), config, arch)
 
-    def footprint(self, workload: Workload, config: SkinnyConfig) -> Footprint:
-        """What `legality` says."""
-        return footprint(_product(workload), config)
+def _traits(workload: Workload) -> Cutlass2Traits:
+    """Types, layouts, alignments and the epilogue."""
+    layer = workload.single
+    return compiled_traits(layer.problem, layer.epilogue)
 
-    def predict(
-        self,
-        workload: Workload,
-        config: SkinnyConfig,
-        arch: Arch,
-        constants: ModelConstants | None = None,
-    ) -> SkinnyPrediction:
-        """The narrowest of what B streams through, of `model`."""
-        return predict(workload.single, config, arch, constants)
 
-    def instructions(self, workload: Workload, config: SkinnyConfig, arch: Arch) -> Instructions:
-        """Those of `model`."""
-        return instructions(workload.single, config, arch)
+def _launch(workload: Workload, config: SkinnyConfig) -> Launch:
+    """The problem's sizes; K is divided within threadblocks, whose order is of no account."""
+    del config
+    sizes = _product(workload).sizes | {"split_k": 1, "swizzle": 1}
+    return Launch(struct="boltgen_gemm_args", sizes=sizes)
 
-    def compiled(self, config: SkinnyConfig) -> SkinnyConfig:
-        """All of it."""
-        return config
 
-    def traits(self, workload: Workload) -> Cutlass2Traits:
-        """Types, layouts, alignments and the epilogue."""
-        layer = workload.single
-        return compiled_traits(layer.problem, layer.epilogue)
+def _boundaries(workload: Workload, config: SkinnyConfig, arch: Arch) -> tuple[Workload, ...]:
+    """Several ragged tiles whose K is more than a round of the warps, and less than a tile."""
+    problem, epilogue = _product(workload), workload.single.epilogue
+    traits = compiled_traits(problem, epilogue)
+    batch = _BATCH if problem.batch > 1 else 1
+    deep = 2 * config.round(problem) + config.depth(problem)
 
-    def launch(self, workload: Workload, config: SkinnyConfig) -> Launch:
-        """The problem's sizes; K is divided within threadblocks, whose order is of no account."""
-        del config
-        sizes = _product(workload).sizes | {"split_k": 1, "swizzle": 1}
-        return Launch(struct="boltgen_gemm_args", sizes=sizes)
+    def fits(sized: Problem) -> bool:
+        return compiled_traits(sized, epilogue) == traits
 
-    def boundaries(
-        self, workload: Workload, config: SkinnyConfig, arch: Arch
-    ) -> tuple[Workload, ...]:
-        """Several ragged tiles whose K is more than a round of the warps, and less than a tile."""
-        problem, epilogue = _product(workload), workload.single.epilogue
-        traits = compiled_traits(problem, epilogue)
-        batch = _BATCH if problem.batch > 1 else 1
-        deep = 2 * config.round(problem) + config.depth(problem)
-
-        def fits(sized: Problem) -> bool:
-            return compiled_traits(sized, epilogue) == traits
-
-        large = replace(problem, batch=batch, m=config.rows + 3)
-        large = first_beyond(large, deep, _with_depth, fits)
-        large = first_beyond(large, 2 * config.columns, _with_columns, fits)
-        small = replace(problem, batch=batch, m=1)
-        small = first_beyond(small, 0, _with_depth, fits)
-        small = last_below(small, config.columns, _with_columns, fits)
-        found = (each for each in (large, small) if not violations(each, config, arch))
-        return tuple(dict.fromkeys(Workload.of(each, epilogue) for each in found))
+    large = replace(problem, batch=batch, m=config.rows + 3)
+    large = first_beyond(large, deep, _with_depth, fits)
+    large = first_beyond(large, 2 * config.columns, _with_columns, fits)
+    small = replace(problem, batch=batch, m=1)
+    small = first_beyond(small, 0, _with_depth, fits)
+    small = last_below(small, config.columns, _with_columns, fits)
+    found = (each for each in (large, small) if not violations(each, config, arch))
+    return tuple(dict.fromkeys(Workload.of(each, epilogue) for each in found))
 
 
 def _config_at(point: Mapping[str, int]) -> SkinnyConfig:
@@ -159,4 +125,20 @@ def _with_columns(problem: Gemm, columns: int) -> Gemm:
     return problem.resized(problem.k, columns)
 
 
-FAMILY = Skinny()
+# What is compiled of a workload is as of `mma_sync`.
+FAMILY = KernelFamily(
+    config_type=SkinnyConfig,
+    rejects=rejection,
+    space=_space,
+    violations=_violations,
+    footprint=_footprint,
+    predict=of_layer(predict),
+    instructions=of_layer(instructions),
+    traits=_traits,
+    launch=_launch,
+    boundaries=_boundaries,
+    stem=code.stem,
+    describe=code.describe,
+    includes=code.includes,
+    view=code.view,
+)

@@ -7,10 +7,10 @@ bytes that are on their way at once, which must cover a round trip to DRAM (Litt
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
     arithmetic_clocks,
@@ -34,23 +34,9 @@ _UNPACKING_INSTRUCTIONS = 2
 _WARP = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkinnyPrediction:
-    """What the model says of one launch; `bound_by` is what takes longest."""
-
-    time_us: float
-    bound_by: str
-    resident_threadblocks: int
-
-    @property
-    def bound(self) -> str:
-        """Say in a line what the time is mostly made of."""
-        return f"bound by {self.bound_by}, {self.resident_threadblocks} threadblocks on an SM"
-
-
 def predict(
     layer: Layer, config: SkinnyConfig, arch: Arch, constants: ModelConstants | None = None
-) -> SkinnyPrediction:
+) -> Prediction:
     """The predicted time of a product in a legal `config` on `arch`."""
     c = constants or model_constants()
     problem = layer.problem
@@ -93,10 +79,10 @@ def predict(
     on_chip_us = _ROUND_TRIPS * latency_us + us[bound_by]
     dram_us = dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max((on_chip_us, bound_by), (dram_us, "DRAM"))
-    return SkinnyPrediction(
+    return Prediction(
         time_us=c.launch_us + slowest_us + exposed_us,
         bound_by=bound_by if slowest_us > c.launch_us else "its launch",
-        resident_threadblocks=resident,
+        details=f"{resident} threadblocks on an SM",
     )
 
 
