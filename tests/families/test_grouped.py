@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from boltgen.arch import arch_named
+from boltgen.families.constants import model_constants
 from boltgen.families.grouped import FAMILY
-from boltgen.families.grouped.config import GroupedConfig, even
+from boltgen.families.grouped.config import GroupedConfig, even, repeated_bytes
 from boltgen.families.registry import predict
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import (
@@ -119,9 +120,9 @@ def test_rows_that_are_taken_take_shared_memory_too() -> None:
 
 def test_a_row_that_is_taken_again_is_in_l2() -> None:
     """Of 256 tokens eight experts each: DRAM reads each once, and the integers."""
-    config = GroupedConfig(gemm=SQUARE)
+    kept = model_constants().l2_kept_fraction * SM80.l2_bytes
     moved = {
-        each.a_rows: predict(Workload.of(each), config, SM80).traffic.dram_bytes
+        each.a_rows: -repeated_bytes(each, kept)
         for each in (PROBLEM, TAKEN, replace(TAKEN, a_rows=100000))
     }
     integers, row_bytes = 2048 * 4, 512 * 2
