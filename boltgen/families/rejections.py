@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
 from boltgen.ir.problem import Problem, packed_weights
 
-# The types whose products tiles are made for: two bytes each, as all that is counted.
-_MULTIPLIED = (DType.F16, DType.BF16)
+
+@dataclass(frozen=True, slots=True)
+class Multiplied:
+    """One combination of types that a family multiplies: A, B, their sums, and D.
+
+    The architectures are those whose tensor cores have the instruction, by the row of the type.
+    """
+
+    a: DType
+    b: DType
+    sums: DType
+    outputs: tuple[DType, ...]
+
+
+# The combinations of mma.sync that kernels of the CUTLASS 2.x API are made for.
+MMA_SYNC = (
+    Multiplied(DType.F16, DType.F16, DType.F32, (DType.F16, DType.F32)),
+    Multiplied(DType.F16, DType.F16, DType.F16, (DType.F16, DType.F32)),
+    Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
+)
+# The same of families that sum in FP32 alone.
+MMA_SYNC_IN_F32 = tuple(row for row in MMA_SYNC if row.sums is DType.F32)
 
 
 def graph_rejection(graph: ElementwiseGraph) -> str | None:
@@ -60,11 +84,12 @@ def others_rejection(graph: ElementwiseGraph) -> str | None:
     return None
 
 
-def operand_rejection(problem: Problem) -> str | None:
-    """Why no kernel multiplies a problem's operands as they are; None where one does."""
-    if (reason := packed_rejection(problem)) is not None:
-        return reason
-    return type_rejection(problem)
+def operand_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied]) -> str | None:
+    """Why no kernel of a family multiplies a problem's operands as they are; None where one does.
+
+    `table` has the combinations of types that the family multiplies.
+    """
+    return packed_rejection(problem) or type_rejection(problem, arch, table)
 
 
 def packed_rejection(problem: Problem) -> str | None:
@@ -73,9 +98,20 @@ def packed_rejection(problem: Problem) -> str | None:
     return None if packed is None else f"it multiplies B as it is, not {packed.short}"
 
 
-def type_rejection(problem: Problem) -> str | None:
-    """Why no kernel multiplies the type of a problem's A; None where one does."""
-    if problem.in_dtype in _MULTIPLIED:
-        return None
-    known = " and ".join(dtype.value for dtype in _MULTIPLIED)
-    return f"it multiplies {known}, not {problem.in_dtype.value}"
+def type_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied]) -> str | None:
+    """Why a family does not multiply a problem's types on an architecture; None where it does."""
+    operand, sums, output = problem.in_dtype, problem.acc_dtype, problem.out_dtype
+    rows = [row for row in table if row.a is row.b is operand]
+    if not rows:
+        return f"it multiplies {_listed(row.a for row in table)}, not {operand.value}"
+    summed = [row for row in rows if row.sums is sums]
+    if not summed:
+        return f"it sums in {_listed(row.sums for row in rows)}, not {sums.value}"
+    if (reason := operand.accumulator_rejection(sums, arch.compute_capability)) is not None:
+        return reason
+    outputs = [dtype for row in summed for dtype in row.outputs]
+    return None if output in outputs else f"it stores {_listed(outputs)}, not {output.value}"
+
+
+def _listed(types: Iterable[DType]) -> str:
+    return " and ".join(dict.fromkeys(dtype.value for dtype in types))

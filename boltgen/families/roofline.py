@@ -30,6 +30,8 @@ SHARED_BYTES_PER_CLOCK = 128
 # Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
 SCHEDULERS = 4
 _WARP = 32
+# Elements of a row that a thread has side by side, of 16 bits each.
+_ROW_VECTOR = VECTOR_BYTES // 2
 _SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 
@@ -60,13 +62,10 @@ def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps
 
 def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
     """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
-    match acc_dtype:
-        case DType.F32:
-            return arch.tensor_f32_acc_tflops * arch.mma_sync_fraction
-        case DType.F16:
-            return arch.tensor_f16_acc_tflops * arch.mma_sync_fraction
-        case DType.BF16:
-            raise InvalidProblemError("no tensor-core instruction sums in bfloat16")
+    rates = {DType.F32: arch.tensor_f32_acc_tflops, DType.F16: arch.tensor_f16_acc_tflops}
+    if acc_dtype not in rates:
+        raise InvalidProblemError(f"no tensor-core instruction sums in {acc_dtype.value}")
+    return rates[acc_dtype] * arch.mma_sync_fraction
 
 
 def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
@@ -106,7 +105,7 @@ def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
         is_column = isinstance(node, Load) and node.kind is LoadKind.COLUMN
         if is_column or (operands(node) and of_rows.issuperset(operands(node))):
             of_rows.add(index)
-        share = DType.F16.size_bytes / VECTOR_BYTES if index in of_rows else 1.0
+        share = 1.0 / _ROW_VECTOR if index in of_rows else 1.0
         share *= node.parts if isinstance(node, Load) else 1
         is_division = isinstance(node, Binary) and node.op is BinaryOp.DIVIDE
         if is_division or (isinstance(node, Unary) and node.op not in _SIMPLE_OPS):

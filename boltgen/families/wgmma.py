@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from boltgen.families.rejections import operand_rejection
+from boltgen.families.rejections import Multiplied
 from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d, Problem
 
@@ -19,6 +19,12 @@ MATH_REGISTERS = 240
 _MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
 # The driver's documentation has no case of a stride of 0 along an extent beyond 1.
 NO_STRIDE = "and no document says that TMA takes a stride of 0"
+# The combinations of types of wgmma that its kernels are made for: it also sums FP16 in FP16.
+# Source: PTX ISA, wgmma.mma_async.
+WGMMA = (
+    Multiplied(DType.F16, DType.F16, DType.F32, (DType.F16, DType.F32)),
+    Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
+)
 # A stage is filled while another is multiplied.
 LEAST_STAGES = 2
 
@@ -49,15 +55,6 @@ def im2col_rejection(problem: Conv2d) -> str | None:
                 f"padding {problem.padding} and a reach of {reach} pixels: TMA's corners lie at "
                 f"most {_MOST_CORNER} pixels off"
             )
-    return None
-
-
-def type_rejection(problem: Problem) -> str | None:
-    """Types of operands and sums that no kernel here is made for; None if they are right."""
-    if (reason := operand_rejection(problem)) is not None:
-        return reason
-    if problem.acc_dtype is not DType.F32:
-        return f"its wgmma sums in float32, not {problem.acc_dtype.value}"
     return None
 
 

@@ -14,7 +14,7 @@ from boltgen.families.attention_sm90 import FAMILY
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import HEADS, stage_bytes, stages
 from boltgen.families.registry import boundaries, candidates, predict
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.workload import Workload
 from tests.attention_cases import attention, scaled
@@ -84,7 +84,7 @@ def test_every_pair_of_heads_has_configurations(depth: int, columns: int) -> Non
         footprint = FAMILY.footprint(workload, config)
         assert footprint.shared_memory_bytes <= SM90A.shared_memory_per_cta_bytes
         spare = SM90A.shared_memory_per_cta_bytes - footprint.shared_memory_bytes
-        assert spare < stage_bytes(config) or stages(config, SM90A) == 4
+        assert spare < stage_bytes(config, DType.F16) or stages(config, DType.F16, SM90A) == 4
 
 
 def test_a_head_that_no_tile_holds_has_no_candidate_and_the_reason() -> None:
@@ -104,7 +104,7 @@ def test_the_boundaries_are_large_small_and_persistent(name: str) -> None:
     rows, keys = large.first.problem.gemm.m, large.first.problem.gemm.n
     assert config.rows < rows
     assert rows % config.rows
-    assert keys > config.keys * stages(config, SM90A)
+    assert keys > config.keys * stages(config, DType.F16, SM90A)
     assert keys % config.keys
     assert small.first.problem.gemm.m == 1
     assert persistent.first.problem.gemm.m > 16 * config.rows

@@ -16,7 +16,7 @@ from boltgen.families.family import CHECKED_SMS
 from boltgen.families.registry import candidates, kernel_spec, predict
 from boltgen.families.source import kernel_symbol, render_kernel
 from boltgen.families.wgmma import TILE_DEPTH, steps
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import cut_layers
@@ -107,7 +107,7 @@ def test_the_rules(workload: Workload, config: B2bSm90Config, rules: list[str]) 
 def test_too_little_shared_memory_for_two_stages_breaks_a_rule() -> None:
     small = replace(SM90A, shared_memory_per_cta_bytes=80 << 10)
     config = replace(RF, columns=(256, 256))
-    assert stages(config, small) == 1
+    assert stages(config, DType.F16, small) == 1
     (violation,) = FAMILY.violations(CHAIN, config, small)
     assert violation.name == "shared_memory"
     assert violation.slack == -0.5
@@ -138,7 +138,7 @@ def test_the_space_holds_legal_candidates_of_both_residences_and_can_encode_them
         footprint = FAMILY.footprint(CHAIN, config)
         assert footprint.shared_memory_bytes <= SM90A.shared_memory_per_cta_bytes
         spare = SM90A.shared_memory_per_cta_bytes - footprint.shared_memory_bytes
-        assert spare < stage_bytes(config)
+        assert spare < stage_bytes(config, DType.F16)
 
 
 def test_a_chain_that_is_too_wide_has_no_candidate_and_the_reason() -> None:
@@ -162,7 +162,7 @@ def test_the_boundaries_are_ragged_small_and_persistent(name: str) -> None:
     assert tiles[0] >= 2 * workload.batch
     assert tiles[2] > 2 * CHECKED_SMS
     assert small.first.problem.gemm.m <= 2  # of some strides a convolution has no single pixel
-    assert steps(ragged.first.problem, TILE_DEPTH) > stages(config, SM90A)
+    assert steps(ragged.first.problem, TILE_DEPTH) > stages(config, DType.F16, SM90A)
 
 
 def test_a_small_chain_is_predicted_faster_than_a_large_one() -> None:
@@ -222,7 +222,7 @@ def test_a_kernel_depends_on_no_size_and_its_text_says_what_it_is() -> None:
     assert kernel_symbol(spec).startswith("boltgen_b2b_gemm_sm90a_128x64x64_rf_")
     text = render_kernel(spec).text
     assert "CuTe, checked with" in text
-    assert f"/*Stages=*/{stages(RF, SM90A)}," in text
+    assert f"/*Stages=*/{stages(RF, DType.F16, SM90A)}," in text
 
 
 def test_a_convolution_is_followed_by_products_of_its_pixels() -> None:

@@ -136,8 +136,11 @@ def test_everything_enumerated_is_legal_and_distinct(problem, name):
     assert len(set(configs)) == len(configs)
     for config in configs:
         assert violations(problem, config, arch) == ()
-        assert shared_memory_bytes(config, problem.acc_dtype) <= arch.shared_memory_per_cta_bytes
-        assert registers_per_thread(config, problem.acc_dtype) <= 255
+        assert (
+            shared_memory_bytes(config, problem.in_dtype, problem.acc_dtype)
+            <= arch.shared_memory_per_cta_bytes
+        )
+        assert registers_per_thread(config, problem.in_dtype, problem.acc_dtype) <= 255
         assert config.warps in WARPS
     assert configs == enumerate_configs(problem, arch)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from boltgen.arch import arch_named
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.registry import FAMILIES
 from boltgen.families.roofline import LDMATRIX_BYTES
 from boltgen.ir.kernel import KernelSpec
@@ -66,7 +65,7 @@ def test_a_product_issues_what_iscounted_of(
     assert issued["mma"] == warps * found.products
     # The first fragments are loaded before the first step, and the last step loads some in vain.
     warp, depth = config.warp, config.instruction.k
-    first = (warp.m + warp.n) * depth * F16_BYTES / LDMATRIX_BYTES
+    first = (warp.m + warp.n) * depth * case.spec.traits.in_dtype.size_bytes / LDMATRIX_BYTES
     assert issued["matrix_load"] == warps * (found.shared_loads + first)
     if issued["async_copy"] and case.problem.is_matrix:
         # Stages are filled before the first step, and beyond K they are filled with zeros. Steps

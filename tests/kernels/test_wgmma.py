@@ -21,6 +21,7 @@ from boltgen.families.family import CHECKED_SMS
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir import reference
+from boltgen.ir.dtypes import DType
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.problem import Gemm
 from boltgen.ir.workload import Workload
@@ -94,7 +95,7 @@ def test_shared_memory_is_at_most_what_legality_says_and_of_as_many_stages(
     launched = _launched(small_device, hopper_kernels[case.spec], case, random_inputs(case, rng))
     footprint = FAMILY.footprint(kernel.workload, kernel.config)
     spare = footprint.shared_memory_bytes - launched.dynamic_shared_bytes
-    assert 0 <= spare < stage_bytes(kernel.config)
+    assert 0 <= spare < stage_bytes(kernel.config, DType.F16)
 
 
 def _launched(cuda: Cuda, library: KernelLibrary, case: KernelCase, inputs: Inputs) -> LaunchRecord:

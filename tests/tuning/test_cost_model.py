@@ -48,7 +48,7 @@ def test_more_rows_or_depth_never_cost_less(m, k, more):
 
 
 def test_one_threadblock_more_than_a_wave_costs_a_wave():
-    resident = resident_threadblocks(CONFIG, DType.F32, SM80)
+    resident = resident_threadblocks(CONFIG, DType.F16, DType.F32, SM80)
     wave = SM80.sm_count * resident
     full, over = time_us(m=128 * wave, n=128), time_us(m=128 * wave + 8, n=128)
     assert over > full * 1.1
@@ -65,7 +65,7 @@ def test_no_prediction_beats_the_hardware(m, n, k):
         for config in enumerate_configs(problem, arch)[::17]:
             predicted_us = predict(problem, ElementwiseGraph(), config, arch).time_us
             assert 0 < problem.flops / predicted_us < tensor_tflops(DType.F32, arch) * 1e6
-            resident = resident_threadblocks(config, DType.F32, arch)
+            resident = resident_threadblocks(config, DType.F16, DType.F32, arch)
             assert 0 < resident * config.warps <= arch.max_warps_per_sm
             assert predicted_us * arch.dram_gb_per_s * 1e3 > 2 * (m * k + k * n + m * n)
 
@@ -127,7 +127,7 @@ def test_twice_the_rows_take_twice_the_time_in_full_waves(name):
     arch = arch_named(name)
     # Eight columns side by side: A is read from DRAM once.
     config = replace(CONFIG, stages=min(3, arch.max_stages), swizzle=8)
-    resident = resident_threadblocks(config, DType.F32, arch)
+    resident = resident_threadblocks(config, DType.F16, DType.F32, arch)
     rows = 128 * arch.sm_count * resident
     one, two, four = (
         without_launch_us(Gemm(m=count * rows, n=1024, k=2048), config, arch=arch)

@@ -18,7 +18,6 @@ from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
 from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
 from boltgen.families.instructions import Instructions
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.roofline import (
     LDMATRIX_BYTES,
     SCHEDULERS,
@@ -91,19 +90,20 @@ def _clocks(
     """Clocks of `resident` threadblocks side by side on an SM, by what they wait for."""
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
+    size = workload.first.problem.in_dtype.size_bytes
     steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
     elements = round(resident * config.rows * config.keys * steps)
     flops = 2 * elements * (config.depth + config.columns)
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = flops / tensor_rate
     arithmetic = softmax_clocks(workload, elements, arch, c)
-    loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * F16_BYTES
+    loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * size
     loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
     first = 2 * arch.memory_latency_clocks
     both = {"tensor": tensor, "exponentials": arithmetic}
     if resident * config.warps < 2 * SCHEDULERS:
         both = {"tensor and exponentials": tensor + arithmetic}
-    both["l2"] = loaded_bytes / bytes_per_clock(narrowest * F16_BYTES, arch, c)
+    both["l2"] = loaded_bytes / bytes_per_clock(narrowest * size, arch, c)
     return {name: first + clocks for name, clocks in both.items()}
 
 
@@ -114,8 +114,9 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
     width = config.depth + config.columns
     m, n, k = arch.mma_shapes[0]
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
-    copied = config.keys * width * F16_BYTES / (config.threads * narrowest * F16_BYTES)
-    read = (config.keys * width + config.warp_rows * config.depth) * F16_BYTES
+    size = workload.first.problem.in_dtype.size_bytes
+    copied = config.keys * width * size / (config.threads * narrowest * size)
+    read = (config.keys * width + config.warp_rows * config.depth) * size
     outputs = config.rows * config.columns / config.threads
     scores = steps * config.rows * config.keys / config.threads
     return Instructions(
@@ -124,7 +125,7 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
         products=steps * config.warp_rows * config.keys * width / (m * n * k),
         shared_loads=steps * read / LDMATRIX_BYTES,
         copies=steps * copied,
-        copy_bytes=narrowest * F16_BYTES,
+        copy_bytes=narrowest * size,
         outputs=outputs,
         arithmetic=scores * score_arithmetic(workload) + outputs * of_element(last.epilogue),
     )

@@ -21,10 +21,11 @@ _ROWS_PER_LANE = 16 // 2
 
 def stage_bytes(workload: Workload, config: AttentionConfig) -> int:
     """The tiles of K and V of one step."""
+    dtype = workload.first.problem.in_dtype
     k, v = (layer.problem.gemm for layer in workload.layers)
     tiles = ((config.depth, config.keys, k.b_layout), (config.keys, config.columns, v.b_layout))
     return sum(
-        swizzled_tile_bytes(*((rows, columns) if layout is Layout.ROW else (columns, rows)))
+        swizzled_tile_bytes(*((rows, columns) if layout is Layout.ROW else (columns, rows)), dtype)
         for rows, columns, layout in tiles
     )
 
@@ -34,7 +35,7 @@ def shared_memory_bytes(workload: Workload, config: AttentionConfig) -> int:
 
     Source: templates/include/boltgen/attention.h, SharedStorage.
     """
-    queries = swizzled_tile_bytes(config.rows, config.depth)
+    queries = swizzled_tile_bytes(config.rows, config.depth, workload.first.problem.in_dtype)
     return queries + config.stages * stage_bytes(workload, config)
 
 
@@ -52,7 +53,8 @@ def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_asyn
     if not is_async:
         narrowest = min(layer.problem.alignment_b for layer in workload.layers)
         # A vector takes whole registers.
-        wasted = max(1, _REGISTER_BYTES // (narrowest * DType.F16.size_bytes))
+        vector_bytes = narrowest * workload.first.problem.in_dtype.size_bytes
+        wasted = max(1, _REGISTER_BYTES // vector_bytes)
         staged = wasted * stage_bytes(workload, config) // (_REGISTER_BYTES * config.threads)
     return accumulators + fragments + statistics + staged + BOOKKEEPING_REGISTERS
 

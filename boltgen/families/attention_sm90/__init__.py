@@ -26,7 +26,9 @@ def _footprint(workload: Workload, config: AttentionSm90Config) -> Footprint:
     """What `legality` says; registers are those of a thread that multiplies."""
     return Footprint(
         registers=registers_per_thread(config, has_masks=has_key_masks(workload)),
-        shared_memory_bytes=shared_memory_bytes(config, arch_named(ARCH_NAME)),
+        shared_memory_bytes=shared_memory_bytes(
+            config, workload.first.problem.in_dtype, arch_named(ARCH_NAME)
+        ),
         warps=4 * (1 + config.warpgroups),
     )
 

@@ -28,7 +28,7 @@ def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> t
         keys=config.keys,
         depth=config.depth,
         columns=config.columns,
-        steps=stages(config, arch) + 1,
+        steps=stages(config, traits.in_dtype, arch) + 1,
     )
     found = edges(workload, tile, fits)
     if found:

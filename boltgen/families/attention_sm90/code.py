@@ -51,11 +51,12 @@ def stem(spec: KernelSpec) -> str:
 def describe(spec: KernelSpec) -> dict[str, str]:
     """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
     config, traits = _parts(spec)
+    count = stages(config, traits.in_dtype, arch_named(spec.arch))
     return {
         **problem_texts(traits),
         "Config": f"{config.rows} rows of Q, {config.keys} keys of a step, Q of {config.depth} "
         f"columns and V of {config.columns}, {config.warpgroups} warpgroups multiply by wgmma, one "
-        f"loads by TMA, {stages(config, arch_named(spec.arch))} stages, persistent",
+        f"loads by TMA, {count} stages, persistent",
         "Alignment": f"16 bytes of Q, K and V, which TMA needs; D in vectors of "
         f"{traits.layers[-1].alignment_d}",
         "Arch": spec.arch,
@@ -74,7 +75,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionSm90V
         output=output,
         tile=Shape(config.rows, config.keys, config.depth).cutlass,
         columns=config.columns,
-        stages=stages(config, arch_named(spec.arch)),
+        stages=stages(config, traits.in_dtype, arch_named(spec.arch)),
         element=traits.in_dtype.cutlass,
         element_d=traits.out_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.heads.rejection import rejection as attention_rejection
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.families.wgmma import LEAST_STAGES, MATH_REGISTERS, WARPGROUP_M
-from boltgen.ir.dtypes import VECTOR_BYTES
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.key_masks import key_masks
 from boltgen.ir.workload import Workload
 
@@ -55,24 +54,28 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     return None
 
 
-def stage_bytes(config: AttentionSm90Config) -> int:
+def stage_bytes(config: AttentionSm90Config, dtype: DType) -> int:
     """The tiles of K and V of one step."""
-    return config.keys * (config.depth + config.columns) * F16_BYTES
+    return config.keys * (config.depth + config.columns) * dtype.size_bytes
 
 
-def _queries_bytes(config: AttentionSm90Config) -> int:
-    return config.rows * config.depth * F16_BYTES
+def _queries_bytes(config: AttentionSm90Config, dtype: DType) -> int:
+    return config.rows * config.depth * dtype.size_bytes
 
 
-def stages(config: AttentionSm90Config, arch: Arch) -> int:
+def stages(config: AttentionSm90Config, dtype: DType, arch: Arch) -> int:
     """How many stages fit beside Q: a threadblock has a multiprocessor to itself."""
-    left = arch.shared_memory_per_cta_bytes - _queries_bytes(config) - _BARRIER_BYTES
-    return min(_MOST_STAGES, max(0, left // stage_bytes(config)))
+    left = arch.shared_memory_per_cta_bytes - _queries_bytes(config, dtype) - _BARRIER_BYTES
+    return min(_MOST_STAGES, max(0, left // stage_bytes(config, dtype)))
 
 
-def shared_memory_bytes(config: AttentionSm90Config, arch: Arch) -> int:
+def shared_memory_bytes(config: AttentionSm90Config, dtype: DType, arch: Arch) -> int:
     """Dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
-    return _queries_bytes(config) + stages(config, arch) * stage_bytes(config) + _BARRIER_BYTES
+    return (
+        _queries_bytes(config, dtype)
+        + stages(config, dtype, arch) * stage_bytes(config, dtype)
+        + _BARRIER_BYTES
+    )
 
 
 def registers_per_thread(config: AttentionSm90Config, *, has_masks: bool) -> int:
@@ -98,7 +101,7 @@ def violations(
     return (
         *_tile_violations(config),
         *_extent_violations(workload, config),
-        *_capacity_violations(config, arch, has_masks=has_key_masks(workload)),
+        *_capacity_violations(workload, config, arch),
     )
 
 
@@ -154,14 +157,15 @@ def _extent_violations(workload: Workload, config: AttentionSm90Config) -> Itera
 
 
 def _capacity_violations(
-    config: AttentionSm90Config, arch: Arch, *, has_masks: bool
+    workload: Workload, config: AttentionSm90Config, arch: Arch
 ) -> Iterator[Violation]:
-    fitting = stages(config, arch)
+    dtype, has_masks = workload.first.problem.in_dtype, has_key_masks(workload)
+    fitting = stages(config, dtype, arch)
     if fitting < LEAST_STAGES:
         yield Violation(
             name="shared_memory",
-            message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the "
-            f"{_queries_bytes(config)} of Q",
+            message=f"{fitting} stages of {stage_bytes(config, dtype)} bytes fit beside the "
+            f"{_queries_bytes(config, dtype)} of Q",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",
             slack=fitting / LEAST_STAGES - 1.0,

@@ -22,7 +22,6 @@ from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
 from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
 from boltgen.families.instructions import Instructions
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
@@ -51,8 +50,9 @@ def predict(
     tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)
     steps = mean_steps(workload, config.rows, config.keys)
+    dtype = workload.first.problem.in_dtype
     step, bound_by = _step_clocks(workload, config, arch, c)
-    loaded = config.rows * config.depth * F16_BYTES + steps * _loaded_bytes(workload, config)
+    loaded = config.rows * config.depth * dtype.size_bytes + steps * _loaded_bytes(workload, config)
     of_tile = steps * step + _output_clocks(workload, config, arch, c)
     clocks = 2 * arch.memory_latency_clocks + per_sm * of_tile
     out_bytes = outputs_bytes(workload)
@@ -73,8 +73,9 @@ def predict(
 
 def _loaded_bytes(workload: Workload, config: AttentionSm90Config) -> float:
     """Bytes that a threadblock reads in a step: K, V, and the masks of its scores."""
+    dtype = workload.first.problem.in_dtype
     masks = config.rows * config.keys * tensor_operand_bytes(workload.first.epilogue)
-    return stage_bytes(config) + masks
+    return stage_bytes(config, dtype) + masks
 
 
 def _step_clocks(
@@ -89,9 +90,9 @@ def _step_clocks(
         2 * of_warpgroup * extent / flop_per_clock for extent in (config.depth, config.columns)
     )
     exponentials = softmax_clocks(workload, of_warpgroup, arch, c)
-    loaded = _loaded_bytes(workload, config)
-    queries = WARPGROUP_M * config.depth * F16_BYTES
-    shared = config.warpgroups * (queries + stage_bytes(config)) + stage_bytes(config)
+    loaded, dtype = _loaded_bytes(workload, config), workload.first.problem.in_dtype
+    queries = WARPGROUP_M * config.depth * dtype.size_bytes
+    shared = config.warpgroups * (queries + stage_bytes(config, dtype)) + stage_bytes(config, dtype)
     return max(
         (config.warpgroups * (scores + values), "tensor cores"),
         (config.warpgroups * exponentials, "exponentials"),
@@ -117,10 +118,13 @@ def _output_clocks(
 def instructions(workload: Workload, config: AttentionSm90Config, arch: Arch) -> Instructions:
     """What a launch issues: TMA brings K and V of a step, and the rows of Q once for a tile."""
     first, last = workload.layers
+    dtype = first.problem.in_dtype
     tiles = math.ceil(first.problem.gemm.m / config.rows) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)
     steps = per_sm * mean_steps(workload, config.rows, config.keys)
-    copied = steps * stage_bytes(config) + per_sm * config.rows * config.depth * F16_BYTES
+    copied = (
+        steps * stage_bytes(config, dtype) + per_sm * config.rows * config.depth * dtype.size_bytes
+    )
     copies = 2 * steps + per_sm
     rows_of_thread = WARPGROUP_M / WARPGROUP
     outputs = per_sm * rows_of_thread * config.columns

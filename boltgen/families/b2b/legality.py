@@ -25,7 +25,6 @@ from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.rejections import one_result_rejection, packed_rejection
 from boltgen.families.resources import INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
-from boltgen.ir.dtypes import DType
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 
@@ -189,9 +188,9 @@ def _extent_violations(workload: Workload) -> Iterator[Violation]:
     gemm = first.gemm
     sizes = {"M": (gemm.m, _MOST_ROWS), "K": (gemm.k, INT32_MAX - 64)}
     if isinstance(first, Conv2d):
-        f16 = DType.F16.size_bytes
-        sizes["activation"] = (first.n * first.h * first.w * first.c * f16, INT32_MAX)
-        sizes["filter"] = (first.k * first.r * first.s * first.c * f16, INT32_MAX)
+        size = first.in_dtype.size_bytes
+        sizes["activation"] = (first.n * first.h * first.w * first.c * size, INT32_MAX)
+        sizes["filter"] = (first.k * first.r * first.s * first.c * size, INT32_MAX)
     for name, (size, most) in sizes.items():
         if size > most:
             yield Violation(

@@ -21,7 +21,7 @@ from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.instructions import products_of_step, shared_loads_of_step
 from boltgen.families.mma_sync.model import epilogue_clocks, prologue_clocks, step_clocks
-from boltgen.families.mma_sync.traffic import F16_BYTES, channel_steps
+from boltgen.families.mma_sync.traffic import channel_steps
 from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
@@ -54,7 +54,7 @@ def predict(
         clocks += sm.clocks(-(-rest // arch.sm_count))
     written_bytes = outputs_bytes(workload)
     loaded_bytes = sum(
-        _steps(workload, config, index) * _loaded_bytes(config, index)
+        _steps(workload, config, index) * _loaded_bytes(workload, config, index)
         for index in range(len(workload.layers))
     )
     l2_bytes = float(blocks * loaded_bytes + written_bytes)
@@ -79,11 +79,11 @@ def _steps(workload: Workload, config: B2bConfig, index: int) -> int:
     return math.ceil(layer.problem.gemm.k / depth)
 
 
-def _loaded_bytes(config: B2bConfig, index: int) -> int:
+def _loaded_bytes(workload: Workload, config: B2bConfig, index: int) -> int:
     """Bytes that a threadblock takes from L2 in a step of a layer: of A only in the first."""
     tile = config.layers[index]
     rows = config.threadblock_m if index == 0 else 0
-    return (rows + tile.n) * tile.k * F16_BYTES
+    return (rows + tile.n) * tile.k * workload.first.problem.in_dtype.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class _Multiprocessor:
         layer, tiles = workload.layers[index], config.of_layer(index)
         problem = layer.problem
         narrowest = problem.alignment_b if index else min(problem.alignment_a, problem.alignment_b)
-        rate, loaded = bytes_per_clock(narrowest * F16_BYTES, arch, c), _loaded_bytes(config, index)
+        rate = bytes_per_clock(narrowest * problem.in_dtype.size_bytes, arch, c)
+        loaded = _loaded_bytes(workload, config, index)
         step, _ = step_clocks(
             problem,
             tiles,
@@ -127,10 +128,11 @@ class _Multiprocessor:
         layer, tiles = self.workload.layers[index], self.config.of_layer(index)
         elements = resident * tiles.threadblock.m * tiles.threadblock.n
         is_shared = self.config.residence is Residence.SHARED_MEMORY
-        staged = elements * F16_BYTES / SHARED_BYTES_PER_CLOCK if is_shared else 0.0
+        size = layer.problem.out_dtype.size_bytes
+        staged = elements * size / SHARED_BYTES_PER_CLOCK if is_shared else 0.0
         operands = elements * tensor_operand_bytes(layer.epilogue)
         # An accumulator's fragment holds pairs of columns.
-        rate = bytes_per_clock(2 * F16_BYTES, self.arch, self.constants)
+        rate = bytes_per_clock(2 * size, self.arch, self.constants)
         arithmetic = arithmetic_clocks(layer.epilogue, elements, self.arch, self.constants)
         return staged + operands / rate + arithmetic
 
@@ -145,13 +147,15 @@ def instructions(workload: Workload, config: B2bConfig, arch: Arch) -> Instructi
         steps += own
         products += own * products_of_step(of_layer)
         loads_a = index == 0 or config.residence is Residence.SHARED_MEMORY
-        shared_loads += own * shared_loads_of_step(of_layer, loads_a=loads_a)
-        copied_bytes += own * _loaded_bytes(config, index)
+        shared_loads += own * shared_loads_of_step(
+            of_layer, layer.problem.in_dtype, loads_a=loads_a
+        )
+        copied_bytes += own * _loaded_bytes(workload, config, index)
         made = config.threadblock_m * config.layers[index].n / config.threads
         arithmetic += made * of_element(layer.epilogue)
     first = workload.first.problem
     aligned = min(first.alignment_a, *(each.problem.alignment_b for each in workload.layers))
-    copy_bytes = aligned * F16_BYTES
+    copy_bytes = aligned * first.in_dtype.size_bytes
     return Instructions(
         threadblocks=math.ceil(first.gemm.m / config.threadblock_m) * workload.batch,
         steps=steps,

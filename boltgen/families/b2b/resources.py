@@ -11,9 +11,8 @@ from boltgen.families.chain.traffic import swizzled_tile_bytes
 from boltgen.families.chain.traits import Residence
 from boltgen.families.mma_sync.resources import epilogue_bytes, main_loop_bytes
 from boltgen.families.mma_sync.resources import registers_per_thread as layer_registers
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.resources import BOOKKEEPING_REGISTERS
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.workload import Layer, Workload
 
 _REGISTER_BYTES = 4
@@ -27,14 +26,16 @@ def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:
     tile = config.layers[index]
     by_rows = layer.problem.gemm.b_layout is Layout.ROW
     rows, columns = (tile.k, tile.n) if by_rows else (tile.n, tile.k)
-    return tile.stages * swizzled_tile_bytes(rows, columns)
+    return tile.stages * swizzled_tile_bytes(rows, columns, layer.problem.in_dtype)
 
 
-def staging_bytes(config: B2bConfig) -> int:
+def staging_bytes(config: B2bConfig, dtype: DType) -> int:
     """Shared memory of the widest intermediate: one buffer serves all."""
     if config.residence is Residence.REGISTERS:
         return _PLACEHOLDER_BYTES
-    return max(swizzled_tile_bytes(config.threadblock_m, tile.n) for tile in config.layers[:-1])
+    return max(
+        swizzled_tile_bytes(config.threadblock_m, tile.n, dtype) for tile in config.layers[:-1]
+    )
 
 
 def shared_memory_bytes(workload: Workload, config: B2bConfig) -> int:
@@ -42,12 +43,12 @@ def shared_memory_bytes(workload: Workload, config: B2bConfig) -> int:
 
     Source: templates/include/boltgen/b2b_kernel.h, SharedStorage.
     """
-    last = len(config.layers) - 1
+    last, in_dtype = len(config.layers) - 1, workload.first.problem.in_dtype
     tiles = max(
-        main_loop_bytes(config.of_layer(0)),
+        main_loop_bytes(config.of_layer(0), in_dtype),
         *(inner_tiles_bytes(workload.layers[i], config, i) for i in range(1, last + 1)),
     )
-    working = tiles + staging_bytes(config)
+    working = tiles + staging_bytes(config, in_dtype)
     return max(
         working, epilogue_bytes(config.of_layer(last), workload.layers[last].problem.acc_dtype)
     )
@@ -58,7 +59,8 @@ def registers_per_thread(workload: Workload, config: B2bConfig) -> int:
 
     A layer holds its accumulators, and, where they reside in registers, all of its A besides.
     """
-    first = layer_registers(config.of_layer(0), workload.layers[0].problem.acc_dtype)
+    outer = workload.first.problem
+    first = layer_registers(config.of_layer(0), outer.in_dtype, outer.acc_dtype)
     return max(
         first,
         *(_inner_registers(workload.layers[i], config, i) for i in range(1, len(config.layers))),
@@ -67,13 +69,14 @@ def registers_per_thread(workload: Workload, config: B2bConfig) -> int:
 
 def _inner_registers(layer: Layer, config: B2bConfig, index: int) -> int:
     tile, lane_bytes = config.layers[index], _WARP * _REGISTER_BYTES
+    size = layer.problem.in_dtype.size_bytes
     accumulators = tile.warp_m * tile.warp_n * layer.problem.acc_dtype.size_bytes // lane_bytes
     # mma.m16n8k16 takes sixteen columns of A and rows of B.
-    fragments = (tile.warp_m + tile.warp_n) * 16 * F16_BYTES // lane_bytes
+    fragments = (tile.warp_m + tile.warp_n) * 16 * size // lane_bytes
     resident = 0
     if config.residence is Residence.REGISTERS:
-        resident = tile.warp_m * config.layers[index - 1].n * F16_BYTES // lane_bytes
+        resident = tile.warp_m * config.layers[index - 1].n * size // lane_bytes
     staged = 0
     if tile.stages == 2:
-        staged = tile.n * tile.k * F16_BYTES // (_REGISTER_BYTES * config.threads)
+        staged = tile.n * tile.k * size // (_REGISTER_BYTES * config.threads)
     return accumulators + fragments + resident + staged + BOOKKEEPING_REGISTERS

@@ -22,10 +22,11 @@ from boltgen.ir.workload import Workload
 
 def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:
     """What `legality` says; registers are those of a thread that multiplies."""
-    del workload
     return Footprint(
         registers=MATH_REGISTERS,
-        shared_memory_bytes=shared_memory_bytes(config, arch_named(ARCH_NAME)),
+        shared_memory_bytes=shared_memory_bytes(
+            config, workload.first.problem.in_dtype, arch_named(ARCH_NAME)
+        ),
         warps=4 * (1 + config.warpgroups),
     )
 

@@ -31,7 +31,8 @@ def boundaries(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[W
     def fits(sized: Workload) -> bool:
         return rejection(sized, arch) is None and compiled_traits(sized) == traits
 
-    first, steps = workload.first.problem, stages(config, arch) + 1
+    first = workload.first.problem
+    steps = stages(config, first.in_dtype, arch) + 1
     if isinstance(first, Conv2d):
         steps = -(-steps // (first.r * first.s))
     deep = steps * TILE_DEPTH + _RAGGED

@@ -112,7 +112,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainSm90View:
         first="Conv2dFirstSm90" if traits.is_conv else "GemmFirstSm90",
         along_m=config.along_m,
         along_n=config.along_n,
-        stages=stages(config, arch_named(spec.arch)),
+        stages=stages(config, traits.in_dtype, arch_named(spec.arch)),
         element_d=traits.out_dtype.cutlass,
         args_type=f"boltgen_{_kind(spec)}_chain_args",
         run_function=f"run_{_kind(spec)}_chain_sm90",

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.chain.traits import Residence, intermediate_rejection
-from boltgen.families.mma_sync.traffic import F16_BYTES
-from boltgen.families.rejections import one_result_rejection
+from boltgen.families.rejections import one_result_rejection, operand_rejection
 from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.families.wgmma import (
@@ -19,10 +18,10 @@ from boltgen.families.wgmma import (
     NO_STRIDE,
     TILE_DEPTH,
     WARPGROUP_M,
+    WGMMA,
     im2col_rejection,
-    type_rejection,
 )
-from boltgen.ir.dtypes import VECTOR_BYTES
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Layer, Workload
 
@@ -58,22 +57,23 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if (reason := intermediate_rejection(first)) is not None:
         return reason
     for index, layer in enumerate(workload.layers):
-        reason = _layer_rejection(layer, is_first=index == 0)
+        reason = _layer_rejection(layer, arch, is_first=index == 0)
         if reason is not None:
             return f"layer {index}: {reason}"
     return None
 
 
-def _layer_rejection(layer: Layer, *, is_first: bool) -> str | None:
+def _layer_rejection(layer: Layer, arch: Arch, *, is_first: bool) -> str | None:
     problem = layer.problem
     if isinstance(problem, Gemm) and not problem.b_batched:
         return f"its batch shares B, {NO_STRIDE}"
     # TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled.
     operands = {"B": problem.alignment_b} | ({"A": problem.alignment_a} if is_first else {})
     for name, elements in operands.items():
-        if elements * F16_BYTES < VECTOR_BYTES:
-            return f"rows of {name} are aligned to {elements * F16_BYTES} bytes, and TMA takes 16"
-    return type_rejection(problem) or one_result_rejection(layer.epilogue)
+        aligned_bytes = elements * problem.in_dtype.size_bytes
+        if aligned_bytes < VECTOR_BYTES:
+            return f"rows of {name} are aligned to {aligned_bytes} bytes, and TMA takes 16"
+    return operand_rejection(problem, arch, WGMMA) or one_result_rejection(layer.epilogue)
 
 
 def fewest_columns(n: int, residence: Residence) -> int | None:
@@ -82,29 +82,29 @@ def fewest_columns(n: int, residence: Residence) -> int | None:
     return next((sides * each for each in WARPGROUP_COLUMNS if sides * each >= n), None)
 
 
-def stage_bytes(config: B2bSm90Config) -> int:
+def stage_bytes(config: B2bSm90Config, dtype: DType) -> int:
     """A step of the first layer's A, and of any layer's B. Source: `Stage` of the header."""
-    return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * F16_BYTES
+    return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * dtype.size_bytes
 
 
-def staging_bytes(config: B2bSm90Config) -> int:
+def staging_bytes(config: B2bSm90Config, dtype: DType) -> int:
     """Shared memory of the widest intermediate: one buffer serves all."""
     if config.residence is Residence.REGISTERS:
         return _SWIZZLE_BYTES  # an array has at least one element
-    return WARPGROUP_M * max(config.columns[:-1]) * F16_BYTES
+    return WARPGROUP_M * max(config.columns[:-1]) * dtype.size_bytes
 
 
-def stages(config: B2bSm90Config, arch: Arch) -> int:
+def stages(config: B2bSm90Config, dtype: DType, arch: Arch) -> int:
     """How many stages fit beside the intermediate: a threadblock has a multiprocessor to itself."""
-    left = arch.shared_memory_per_cta_bytes - staging_bytes(config) - _SWIZZLE_BYTES
-    return max(0, left // stage_bytes(config))
+    left = arch.shared_memory_per_cta_bytes - staging_bytes(config, dtype) - _SWIZZLE_BYTES
+    return max(0, left // stage_bytes(config, dtype))
 
 
-def shared_memory_bytes(config: B2bSm90Config, arch: Arch) -> int:
+def shared_memory_bytes(config: B2bSm90Config, dtype: DType, arch: Arch) -> int:
     """Dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
-    count = stages(config, arch)
+    count = stages(config, dtype, arch)
     barriers = -(-count * _BARRIER_BYTES // _SWIZZLE_BYTES) * _SWIZZLE_BYTES
-    return count * stage_bytes(config) + staging_bytes(config) + barriers
+    return count * stage_bytes(config, dtype) + staging_bytes(config, dtype) + barriers
 
 
 def violations(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[Violation, ...]:
@@ -113,7 +113,7 @@ def violations(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[V
 
 
 def _broken(workload: Workload, config: B2bSm90Config, arch: Arch) -> Iterator[Violation]:
-    count = len(workload.layers)
+    count, dtype = len(workload.layers), workload.first.problem.in_dtype
     if len(config.columns) != count:
         yield Violation(
             name="layer_count",
@@ -154,12 +154,12 @@ def _broken(workload: Workload, config: B2bSm90Config, arch: Arch) -> Iterator[V
                 "Bolt, section 3.1",
                 slack=1.0 - n / columns,
             )
-    fitting = stages(config, arch)
+    fitting = stages(config, dtype, arch)
     if fitting < LEAST_STAGES:
         yield Violation(
             name="shared_memory",
-            message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside an intermediate's "
-            f"{staging_bytes(config)}",
+            message=f"{fitting} stages of {stage_bytes(config, dtype)} bytes fit beside an "
+            f"intermediate's {staging_bytes(config, dtype)}",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",
             slack=fitting / LEAST_STAGES - 1.0,

@@ -19,7 +19,6 @@ from boltgen.families.chain.traits import Residence
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
@@ -56,7 +55,9 @@ def predict(
         + _epilogue_clocks(workload, config, index, arch, c)
         for index in layers
     )
-    loaded = sum(_steps(workload, config, index) * _step_bytes(config, index) for index in layers)
+    loaded = sum(
+        _steps(workload, config, index) * _step_bytes(workload, config, index) for index in layers
+    )
     out_bytes = outputs_bytes(workload)
     l2_us = (tiles * loaded + _STORED_SECTORS * out_bytes) / (
         arch.l2_bytes_per_clock * arch.boost_mhz
@@ -79,20 +80,22 @@ def _steps(workload: Workload, config: B2bSm90Config, index: int) -> int:
     return steps(workload.first.problem, TILE_DEPTH)
 
 
-def _step_bytes(config: B2bSm90Config, index: int) -> int:
+def _step_bytes(workload: Workload, config: B2bSm90Config, index: int) -> int:
     """Bytes that a threadblock loads in a step of a layer: of A only in the first."""
     rows = 0 if index else config.threadblock_m
-    return (rows + config.columns[index]) * TILE_DEPTH * F16_BYTES
+    size = workload.first.problem.in_dtype.size_bytes
+    return (rows + config.columns[index]) * TILE_DEPTH * size
 
 
 def _product_clocks(workload: Workload, config: B2bSm90Config, index: int, arch: Arch) -> float:
     """Every wgmma reads all of its B from shared memory, and A unless that is in registers."""
     rows, columns = config.threadblock_m, config.columns[index]
+    size = workload.first.problem.in_dtype.size_bytes
     flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = 2 * rows * columns * TILE_DEPTH / flop_per_clock
     of_a = 0 if index and config.residence is Residence.REGISTERS else WARPGROUP_M
-    of_warpgroup = (of_a + columns // config.along_n) * TILE_DEPTH * F16_BYTES
-    loaded = _step_bytes(config, index)
+    of_warpgroup = (of_a + columns // config.along_n) * TILE_DEPTH * size
+    loaded = _step_bytes(workload, config, index)
     step = max(
         tensor,
         (config.warpgroups * of_warpgroup + loaded) / SHARED_BYTES_PER_CLOCK,
@@ -114,7 +117,7 @@ def _epilogue_clocks(
             _STORED_SECTORS * elements * output_bytes_per_element(layer.problem, layer.epilogue)
         )
     elif config.residence is Residence.SHARED_MEMORY:
-        staged = elements * F16_BYTES
+        staged = elements * layer.problem.out_dtype.size_bytes
     return (
         staged / SHARED_BYTES_PER_CLOCK
         + moved / (arch.l2_bytes_per_clock / arch.sm_count)
@@ -130,7 +133,7 @@ def instructions(workload: Workload, config: B2bSm90Config, arch: Arch) -> Instr
     per_sm = math.ceil(tiles / arch.sm_count)
     steps = [_steps(workload, config, index) for index in range(len(workload.layers))]
     copies = sum(steps) + steps[0]
-    copied = sum(own * _step_bytes(config, index) for index, own in enumerate(steps))
+    copied = sum(own * _step_bytes(workload, config, index) for index, own in enumerate(steps))
     threads = config.warpgroups * WARPGROUP
     made = [config.threadblock_m * columns / threads for columns in config.columns]
     operations = (of_element(layer.epilogue) for layer in workload.layers)

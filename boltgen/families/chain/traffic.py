@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from boltgen.families.mma_sync.traffic import F16_BYTES
 from boltgen.families.roofline import (
     output_bytes_per_element,
     tensor_operand_bytes,
 )
+from boltgen.ir.dtypes import DType
 from boltgen.ir.workload import Workload
 
 
@@ -26,10 +26,10 @@ def operands_bytes(workload: Workload) -> int:
     return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
 
 
-def swizzled_tile_bytes(rows: int, columns: int) -> int:
+def swizzled_tile_bytes(rows: int, columns: int, dtype: DType) -> int:
     """A tile in shared memory; rows are padded to whole blocks of 16-byte vectors.
 
     Source: templates/include/boltgen/b2b_tile.h, SwizzledTile.
     """
     block = 64 if columns > 32 else (32 if columns > 16 else 16)
-    return rows * -(-columns // block) * block * F16_BYTES
+    return rows * -(-columns // block) * block * dtype.size_bytes

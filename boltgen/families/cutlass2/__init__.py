@@ -38,10 +38,11 @@ from boltgen.ir.workload import Workload
 
 def _footprint(workload: Workload, config: Cutlass2Config) -> Footprint:
     """What `resources` says."""
-    acc_dtype = workload.single.problem.acc_dtype
+    problem = workload.single.problem
+    types = problem.in_dtype, problem.acc_dtype
     return Footprint(
-        registers=registers_per_thread(config, acc_dtype),
-        shared_memory_bytes=shared_memory_bytes(config, acc_dtype),
+        registers=registers_per_thread(config, *types),
+        shared_memory_bytes=shared_memory_bytes(config, *types),
         warps=config.warps,
     )
 

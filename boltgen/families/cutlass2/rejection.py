@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltgen.arch import Arch
-from boltgen.families.rejections import graph_rejection, operand_rejection
+from boltgen.families.rejections import MMA_SYNC, graph_rejection, operand_rejection
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.workload import Workload
 
@@ -20,7 +20,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
             "product"
         )
-    if (reason := operand_rejection(problem)) is not None:
+    if (reason := operand_rejection(problem, arch, MMA_SYNC)) is not None:
         return reason
     epilogue = workload.single.epilogue
     if epilogue.is_paired and epilogue.stores:
@@ -28,6 +28,4 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     for store in epilogue.reductions:
         if store.columns and problem.gemm.n % store.columns:
             return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
-    return problem.in_dtype.accumulator_rejection(
-        problem.acc_dtype, arch.compute_capability
-    ) or graph_rejection(epilogue)
+    return graph_rejection(epilogue)

@@ -12,6 +12,7 @@ from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, S
 from boltgen.families.family import Footprint
 from boltgen.families.rejections import (
     graph_rejection,
+    operand_rejection,
     others_rejection,
 )
 from boltgen.families.space import Violation
@@ -20,9 +21,9 @@ from boltgen.families.wgmma import (
     MATH_REGISTERS,
     NO_STRIDE,
     TILE_DEPTH,
+    WGMMA,
     im2col_rejection,
     steps,
-    type_rejection,
 )
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
@@ -80,7 +81,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if not layer.prologue.is_identity:
         return "TMA brings A to shared memory as it is, so nothing can be done to it before"
     return (
-        type_rejection(problem)
+        operand_rejection(problem, arch, WGMMA)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
         or _epilogue_rejection(layer.epilogue)
@@ -181,21 +182,21 @@ def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
     return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
 
 
-def stage_bytes(config: Cutlass3Config) -> int:
+def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
     """Shared memory of one stage: a tile of A and one of B."""
     tile = config.threadblock
-    return (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+    return (tile.m + tile.n) * tile.k * dtype.size_bytes
 
 
 def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
     """How many stages fit beside the epilogue: CUTLASS takes them all."""
     left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer) - _BARRIER_BYTES
-    return max(0, left // stage_bytes(config))
+    return max(0, left // stage_bytes(config, layer.problem.in_dtype))
 
 
 def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
     """What a threadblock takes; registers are those of a thread that multiplies."""
-    shared = stages(config, layer, arch) * stage_bytes(config)
+    shared = stages(config, layer, arch) * stage_bytes(config, layer.problem.in_dtype)
     return Footprint(
         registers=MATH_REGISTERS,
         shared_memory_bytes=shared + epilogue_bytes(config, layer) + _BARRIER_BYTES,
@@ -264,11 +265,11 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             reason="CUTLASS's scheduler, cutlass/gemm/kernel/tile_scheduler_params.h",
         )
     yield from _broken_by_splits(layer.problem, config)
-    fitting = stages(config, layer, arch)
+    fitting, size = stages(config, layer, arch), stage_bytes(config, layer.problem.in_dtype)
     if fitting < LEAST_STAGES:
         yield Violation(
             name="shared_memory",
-            message=f"{fitting} stages of {stage_bytes(config)} bytes fit beside the epilogue's "
+            message=f"{fitting} stages of {size} bytes fit beside the epilogue's "
             f"{epilogue_bytes(config, layer)}",
             reason=f"a threadblock has {arch.shared_memory_per_cta_bytes} bytes, and one stage is "
             "filled while another is multiplied",

@@ -74,10 +74,10 @@ def _space(workload: Workload, arch: Arch) -> Space[GroupedConfig]:
 def _footprint(workload: Workload, config: GroupedConfig) -> Footprint:
     """That of a group's product, and the numbers of a tile's rows where they are taken."""
     problem = grouped_of(workload.single)
-    acc_dtype, rows = problem.acc_dtype, rows_bytes(problem, config)
+    types, rows = (problem.in_dtype, problem.acc_dtype), rows_bytes(problem, config)
     return Footprint(
-        registers=registers_per_thread(config.gemm, acc_dtype),
-        shared_memory_bytes=shared_memory_bytes(config.gemm, acc_dtype) + rows,
+        registers=registers_per_thread(config.gemm, *types),
+        shared_memory_bytes=shared_memory_bytes(config.gemm, *types) + rows,
         warps=config.gemm.warps,
     )
 

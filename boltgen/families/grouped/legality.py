@@ -9,7 +9,7 @@ from boltgen.families.grouped.config import GroupedConfig, grouped_of, rows_byte
 from boltgen.families.mma_sync.legality import extent_violations, kernel_violations
 from boltgen.families.mma_sync.resources import shared_memory_bytes
 from boltgen.families.mma_sync.traits import kernel_traits
-from boltgen.families.rejections import graph_rejection, others_rejection, type_rejection
+from boltgen.families.rejections import MMA_SYNC, graph_rejection, others_rejection, type_rejection
 from boltgen.families.space import Violation
 from boltgen.ir.problem import GroupedGemm
 from boltgen.ir.workload import Layer, Workload
@@ -28,8 +28,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if layer.epilogue.reductions:
         return f"it stores full tensors: {layer.epilogue.describe()}"
     return (
-        type_rejection(problem)
-        or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
+        type_rejection(problem, arch, MMA_SYNC)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
     )
@@ -53,7 +52,8 @@ def _own_violations(problem: GroupedGemm, config: GroupedConfig, arch: Arch) -> 
             reason="how many tiles a group has is not known when slices are counted; "
             "templates/include/boltgen/grouped_gemm.h",
         )
-    tiles, rows = shared_memory_bytes(config.gemm, problem.acc_dtype), rows_bytes(problem, config)
+    tiles = shared_memory_bytes(config.gemm, problem.in_dtype, problem.acc_dtype)
+    rows = rows_bytes(problem, config)
     most = arch.shared_memory_per_cta_bytes
     if tiles <= most < tiles + rows:
         yield Violation(

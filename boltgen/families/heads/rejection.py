@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltgen.arch import Arch
-from boltgen.families.rejections import operand_rejection, others_rejection, packed_rejection
+from boltgen.families.rejections import MMA_SYNC_IN_F32, operand_rejection, others_rejection
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, local_softmax
 from boltgen.ir.problem import Gemm
@@ -19,19 +19,11 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"between its products is a softmax of rows, not {after.prologue.describe()}"
     if not isinstance(before.problem, Gemm):
         return f"it begins with a matrix product, not a {type(before.problem).__name__}"
-    first = before.problem
-    reason = operand_rejection(first) or first.in_dtype.accumulator_rejection(
-        first.acc_dtype, arch.compute_capability
-    )
-    if reason is not None:
-        return reason
     if before.problem.out_dtype is not DType.F32:
         return f"scores are float32 before the softmax, not {before.problem.out_dtype.value}"
     for index, layer in enumerate(workload.layers):
-        if (reason := packed_rejection(layer.problem)) is not None:
+        if (reason := operand_rejection(layer.problem, arch, MMA_SYNC_IN_F32)) is not None:
             return f"layer {index}: {reason}"
-        if layer.problem.acc_dtype is not DType.F32:
-            return f"layer {index}: it sums in float32, not {layer.problem.acc_dtype.value}"
         if layer.epilogue.stores:
             return f"layer {index}: it stores {layer.epilogue.describe()}"
         if (reason := others_rejection(layer.epilogue)) is not None:

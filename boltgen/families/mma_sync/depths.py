@@ -55,8 +55,8 @@ def legal_stages(
 
 def _has_capacity(traits: KernelTraits, of_all: Tiles, arch: Arch) -> list[bool]:
     """Whether shared memory and registers suffice, of each in a column of configurations."""
-    shared: Any = shared_memory_bytes(of_all, traits.acc_dtype)
-    registers: Any = least_registers_per_thread(of_all, traits.acc_dtype)
+    shared: Any = shared_memory_bytes(of_all, traits.in_dtype, traits.acc_dtype)
+    registers: Any = least_registers_per_thread(of_all, traits.in_dtype, traits.acc_dtype)
     most: Any = most_registers(of_all, arch)
     fits = (shared <= arch.shared_memory_per_cta_bytes) & (registers <= most)
     found: list[bool] = fits.tolist()

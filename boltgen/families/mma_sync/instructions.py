@@ -6,8 +6,9 @@ import math
 
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.config import Tiles
-from boltgen.families.mma_sync.traffic import F16_BYTES, operand_bytes_per_step, tiling
+from boltgen.families.mma_sync.traffic import operand_bytes_per_step, tiling
 from boltgen.families.roofline import LDMATRIX_BYTES, of_element
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Problem
 
@@ -18,14 +19,16 @@ def instructions(problem: Problem, epilogue: ElementwiseGraph, config: Tiles) ->
     columns = columns_launched(config.swizzle, tiles.columns)
     tile = config.threadblock
     outputs = tile.m * tile.n / config.threads / (2 if epilogue.is_paired else 1)
-    copy_bytes = min(problem.alignment_a, problem.alignment_b) * F16_BYTES
+    copy_bytes = min(problem.alignment_a, problem.alignment_b) * problem.in_dtype.size_bytes
     return Instructions(
         threadblocks=tiles.blocks // tiles.columns * columns,
         idle=1.0 - tiles.columns / columns,
         steps=tiles.steps,
         products=tiles.steps * products_of_step(config),
-        shared_loads=tiles.steps * shared_loads_of_step(config),
-        copies=tiles.steps * operand_bytes_per_step(config) / (config.threads * copy_bytes),
+        shared_loads=tiles.steps * shared_loads_of_step(config, problem.in_dtype),
+        copies=tiles.steps
+        * operand_bytes_per_step(config, problem.in_dtype)
+        / (config.threads * copy_bytes),
         copy_bytes=copy_bytes,
         outputs=outputs,
         arithmetic=outputs * of_element(epilogue),
@@ -48,8 +51,8 @@ def products_of_step(config: Tiles) -> int:
     return (warp.m // one.m) * (warp.n // one.n) * (warp.k // one.k)
 
 
-def shared_loads_of_step(config: Tiles, *, loads_a: bool = True) -> float:
+def shared_loads_of_step(config: Tiles, in_dtype: DType, *, loads_a: bool = True) -> float:
     """ldmatrix of a warp in a step of K; A may be in registers."""
     warp = config.warp
     extents = warp.n + (warp.m if loads_a else 0)
-    return extents * warp.k * F16_BYTES / LDMATRIX_BYTES
+    return extents * warp.k * in_dtype.size_bytes / LDMATRIX_BYTES

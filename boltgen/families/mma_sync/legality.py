@@ -172,7 +172,7 @@ def most_registers(config: Tiles, arch: Arch) -> int:
 
 
 def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iterator[Violation]:
-    shared = shared_memory_bytes(config, traits.acc_dtype)
+    shared = shared_memory_bytes(config, traits.in_dtype, traits.acc_dtype)
     if shared > arch.shared_memory_per_cta_bytes:
         yield Violation(
             name="shared_memory",
@@ -181,7 +181,7 @@ def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Ite
             reason="opt-in shared memory per block, CUDA C++ Programming Guide",
             slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
         )
-    registers = least_registers_per_thread(config, traits.acc_dtype)
+    registers = least_registers_per_thread(config, traits.in_dtype, traits.acc_dtype)
     most = most_registers(config, arch)
     if registers > most:
         yield Violation(
@@ -202,7 +202,7 @@ def main_loop_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violat
         ("B", tile.n if b_by_rows else tile.k, tile.k if b_by_rows else tile.n, not b_by_rows),
     )
     for operand, contiguous, strided, k_major in tiles:
-        if not threads_cover(contiguous, strided, k_major, config.warps):
+        if not threads_cover(contiguous, strided, k_major, config.warps, traits.in_dtype):
             yield Violation(
                 name="operand_thread_map",
                 message=f"{config.warps} warps do not tile the {contiguous}x{strided} tile of "

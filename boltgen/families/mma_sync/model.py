@@ -28,7 +28,6 @@ from boltgen.families.family import Prediction
 from boltgen.families.mma_sync.config import Tiles, column
 from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.mma_sync.traffic import (
-    F16_BYTES,
     Tiling,
     Traffic,
     operand_bytes_per_step,
@@ -88,7 +87,7 @@ def analysed(
 ) -> Launched:
     """Return the parts of which `predict` makes the time of a launch."""
     c = constants or model_constants()
-    resident = resident_threadblocks(config, problem.acc_dtype, arch)
+    resident = resident_threadblocks(config, problem.in_dtype, problem.acc_dtype, arch)
     return _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
 
 
@@ -104,7 +103,7 @@ def times_us(
     """The times of `predict`, of many configurations at once."""
     config = column(configs)
     c = constants or model_constants()
-    resident = _fitting(config, problem.acc_dtype, arch)
+    resident = _fitting(config, problem.in_dtype, problem.acc_dtype, arch)
     found = _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
     return np.asarray(found.time_us, dtype=np.float64)
 
@@ -162,14 +161,14 @@ def _launch(
 
 
 @lru_cache(maxsize=16384)
-def resident_threadblocks(config: Tiles, acc_dtype: DType, arch: Arch) -> int:
+def resident_threadblocks(config: Tiles, in_dtype: DType, acc_dtype: DType, arch: Arch) -> int:
     """Threadblocks that one SM holds at once; at least 1 for a legal config."""
-    return _fitting(config, acc_dtype, arch)
+    return _fitting(config, in_dtype, acc_dtype, arch)
 
 
-def _fitting(config: Tiles, acc_dtype: DType, arch: Arch) -> int:
-    registers = registers_per_thread(config, acc_dtype)
-    shared = shared_memory_bytes(config, acc_dtype)
+def _fitting(config: Tiles, in_dtype: DType, acc_dtype: DType, arch: Arch) -> int:
+    registers = registers_per_thread(config, in_dtype, acc_dtype)
+    shared = shared_memory_bytes(config, in_dtype, acc_dtype)
     return fitting_threadblocks(arch, registers=registers, shared_bytes=shared, warps=config.warps)
 
 
@@ -186,7 +185,8 @@ def _waves_us(
     """Time of all waves on the busiest SM, and what the steps of a full one wait for."""
     full, rest = divmod(tiles.blocks, arch.sm_count * resident)
     narrowest = min(problem.alignment_a, problem.alignment_b)
-    load = bytes_per_clock(narrowest * F16_BYTES, arch, c)
+    load = bytes_per_clock(narrowest * problem.in_dtype.size_bytes, arch, c)
+    loaded = operand_bytes_per_step(config, problem.in_dtype)
     clocks: float = 0.0
     step: dict[str, float] = {}
     # Where no wave is left over, one threadblock stands for it, and counts nothing.
@@ -197,7 +197,7 @@ def _waves_us(
         of_step, step = step_clocks(
             problem, config, arch, c, resident=on_each, load_bytes_per_clock=load
         )
-        begin = prologue_clocks(config, arch, on_each, load, steps=tiles.steps)
+        begin = prologue_clocks(config, arch, on_each, load, loaded, steps=tiles.steps)
         end = epilogue_clocks(problem, epilogue, config, arch, c, resident=on_each)
         clocks += count * (begin + tiles.steps * of_step + end)
     return clocks / arch.boost_mhz, step
@@ -224,8 +224,10 @@ def step_clocks(
     # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
     issue = least(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
     tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue
-    shared = resident * shared_bytes_per_step(config) / SHARED_BYTES_PER_CLOCK
-    loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
+    shared = resident * shared_bytes_per_step(config, problem.in_dtype) / SHARED_BYTES_PER_CLOCK
+    loaded = (
+        operand_bytes_per_step(config, problem.in_dtype) if loaded_bytes is None else loaded_bytes
+    )
     l2 = resident * loaded / load_bytes_per_clock
     if isinstance(problem, Conv2d):
         addresses = _conv_factor(conv_iterator(problem), c)
@@ -252,7 +254,7 @@ def prologue_clocks(
     arch: Arch,
     resident: int,
     load_bytes_per_clock: float,
-    loaded_bytes: int | None = None,
+    loaded_bytes: int,
     *,
     steps: int,
 ) -> float:
@@ -260,8 +262,7 @@ def prologue_clocks(
 
     Where there are fewer `steps` of K than that, what lies beyond K is not copied.
     """
-    loaded = operand_bytes_per_step(config) if loaded_bytes is None else loaded_bytes
-    filled = loaded * least(config.stages - 1, steps) * resident
+    filled = loaded_bytes * least(config.stages - 1, steps) * resident
     clocks: float = arch.memory_latency_clocks + filled / load_bytes_per_clock
     return clocks
 

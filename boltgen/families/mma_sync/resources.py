@@ -23,13 +23,13 @@ _CACHE_LINE_BYTES = 128
 _SPARED_REGISTERS = 17
 
 
-def main_loop_bytes(config: Tiles) -> int:
+def main_loop_bytes(config: Tiles, in_dtype: DType) -> int:
     """Shared memory of the operand tiles of all stages.
 
     Source: cutlass/gemm/threadblock/mma_base.h, SharedStorage (no padding for tensor-op layouts).
     """
     tile = config.threadblock
-    return config.stages * (tile.m + tile.n) * tile.k * DType.F16.size_bytes
+    return config.stages * (tile.m + tile.n) * tile.k * in_dtype.size_bytes
 
 
 def epilogue_bytes(config: Tiles, acc_dtype: DType) -> int:
@@ -45,9 +45,9 @@ def epilogue_bytes(config: Tiles, acc_dtype: DType) -> int:
     return rows * (tile.n + padding) * acc_dtype.size_bytes
 
 
-def shared_memory_bytes(config: Tiles, acc_dtype: DType) -> int:
+def shared_memory_bytes(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
     """Dynamic shared memory of a threadblock."""
-    taken: int = most(main_loop_bytes(config), epilogue_bytes(config, acc_dtype))
+    taken: int = most(main_loop_bytes(config, in_dtype), epilogue_bytes(config, acc_dtype))
     return taken
 
 
@@ -66,28 +66,28 @@ def split_workspace_bytes(problem: Problem, config: Tiles) -> int:
     return semaphores + tiles * tile.m * tile.n * DType.F32.size_bytes
 
 
-def registers_per_thread(config: Tiles, acc_dtype: DType) -> int:
+def registers_per_thread(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
     """Estimated registers of a thread of a legal configuration."""
-    wanted: int = least(MOST_REGISTERS, _wanted_registers(config, acc_dtype))
+    wanted: int = least(MOST_REGISTERS, _wanted_registers(config, in_dtype, acc_dtype))
     return wanted
 
 
-def least_registers_per_thread(config: Tiles, acc_dtype: DType) -> int:
+def least_registers_per_thread(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
     """Estimated registers with which a thread does not spill."""
-    return _wanted_registers(config, acc_dtype) - _SPARED_REGISTERS
+    return _wanted_registers(config, in_dtype, acc_dtype) - _SPARED_REGISTERS
 
 
-def _wanted_registers(config: Tiles, acc_dtype: DType) -> int:
+def _wanted_registers(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
     """Accumulators, operand fragments, bookkeeping.
 
     Fragments of A and B are double-buffered (cutlass/gemm/threadblock/mma_multistage.h); two-stage
     kernels also carry the next tiles from global memory (mma_pipelined.h).
     """
-    warp, tile, f16 = config.warp, config.threadblock, DType.F16.size_bytes
+    warp, tile, size = config.warp, config.threadblock, in_dtype.size_bytes
     lane_bytes = _WARP * _REGISTER_BYTES
     accumulators = warp.m * warp.n * acc_dtype.size_bytes // lane_bytes
-    fragments = 2 * (warp.m + warp.n) * config.instruction.k * f16 // lane_bytes
-    staged = (tile.m + tile.n) * tile.k * f16 // (_REGISTER_BYTES * most(config.threads, 1))
+    fragments = 2 * (warp.m + warp.n) * config.instruction.k * size // lane_bytes
+    staged = (tile.m + tile.n) * tile.k * size // (_REGISTER_BYTES * most(config.threads, 1))
     staged = where(config.stages == 2, staged, 0)
     registers: int = accumulators + fragments + staged + BOOKKEEPING_REGISTERS
     return registers

@@ -8,9 +8,11 @@ from boltgen.ir.dtypes import VECTOR_BYTES, DType
 
 
 @lru_cache(maxsize=4096)
-def threads_cover(contiguous: int, strided: int, k_major: bool, warps: int) -> bool:
+def threads_cover(
+    contiguous: int, strided: int, k_major: bool, warps: int, in_dtype: DType
+) -> bool:
     """Whether the warp-raked thread map copies a tile exactly once."""
-    vectors = contiguous // (VECTOR_BYTES // DType.F16.size_bytes)
+    vectors = contiguous // (VECTOR_BYTES // in_dtype.size_bytes)
     lanes = vectors if k_major else min(vectors, 8)
     if lanes < 1 or 32 % lanes or vectors % lanes or strided % (32 // lanes):
         return False

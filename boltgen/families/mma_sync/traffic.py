@@ -18,8 +18,6 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.problem import Conv2d, Gemm, Problem
 
-# Of FP16 and BF16: `legality.rejection` names other operands.
-F16_BYTES = DType.F16.size_bytes
 _F32_BYTES = DType.F32.size_bytes
 
 
@@ -100,18 +98,18 @@ def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
     return steps
 
 
-def operand_bytes_per_step(config: Tiles) -> int:
+def operand_bytes_per_step(config: Tiles, in_dtype: DType) -> int:
     """Bytes of A and B that a threadblock takes from L2 in one step of K."""
     tile = config.threadblock
-    return (tile.m + tile.n) * tile.k * F16_BYTES
+    return (tile.m + tile.n) * tile.k * in_dtype.size_bytes
 
 
-def shared_bytes_per_step(config: Tiles) -> int:
+def shared_bytes_per_step(config: Tiles, in_dtype: DType) -> int:
     """Bytes through shared memory in one step: operands in once, and out to every warp."""
     warp = config.warp
     # A warp covers its own part of K where the warps of a threadblock divide it.
-    read = config.warps * (warp.m + warp.n) * warp.k * F16_BYTES
-    return read + operand_bytes_per_step(config)
+    read = config.warps * (warp.m + warp.n) * warp.k * in_dtype.size_bytes
+    return read + operand_bytes_per_step(config, in_dtype)
 
 
 def traffic(
@@ -133,8 +131,11 @@ def traffic(
     partial_bytes = 2 * (config.split_k - 1) * rows * tiles.gemm.n * _F32_BYTES
     return Traffic(
         flops=problem.flops,
-        shared_bytes=tiles.all_steps * shared_bytes_per_step(config) + tiles.blocks * staged,
-        l2_bytes=tiles.read_steps * operand_bytes_per_step(config) + out_bytes + partial_bytes,
+        shared_bytes=tiles.all_steps * shared_bytes_per_step(config, problem.in_dtype)
+        + tiles.blocks * staged,
+        l2_bytes=tiles.read_steps * operand_bytes_per_step(config, problem.in_dtype)
+        + out_bytes
+        + partial_bytes,
         dram_bytes=out_bytes
         + _operand_dram_bytes(problem, config, arch, constants, tiles=tiles, resident=resident),
     )
@@ -155,7 +156,7 @@ def _operand_dram_bytes(
     wave, share what they read, as far as they do not drift apart. Between waves L2 keeps of an
     operand what fits its share.
     """
-    gemm, swizzle = tiles.gemm, config.swizzle
+    gemm, swizzle, size = tiles.gemm, config.swizzle, problem.in_dtype.size_bytes
     a_batch, b_batch = _copies(problem)
     a_bytes, b_bytes = problem.a_bytes // a_batch, problem.b_bytes // b_batch
     kept_bytes = constants.l2_kept_fraction * arch.l2_bytes
@@ -164,21 +165,24 @@ def _operand_dram_bytes(
     groups_at_once = most(1, wave // (group * config.split_k))
     passes_over_a = ceil_div(tiles.columns, swizzle * groups_at_once)
     waves_per_group = ceil_div(group * config.split_k, wave)
-    group_bytes = least(swizzle * config.threadblock.n, gemm.n) * gemm.k * F16_BYTES
+    group_bytes = least(swizzle * config.threadblock.n, gemm.n) * gemm.k * size
     a_reads = 1 + (passes_over_a - 1) * _missed(a_bytes, kept_bytes)
     b_reads = 1 + (waves_per_group - 1) * _missed(group_bytes, kept_bytes)
     shared = a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
     # A pixel comes back at every position of the filter, and is still there.
     visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
-    lost = _drifted_apart(config, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits)
+    lost = _drifted_apart(
+        config, size, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits
+    )
     tile = config.threadblock
-    alone = tiles.read_steps * (tile.m / visits + tile.n) * tile.k * F16_BYTES
-    read: float = shared + lost * most(0.0, alone * _line_factor(config) - shared)
+    alone = tiles.read_steps * (tile.m / visits + tile.n) * tile.k * size
+    read: float = shared + lost * most(0.0, alone * _line_factor(config, size) - shared)
     return read
 
 
 def _drifted_apart(
     config: Tiles,
+    size_bytes: int,
     constants: ModelConstants,
     kept_bytes: float,
     *,
@@ -198,7 +202,7 @@ def _drifted_apart(
     columns = least(tiles.columns, config.swizzle * groups)
     rows = least(tiles.rows, ceil_div(at_once, columns))
     # For each element of K, were all of them in step.
-    wave_bytes = (rows * tile.m / visits + columns * tile.n) * F16_BYTES
+    wave_bytes = (rows * tile.m / visits + columns * tile.n) * size_bytes
     distance_bytes = constants.drift_per_step * tiles.steps * wave_bytes
     lost = 1.0 / (1.0 + ((kept_bytes / distance_bytes) ** 2) ** (_ABRUPTNESS / 2))
     # A lone tile has nobody to share with.
@@ -215,13 +219,13 @@ _SAFE = 4
 _LINE_BYTES = 128
 
 
-def _line_factor(config: Tiles) -> float:
+def _line_factor(config: Tiles, size_bytes: int) -> float:
     """What DRAM moves for each byte of an operand that nobody shares.
 
     A step of 32 takes half a line of 128 bytes from each row. Half a line costs DRAM about as much
     as a whole one: likely because it opens a page for each row of the tile either way.
     """
-    factor: float = most(1.0, _LINE_BYTES / (config.threadblock.k * F16_BYTES))
+    factor: float = most(1.0, _LINE_BYTES / (config.threadblock.k * size_bytes))
     return factor
 
 

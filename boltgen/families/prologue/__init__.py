@@ -71,10 +71,11 @@ def _space(workload: Workload, arch: Arch) -> Space[PrologueConfig]:
 def _footprint(workload: Workload, config: PrologueConfig) -> Footprint:
     """That of the product, and the registers of the prologue's operands."""
     layer, tiles = workload.single, config.gemm
-    own = registers_per_thread(tiles, layer.problem.acc_dtype)
+    types = layer.problem.in_dtype, layer.problem.acc_dtype
+    own = registers_per_thread(tiles, *types)
     return Footprint(
         registers=min(own + operand_registers(layer, config), MOST_REGISTERS),
-        shared_memory_bytes=shared_memory_bytes(tiles, layer.problem.acc_dtype),
+        shared_memory_bytes=shared_memory_bytes(tiles, *types),
         warps=config.gemm.warps,
     )
 

@@ -11,7 +11,12 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.mma_sync.legality import layer_violations
 from boltgen.families.mma_sync.resources import least_registers_per_thread
 from boltgen.families.prologue.config import PrologueConfig, of_product
-from boltgen.families.rejections import graph_rejection, operand_rejection, others_rejection
+from boltgen.families.rejections import (
+    MMA_SYNC,
+    graph_rejection,
+    operand_rejection,
+    others_rejection,
+)
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind
@@ -50,8 +55,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if layer.epilogue.stores:
         return f"it stores D alone, not {layer.epilogue.describe()}"
     return (
-        operand_rejection(problem)
-        or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
+        operand_rejection(problem, arch, MMA_SYNC)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
         or others_rejection(before)
@@ -86,7 +90,7 @@ def _own_violations(layer: Layer, config: PrologueConfig, arch: Arch) -> Iterato
             reason="cp.async brings it to shared memory as it is; by way of registers there are "
             f"{STAGES} stages; {_HEADER}",
         )
-    own = least_registers_per_thread(config.gemm, layer.problem.acc_dtype)
+    own = least_registers_per_thread(config.gemm, layer.problem.in_dtype, layer.problem.acc_dtype)
     wanted = own + operand_registers(layer, config)
     if wanted > arch.max_registers_per_thread:
         yield Violation(

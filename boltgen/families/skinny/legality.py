@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.family import Footprint
-from boltgen.families.rejections import one_result_rejection, type_rejection
+from boltgen.families.rejections import MMA_SYNC_IN_F32, one_result_rejection, type_rejection
 from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Violation
@@ -37,13 +37,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it computes matrix products, not a {type(problem).__name__}"
     if not layer.prologue.is_identity:
         return f"it multiplies A as it is, not {layer.prologue.describe()}"
-    if problem.acc_dtype is not DType.F32:
-        return f"it sums in float32, not {problem.acc_dtype.value}"
-    return (
-        type_rejection(problem)
-        or problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
-        or one_result_rejection(layer.epilogue)
-    )
+    types = type_rejection(problem, arch, MMA_SYNC_IN_F32)
+    return types or one_result_rejection(layer.epilogue)
 
 
 def violations(problem: Gemm, config: SkinnyConfig, arch: Arch) -> tuple[Violation, ...]:
