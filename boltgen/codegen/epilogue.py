@@ -194,7 +194,8 @@ def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return f"{names[lhs]} {_INFIX[op]} {names[rhs]}"
         case Cast(x=x, dtype=dtype):
-            return f"{dtype.rounding}({names[x]})" if dtype.rounding else names[x]
+            rounding = dtype.conversions.rounding
+            return f"{rounding}({names[x]})" if rounding else names[x]
         case _:
             assert_never(node)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from boltgen.graph.graph import CONSTANT, CORNER, INPUT, OPAQUE, REGION, Expr, Graph
 from boltgen.graph.recursion import Steps, answer
-from boltgen.ir.dtypes import DType, IndexType
+from boltgen.ir.dtypes import CONVERTED, IndexType
 
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")
@@ -33,7 +33,7 @@ OR = frozenset({"logical_or", "bitwise_or"})
 COMPARISONS = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal"})
 COMMUTATIVE = AND | OR | {"add", "multiply", "maximum", "minimum", "equal", "not_equal"}
 # Types that kernels compute with, and types of indices that they take.
-FLOATS = frozenset(dtype.value for dtype in DType)
+FLOATS = frozenset(CONVERTED)
 INDICES = frozenset(dtype.value for dtype in IndexType)
 
 

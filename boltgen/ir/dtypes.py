@@ -14,7 +14,25 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from boltgen.errors import InvalidProblemError
 from boltgen.ir.extent import divides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversions:
+    """The names by which C++ converts an element type, in kernels, moves, epilogues and profiler.
+
+    `cutlass` is the type in kernels, `moved` the type in moves, which need no CUTLASS. `rounding`
+    is the device function that rounds FP32 to the type, None where that changes nothing. `adapter`
+    is the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler`
+    the number in the enumeration of `profiler.h`.
+    """
+
+    cutlass: str
+    moved: str
+    rounding: str | None
+    adapter: str
+    profiler: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +44,7 @@ class _Row:
     significand_bits: int
     max_exponent: int
     numpy: type
-    cutlass: str
-    moved: str
-    rounding: str | None
-    adapter: str
+    conversions: Conversions | None
     accumulators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -40,10 +55,13 @@ _ROWS = {
         significand_bits=11,
         max_exponent=15,
         numpy=np.float16,
-        cutlass="cutlass::half_t",
-        moved="boltgen::Half",
-        rounding="boltgen::round_to_half",
-        adapter="kFloat16",
+        conversions=Conversions(
+            cutlass="cutlass::half_t",
+            moved="boltgen::Half",
+            rounding="boltgen::round_to_half",
+            adapter="kFloat16",
+            profiler=0,
+        ),
         # PTX ISA, mma.sync: m16n8k8 of FP16, with FP16 or FP32 accumulators, from sm_75.
         accumulators={"float32": (7, 5), "float16": (7, 5)},
     ),
@@ -53,10 +71,13 @@ _ROWS = {
         significand_bits=8,
         max_exponent=127,
         numpy=ml_dtypes.bfloat16,
-        cutlass="cutlass::bfloat16_t",
-        moved="boltgen::Bfloat16",
-        rounding="boltgen::round_to_bfloat16",
-        adapter="kBfloat16",
+        conversions=Conversions(
+            cutlass="cutlass::bfloat16_t",
+            moved="boltgen::Bfloat16",
+            rounding="boltgen::round_to_bfloat16",
+            adapter="kBfloat16",
+            profiler=2,
+        ),
         # PTX ISA, mma.sync: m16n8k8 and m16n8k16 of BF16, with FP32 accumulators, from sm_80.
         accumulators={"float32": (8, 0)},
     ),
@@ -66,10 +87,13 @@ _ROWS = {
         significand_bits=24,
         max_exponent=127,
         numpy=np.float32,
-        cutlass="float",
-        moved="float",
-        rounding=None,
-        adapter="kFloat32",
+        conversions=Conversions(
+            cutlass="float",
+            moved="float",
+            rounding=None,
+            adapter="kFloat32",
+            profiler=1,
+        ),
         # No tensor core multiplies FP32: TF32 keeps 11 bits of its significand.
     ),
 }
@@ -78,12 +102,10 @@ _ROWS = {
 class DType(Enum):
     """An element type; the value is its NumPy name.
 
-    `size_bytes` are those of an element. `short` is its name within a symbol. `cutlass` is its C++
-    type in kernels, `moved` the one in moves, which need no CUTLASS, `rounding` the device function
-    that rounds FP32 to it, None where that changes nothing, and `adapter` the constant of
-    `boltgen/region_call.h` by which an adapter checks a tensor. `significand_bits` counts the
-    leading one. The row's accumulators are the types in which tensor cores sum products of this
-    type, each with the first compute capability whose instruction does.
+    `size_bytes` are those of an element. `short` is its name within a symbol. `significand_bits`
+    counts the leading one. The row's accumulators are the types in which tensor cores sum products
+    of this type, each with the first compute capability whose instruction does. A type whose row
+    has no conversions is known, and no kernel reads or writes it.
     """
 
     F16 = "float16"
@@ -99,10 +121,38 @@ class DType(Enum):
         self.size_bytes = row.size_bytes
         self.significand_bits = row.significand_bits
         self.max_exponent = row.max_exponent
-        self.cutlass, self.moved, self.adapter = row.cutlass, row.moved, row.adapter
-        self.rounding = row.rounding
         self._numpy = row.numpy
         self._accumulators = row.accumulators
+        self._conversions = row.conversions
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether kernels read and write it."""
+        return self._conversions is not None
+
+    @property
+    def conversions(self) -> Conversions:
+        """The names of its conversions in C++.
+
+        Raises:
+            InvalidProblemError: it has none.
+        """
+        if self._conversions is None:
+            known = " and ".join(CONVERTED)
+            raise InvalidProblemError(
+                f"no kernel converts {self.value}, but {known}; cast the tensor to one of them"
+            )
+        return self._conversions
+
+    @property
+    def cutlass(self) -> str:
+        """The C++ type in kernels."""
+        return self.conversions.cutlass
+
+    @property
+    def adapter(self) -> str:
+        """The constant by which an adapter checks a tensor."""
+        return self.conversions.adapter
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -164,6 +214,10 @@ class DType(Enum):
             f"no tensor-core instruction{where} sums products of {self.value} in "
             f"{accumulator.value}: they are summed in {sums}"
         )
+
+
+# The types that kernels read and write, by their NumPy names.
+CONVERTED = tuple(dtype.value for dtype in DType if dtype.is_converted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from boltgen.errors import InputError, InvalidProblemError, assert_never
+from boltgen.errors import InputError, InvalidProblemError
 from boltgen.ir.dtypes import DType, ElementType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
@@ -423,10 +423,9 @@ def accumulation_rounding(problem: Problem) -> Rounding:
                 absolute=additions * DType.F16.smallest_subnormal,
                 overflow=DType.F16.overflow_threshold,
             )
-        case DType.BF16:
-            raise InvalidProblemError("no tensor-core instruction sums in bfloat16")
         case _:
-            assert_never(problem.acc_dtype)
+            sums = problem.acc_dtype.value
+            raise InvalidProblemError(f"no tensor-core instruction sums in {sums}")
 
 
 def _accumulation_error(problem: Problem, magnitude: Array) -> Array:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 from boltgen.errors import assert_never
-from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
@@ -57,19 +56,6 @@ _UNARY = _BINARY + len(_BINARY_OPS)
 _UNARY_OPS = tuple(UnaryOp)
 
 
-def dtype_number(dtype: DType) -> int:
-    """The value of `dtype` in the enumeration of profiler.h."""
-    match dtype:
-        case DType.F16:
-            return 0
-        case DType.F32:
-            return 1
-        case DType.BF16:
-            return 2
-        case _:
-            assert_never(dtype)
-
-
 def epilogue_nodes(
     epilogue: ElementwiseGraph,
     pointers: Sequence[int],
@@ -93,14 +79,14 @@ def epilogue_nodes(
                 made.op, made.x = _ACCUMULATOR, int(second)
             case Load(kind=kind, dtype=dtype):
                 made.op = _LOAD + _LOAD_KINDS.index(kind)
-                made.dtype = dtype_number(dtype)
+                made.dtype = dtype.conversions.profiler
                 made.pointer, made.batch_elements = next(operands)
                 made.x = slice_rows if kind.is_of_slices else 0
             case Scalar(value=value):
                 made.op = _SCALAR
                 made.constants[0] = as_float32(value)
             case Cast(x=x, dtype=dtype):
-                made.op, made.x, made.dtype = _CAST, x, dtype_number(dtype)
+                made.op, made.x, made.dtype = _CAST, x, dtype.conversions.profiler
             case Binary(op=bop, lhs=lhs, rhs=rhs):
                 made.op, made.x, made.y = _BINARY + _BINARY_OPS.index(bop), lhs, rhs
                 made.ulps = BINARY_ULPS[bop]

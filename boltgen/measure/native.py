@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from boltgen.ir.dtypes import DType
-from boltgen.measure.epilogue_nodes import Node, dtype_number
+from boltgen.measure.epilogue_nodes import Node
 
 
 class _Status(ctypes.Structure):
@@ -245,7 +245,7 @@ class Profiler:
         self.call(
             "profiler_fill",
             ctypes.c_void_p(address),
-            dtype_number(dtype),
+            dtype.conversions.profiler,
             ctypes.c_uint64(count),
             ctypes.c_uint64(seed),
             ctypes.c_float(low),
@@ -274,8 +274,8 @@ class Profiler:
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
             node_count=len(nodes),
-            in_dtype=dtype_number(in_dtype),
-            out_dtype=dtype_number(out_dtype),
+            in_dtype=in_dtype.conversions.profiler,
+            out_dtype=out_dtype.conversions.profiler,
             rounding=rounding,
             a=a,
             b=b,
@@ -310,7 +310,9 @@ class Profiler:
         """Write numbers of `dtype` in the middle of a result's bounds, and their largest error."""
         ends = [ctypes.c_void_p(address) for address in (low, high)]
         written = [ctypes.c_void_p(address) for address in (out, error)]
-        self.call("profiler_middle", *ends, dtype_number(dtype), ctypes.c_uint64(count), *written)
+        self.call(
+            "profiler_middle", *ends, dtype.conversions.profiler, ctypes.c_uint64(count), *written
+        )
 
     def compare(self, output: int, dtype: DType, count: int, *, low: int, high: int) -> Verdict:
         """Judge `count` elements of an output."""
@@ -318,7 +320,7 @@ class Profiler:
         self.call(
             "profiler_compare",
             ctypes.c_void_p(output),
-            dtype_number(dtype),
+            dtype.conversions.profiler,
             ctypes.c_void_p(low),
             ctypes.c_void_p(high),
             ctypes.c_uint64(count),

@@ -14,10 +14,15 @@ import pytest
 from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError, assert_never
+from boltgen.families.move import MoveConfig
+from boltgen.families.registry import kernel_spec
+from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.move import Form, ImageLayout, LayoutTransform, Move, nhwc
 from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.measure.epilogue_nodes import dtype_number
+from boltgen.ir.workload import Workload
+from boltgen.measure.epilogue_nodes import epilogue_nodes
 
 
 @pytest.mark.parametrize("dtype", DType)
@@ -111,11 +116,31 @@ def test_every_cast_is_emitted_or_needless(dtype):
     assert rounding.get(dtype, " = acc;") in statement
 
 
-def test_a_dtype_without_a_case_is_named():
-    class Fp8:
-        """A type of which no match knows."""
+def test_a_dtype_without_conversions_is_refused_by_every_reader(monkeypatch):
+    builder = ElementwiseBuilder()
+    builder.cast(0, DType.BF16)
+    nchw = Form(layout=ImageLayout.NCHW, dtype=DType.BF16)
+    move = Workload.of(
+        LayoutTransform(
+            move=Move(source=nchw, target=nhwc(DType.BF16)),
+            images=1,
+            pixels=8,
+            source_channels=8,
+            target_channels=8,
+        )
+    )
+    monkeypatch.setattr(DType.BF16, "_conversions", None)
+    for read in (
+        lambda: DType.BF16.cutlass,
+        lambda: DType.BF16.adapter,
+        lambda: emit_epilogue(builder.build()),
+        lambda: epilogue_nodes(builder.build(), [], []),
+        lambda: render_kernel(kernel_spec(move, MoveConfig(), "sm_80")),
+    ):
+        with pytest.raises(InvalidProblemError, match="no kernel converts bfloat16"):
+            read()
 
-    with pytest.raises(AssertionError, match="Fp8"):
-        dtype_number(cast(Any, Fp8()))
+
+def test_a_value_without_a_case_is_named():
     with pytest.raises(AssertionError, match="no case for 7, of type int"):
         assert_never(cast(Any, 7))

@@ -15,7 +15,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.ir.slices import slices
 from boltgen.ir.workload import Layer
-from boltgen.measure.epilogue_nodes import dtype_number, epilogue_nodes
+from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of
 from boltgen.measure.tensors import input_tensors
@@ -194,8 +194,9 @@ def test_sums_of_bf16_overflow_and_underflow_as_the_oracle_says(device, rng):
 
 @pytest.mark.parametrize("dtype", [DType.F32, 7])
 def test_operands_that_no_kernel_multiplies_are_refused_by_number(device, dtype, monkeypatch):
-    number = dtype if isinstance(dtype, int) else dtype_number(dtype)
-    monkeypatch.setattr("boltgen.measure.native.dtype_number", lambda _: number)
+    number = dtype if isinstance(dtype, int) else dtype.conversions.profiler
+    refused = replace(DType.F16.conversions, profiler=number)
+    monkeypatch.setattr(DType.F16, "_conversions", refused)
     places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
     rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
     nodes = epilogue_nodes(ElementwiseGraph(), [], [])

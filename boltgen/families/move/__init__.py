@@ -183,14 +183,14 @@ def _includes(spec: KernelSpec) -> tuple[str, ...]:
 def _view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
     """The header's class and its element types."""
     move: Move = spec.traits
-    source, target = (form.dtype.moved for form in (move.source, move.target))
+    source, target = (form.dtype.conversions.moved for form in (move.source, move.target))
     kind = _KIND[move.source.layout, move.target.layout]
     types = {"NchwToNhwc": source, "NhwcToNchw": target, "NhwcToNhwc": f"{source}, {target}"}
     return MoveView(
         symbol=symbol,
         workspace_symbol=workspace_symbol,
         kind=kind,
-        types=f"{move.narrow.moved}, {types[kind]}",
+        types=f"{move.narrow.conversions.moved}, {types[kind]}",
     )
 
 

@@ -14,7 +14,7 @@ from math import prod
 
 from boltgen.graph.facts import has_one_reader
 from boltgen.graph.graph import CONSTANT, CORNER, INPUT, Expr, Graph
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.ir.extent import greatest
 
 BROADCAST = "broadcast_to"
@@ -24,7 +24,7 @@ _INLINED = frozenset(
         BROADCAST,
     }
 )
-_FLOATS = {dtype.value: dtype for dtype in DType}
+_FLOATS = {name: DType(name) for name in CONVERTED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from boltgen.graph.graph import HALF, NORMED, Expr
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -48,7 +48,7 @@ def _astype(call: Call) -> int:
     target, source = call.expr.dtype, call.expr.attrs["from_dtype"]
     if target == DType.F32.value:
         return call.args[0]  # arithmetic is in FP32 as it is
-    if target not in {dtype.value for dtype in DType}:
+    if target not in CONVERTED:
         raise NotFusibleError(f"a cast to {target}")
     return call.args[0] if target == source else call.builder.cast(call.args[0], DType(target))
 

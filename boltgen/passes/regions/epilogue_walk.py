@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.facts import are_static, is_only_read_by
 from boltgen.graph.graph import CONSTANT, HALF, Expr, Graph
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import in_groups
@@ -144,7 +144,7 @@ class _Emission:
         operand = self.graph[arg]
         if operand.scalar is not None:
             return self.builder.scalar(operand.scalar)
-        if operand.dtype not in {dtype.value for dtype in DType}:
+        if operand.dtype not in CONVERTED:
             raise NotFusibleError(f"an operand of dtype {operand.dtype}")
         if self.inlines and parts == 1 and self._inline(arg, consumer):
             return self.nodes[arg]
