@@ -197,7 +197,7 @@ class ElementwiseGraph:
             reduces a full tensor, or does not reduce to a row or column, or has columns that are no
             column's, a load has parts without being a column of FP32, or hides without being a row,
             or there are more loads of a kind than `MAX_LOADS` allows, or of all kinds than
-            `MAX_OPERANDS`.
+            `MAX_OPERANDS`, or kernels do not convert the type of a load, a cast or a store.
     """
 
     # Keys and records of graphs without stores are older than stores.
@@ -215,6 +215,8 @@ class ElementwiseGraph:
             raise InvalidProblemError("Epilogue: two second accumulators; a pair has one")
         for index, node in enumerate(self.nodes):
             self._check(index, node)
+            if isinstance(node, Load | Cast):
+                _ = node.dtype.conversions  # an error by name where kernels have none
         for kind, most in MAX_LOADS.items():
             count = sum(load.kind is kind for load in self.loads)
             if count > most:
@@ -233,6 +235,8 @@ class ElementwiseGraph:
             raise InvalidProblemError(
                 f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
             )
+        if store.dtype is not None:
+            _ = store.dtype.conversions
         if store.kind.is_of_slices:
             raise InvalidProblemError(
                 f"Epilogue: store {index} is a {store.kind.value}, which is only loaded"

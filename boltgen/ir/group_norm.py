@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.dtypes import CONVERTED, DType, alignment_elements
 from boltgen.ir.extent import divides
 from boltgen.ir.gemm import Array, Gemm
 from boltgen.ir.norm import Norm, NormFunction
@@ -95,7 +95,7 @@ class GroupNorm:
     @property
     def storable(self) -> frozenset[DType]:
         """All types: a result is cast when it is stored."""
-        return frozenset(DType)
+        return frozenset(map(DType, CONVERTED))
 
     @property
     def matrix(self) -> tuple[int, int]:

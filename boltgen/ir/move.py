@@ -56,6 +56,7 @@ class Move:
     target: Form
 
     def __post_init__(self) -> None:
+        _ = self.source.dtype.conversions, self.target.dtype.conversions
         types = {self.source.dtype, self.target.dtype}
         is_known = self.narrow.size_bytes == 2 and types <= {self.narrow, DType.F32}
         if not is_known or nhwc(self.narrow) not in (self.source, self.target):

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from boltgen.errors import InvalidProblemError, assert_never
-from boltgen.ir.dtypes import DType, IndexType, alignment_elements
+from boltgen.ir.dtypes import CONVERTED, DType, IndexType, alignment_elements
 from boltgen.ir.gathered import Gathered, check_gathered
 from boltgen.ir.gemm import Array, Gemm
 from boltgen.ir.problem_checks import check_positive, check_slices
@@ -58,6 +58,7 @@ class Norm:
 
     def __post_init__(self) -> None:
         check_positive(self, ("rows", "columns"))
+        _ = self.in_dtype.conversions, self.out_dtype.conversions
         check_gathered("Norm", self.a_rows, self.rows_dtype)
         check_slices(self, self.slice_rows)
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
@@ -95,7 +96,7 @@ class Norm:
     @property
     def storable(self) -> frozenset[DType]:
         """All types: a result is cast when it is stored."""
-        return frozenset(DType)
+        return frozenset(map(DType, CONVERTED))
 
     @property
     def matrix(self) -> tuple[int, int]:

@@ -52,6 +52,7 @@ def check_dtypes(problem: Typed) -> None:
         InvalidProblemError: they do not.
     """
     operand = problem.in_dtype
+    _ = operand.conversions, problem.out_dtype.conversions
     if not operand.accumulators():
         known = " and ".join(dtype.value for dtype in DType if dtype.accumulators())
         raise InvalidProblemError(

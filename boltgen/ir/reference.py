@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InputError, InvalidProblemError
-from boltgen.ir.dtypes import DType, ElementType
+from boltgen.ir.dtypes import CONVERTED, DType, ElementType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
@@ -243,8 +243,8 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
             f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
             f"bound {bound.shape}"
         )
-    if actual.dtype not in [dtype.numpy for dtype in DType]:
-        known = " or ".join(dtype.value for dtype in DType)
+    if actual.dtype not in [DType(name).numpy for name in CONVERTED]:
+        known = " or ".join(CONVERTED)
         raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")
     overflow = DType(actual.dtype.name).overflow_threshold
     with np.errstate(all="ignore"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.graph import GROUPED, UNPACK, Graph
-from boltgen.ir.dtypes import DType, IndexType, Layout
+from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
 from boltgen.ir.region import Rejected
@@ -103,7 +103,7 @@ def _check_static(graph: Graph, index: int) -> None:
 
 def _check_dtypes(graph: Graph, index: int) -> None:
     operands = {graph[arg].dtype for arg in graph[index].args[:2]}
-    known = [dtype.value for dtype in DType if dtype.accumulators()]
+    known = [name for name in CONVERTED if DType(name).accumulators()]
     for dtype in sorted(operands):
         if dtype not in known:
             raise _NotOffloadableError(

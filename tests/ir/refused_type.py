@@ -1,0 +1,158 @@
+"""Ask every layer about a number type that it does not know; run by `test_dry_run_type`.
+
+The first argument says whether the type's row has conversions. Prints one line for each layer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from boltgen.arch import arch_named
+from boltgen.errors import BoltgenError
+from boltgen.families.registry import FAMILIES
+from boltgen.families.roofline import tensor_tflops
+from boltgen.graph.graph import INPUT, Expr, Graph
+from boltgen.ir.dtypes import DType, IndexType
+from boltgen.ir.elementwise import SOFTMAX, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.move import Form, ImageLayout, Move, nhwc
+from boltgen.ir.norm import Norm, NormFunction
+from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, GroupNorm
+from boltgen.ir.reference import accumulation_rounding, compare
+from boltgen.ir.region import Rejected
+from boltgen.ir.workload import Layer, Workload
+from boltgen.options.checks import accumulator
+from boltgen.passes.regions.anchor import match_anchor
+
+NAME = "float8_e4m3fn"
+E4M3 = DType(NAME)
+TYPES = {"in_dtype": E4M3, "out_dtype": DType.F32}
+PRODUCT = {"m": 64, "n": 64, "k": 64}
+ARCH = arch_named("sm_90a")
+ZEROS = np.zeros(1)
+
+
+def loaded() -> object:
+    """An epilogue that loads the type."""
+    builder = ElementwiseBuilder()
+    builder.load(LoadKind.TENSOR, E4M3)
+    return builder.build()
+
+
+def cast() -> object:
+    """An epilogue that rounds to the type."""
+    builder = ElementwiseBuilder()
+    builder.cast(0, E4M3)
+    return builder.build()
+
+
+def stored() -> object:
+    """An epilogue with a result of the type besides D."""
+    builder = ElementwiseBuilder()
+    builder.store(0)
+    builder.store(0, dtype=E4M3)
+    return builder.build()
+
+
+def multiplied() -> object:
+    """A matmul of a model."""
+    operand = Expr(op=INPUT, shape=(64, 64), dtype=NAME)
+    product = Expr(op="matmul", args=(0, 1), shape=(64, 64), dtype="float32")
+    found = match_anchor(Graph((operand, operand, product), frozenset()), 2)
+    if isinstance(found, Rejected):
+        raise BoltgenError(found.reason)
+    return found
+
+
+# Layers that refuse the type until kernels convert it.
+UNCONVERTED: Mapping[str, Callable[[], object]] = {
+    "matmul": lambda: Gemm(**PRODUCT, **TYPES),
+    "result": lambda: Gemm(**PRODUCT, out_dtype=E4M3),
+    "convolution": lambda: Conv2d(n=1, h=8, w=8, c=64, k=64, r=1, s=1, **TYPES),
+    "grouped matmul": lambda: GroupedGemm(groups=2, **PRODUCT, **TYPES),
+    "norm": lambda: Norm(rows=4, columns=64, function=NormFunction.SOFTMAX, in_dtype=E4M3),
+    "group norm": lambda: GroupNorm(n=1, h=8, w=8, c=64, groups=8, out_dtype=E4M3),
+    "layout transform": lambda: Move(
+        source=Form(layout=ImageLayout.NCHW, dtype=DType.F32), target=nhwc(E4M3)
+    ),
+    "load": loaded,
+    "cast": cast,
+    "store": stored,
+    "kernel text": lambda: E4M3.cutlass,
+    "adapter": lambda: E4M3.adapter,
+    "profiler": lambda: E4M3.conversions.profiler,
+    "comparison": lambda: compare(ZEROS.astype(E4M3.numpy), ZEROS, ZEROS),
+    "middle end": multiplied,
+}
+# Layers that refuse it whatever its conversions are.
+ALWAYS: Mapping[str, Callable[[], object]] = {
+    "accumulator": lambda: Gemm(**PRODUCT, acc_dtype=E4M3),
+    "option": lambda: accumulator("accumulate", NAME),
+    "rate of sums": lambda: tensor_tflops(E4M3, ARCH),
+}
+
+
+def rounded_sums() -> object:
+    """The oracle's bound of sums in the type, of a problem that cannot be made."""
+    problem = Gemm(**PRODUCT)
+    object.__setattr__(problem, "acc_dtype", E4M3)
+    return accumulation_rounding(problem)
+
+
+def by_family() -> Mapping[str, Callable[[], object]]:
+    """The families that multiply, each asked about a workload that it computes of FP16."""
+    product = Gemm(**PRODUCT, **TYPES)
+    gate = ElementwiseBuilder()
+    gate.unary(UnaryOp.RELU, 0)
+    scores = Layer(problem=product)
+    after = Layer(problem=Gemm(**PRODUCT, in_dtype=E4M3, out_dtype=DType.F32), prologue=SOFTMAX)
+    narrow = Layer(problem=Gemm(**PRODUCT, in_dtype=E4M3, out_dtype=E4M3))
+    plain, chain = Workload(layers=(scores,)), Workload(layers=(narrow, scores))
+    workloads = {
+        "cutlass2": plain,
+        "cutlass3": plain,
+        "skinny": plain,
+        "prologue": Workload(layers=(Layer(problem=product, prologue=gate.build()),)),
+        "grouped": Workload.of(
+            GroupedGemm(groups=2, **PRODUCT, **TYPES, ends_dtype=IndexType.INT32)
+        ),
+        "b2b": chain,
+        "b2b_sm90": chain,
+        "attention": Workload(layers=(scores, after)),
+        "attention_sm90": Workload(layers=(scores, after)),
+    }
+
+    def asked(name: str) -> Callable[[], object]:
+        def ask() -> object:
+            reason = FAMILIES.named(name).rejects(workloads[name], ARCH)
+            if reason is not None:
+                raise BoltgenError(reason)
+            return name
+
+        return ask
+
+    return {name: asked(name) for name in workloads}
+
+
+def main() -> None:
+    """Print what each layer says; leave with an error where one does not name the type."""
+    is_converted = sys.argv[1] == "converted"
+    asked = {**ALWAYS, "rounding of sums": rounded_sums}
+    asked |= by_family() if is_converted else UNCONVERTED
+    for layer, ask in asked.items():
+        try:
+            made = ask()
+        except BoltgenError as error:
+            if NAME not in str(error):
+                raise SystemExit(f"{layer} does not name {NAME}: {error}") from error
+            print(f"{layer}: {error}")
+        else:
+            raise SystemExit(f"{layer} takes {NAME}: {made}")
+
+
+if __name__ == "__main__":
+    main()
