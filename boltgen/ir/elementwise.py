@@ -169,8 +169,7 @@ MAX_LOADS = dict.fromkeys(LoadKind, 2) | {LoadKind.ROW: 4}
 # Addresses that a launch passes besides D's: BOLTGEN_MAX_OPERANDS in abi.h.
 MAX_OPERANDS = 7
 
-# Of what `ElementwiseGraph.describe` says in one term: about a line of text.
-_LONGEST_TERM = 100
+_LONGEST_TERM = 100  # of `ElementwiseGraph.describe`: about a line of text
 
 
 def operands(node: Node) -> tuple[int, ...]:
@@ -215,8 +214,7 @@ class ElementwiseGraph:
             raise InvalidProblemError("Epilogue: two second accumulators; a pair has one")
         for index, node in enumerate(self.nodes):
             self._check(index, node)
-            if isinstance(node, Load | Cast):
-                _ = node.dtype.conversions  # an error by name where kernels have none
+            _ = node.dtype.conversions if isinstance(node, Load | Cast) else None
         for kind, most in MAX_LOADS.items():
             count = sum(load.kind is kind for load in self.loads)
             if count > most:
@@ -235,8 +233,7 @@ class ElementwiseGraph:
             raise InvalidProblemError(
                 f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
             )
-        if store.dtype is not None:
-            _ = store.dtype.conversions
+        _ = store.dtype and store.dtype.conversions
         if store.kind.is_of_slices:
             raise InvalidProblemError(
                 f"Epilogue: store {index} is a {store.kind.value}, which is only loaded"
