@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import prod
 from types import NoneType
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from boltgen.graph.graph import (
     CONSTANT,
@@ -314,7 +314,7 @@ def _of(
     ]
 
 
-_CONVOLUTION: _Attributes = {
+_CONVOLUTION: Mapping[str, Any] = {
     "strides": tuple,
     "padding": tuple,
     "dilation": tuple,
@@ -323,7 +323,7 @@ _CONVOLUTION: _Attributes = {
     "kernel_layout": str,
     "out_layout": str,
 }
-_POOL: _Attributes = {
+_POOL: Mapping[str, Any] = {
     "pool_size": tuple,
     "strides": tuple,
     "padding": tuple,

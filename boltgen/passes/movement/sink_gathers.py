@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from boltgen.graph.facts import FLOATS, INDICES, has_one_reader
 from boltgen.graph.graph import GROUPED, Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.extent import UndecidedExtentError
 
 _TAKE, _CAST, _VIEW = "take", "astype", "reshape"
