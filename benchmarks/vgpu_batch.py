@@ -118,7 +118,9 @@ def _run(machine: relax.VirtualMachine, name: str, inputs: Arrays, module: tvm.I
     given = [tvm.runtime.tensor(array, tvm.cuda(0)) for array in inputs]
     result = machine[_entry(name)](*given)
     fields = list(result) if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
-    return Ran([field.numpy() for field in fields], "float16" in module["main"].script())
+    text = module["main"].script()
+    # A region may have FP16 inside and FP32 at its border.
+    return Ran([field.numpy() for field in fields], "float16" in text or "call_dps_packed" in text)
 
 
 def _built(modules: Mapping[str, tvm.IRModule], options: PipelineOptions) -> relax.VirtualMachine:
