@@ -124,10 +124,13 @@ def compile(
     settings = settings_from()
     tools = find_toolchain(settings)
     cache = Cache(settings.cache_dir)
-    pipeline = PipelineOptions(**given.of_model, settings=settings, toolchain=tools, cache=cache)
+    pipeline = PipelineOptions(
+        **given.of_model, settings=settings, toolchain=tools, cache=cache, trace=given.trace
+    )
     with pipeline.phase("look for it in the cache"):
         key = None
-        if given.reuse and given.tune is None and not samples:
+        # A model from the cache goes through no passes.
+        if given.reuse and given.tune is None and given.trace is None and not samples:
             with stored_costs(row, tools, settings) as costs:
                 vgpu = checking_vgpu(given.check, settings)
                 stamp = costs.stamp + rest_stamp(row, settings)

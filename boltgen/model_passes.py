@@ -40,6 +40,7 @@ def passes_for(arch: str, options: PipelineOptions) -> Passes:
         joining=costs if options.fuse else None,
         rejects=rejecter(arch, options),
         accumulate=options.accumulate,
+        trace=options.trace,
     )
 
 

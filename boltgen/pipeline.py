@@ -81,7 +81,8 @@ class PipelineOptions(ModelOptions):
 
     `settings`, `toolchain` and `cache` default to the environment's. The measurements of `device`
     come before measurements of other devices of its architecture. With `planned_workspaces`, TVM
-    passes each region its workspace. Kernels that are `excluded` are not chosen.
+    passes each region its workspace. Kernels that are `excluded` are not chosen. The folder
+    `trace` gets the graphs between passes.
     """
 
     settings: Settings = field(default_factory=settings_from)
@@ -91,6 +92,7 @@ class PipelineOptions(ModelOptions):
     device: DeviceIdentity | None = None
     planned_workspaces: bool = True
     excluded: Excluded = field(default_factory=Excluded)
+    trace: Path | None = None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -99,7 +99,8 @@ def _passes() -> str:
     parts = [
         "# Passes",
         "`boltgen/passes/pipeline.py` has this list. A pass takes a graph and returns a graph. "
-        "Each function of a model goes through all passes in this order.",
+        "Each function of a model goes through all passes in this order. "
+        "`boltgen compile --trace DIR` writes the graph after each pass that changed it.",
     ]
     for stage in Stage:
         parts += [f"## {stage.name.capitalize()}", stage.value]

@@ -22,6 +22,7 @@ from boltgen.cli.machine import doctor_command, setup_relay_command, vgpu_app
 from boltgen.cli.report import report_command
 from boltgen.cli.serve import serve_command
 from boltgen.cli.sign import sign_command
+from boltgen.cli.why import why_command
 
 _STATUSES = "; ".join(f"{status} {meaning}" for status, meaning in STATUSES.items())
 
@@ -129,6 +130,7 @@ app.command("sign")(sign_command)
 app.command("check")(check_command)
 app.command("tune")(tune_command)
 app.command("advise")(advise_command)
+app.command("why")(why_command)
 app.add_typer(library_app, name="library")
 app.add_typer(db_app, name="db")
 app.add_typer(bench_app, name="bench")

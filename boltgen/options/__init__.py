@@ -222,6 +222,17 @@ class CompileOptions(ModelOptions):
             metavar="LEVEL",
         ),
     )
+    trace: Path | None = field(
+        default=None,
+        metadata=described(
+            "Write the graph after each pass that changed it to this folder, and verify the graph "
+            "after every pass.",
+            given.optional(given.path),
+            Path | None,
+            metavar="DIR",
+            is_decisive=False,
+        ),
+    )
     reuse: bool = field(
         default=True,
         metadata=described(

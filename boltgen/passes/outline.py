@@ -7,7 +7,7 @@ passes: the walk decides what a region is.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -31,6 +31,7 @@ from boltgen.ir.region import LayerRoles, Operand, Region, Stored
 from boltgen.ir.workload import Cutter, Workload, separate
 from boltgen.passes.attention.recognise import find_attentions
 from boltgen.passes.norms.recognise import find_norms
+from boltgen.passes.regions.anchor import ANCHORS
 from boltgen.passes.regions.boundary import Border
 from boltgen.passes.regions.chains import join
 from boltgen.passes.regions.epilogue_reductions import reducing
@@ -82,6 +83,11 @@ class Found:
     def further(self) -> tuple[int, ...]:
         """The operators whose results the region writes besides."""
         return self.products[-1].further
+
+
+def ignored(index: int, reason: str) -> None:
+    """Forget why the operator at `index` is in no region."""
+    del index, reason
 
 
 def computes_all(workload: Workload) -> str | None:
@@ -155,12 +161,13 @@ def carve(
     accumulate: DType = DType.F32,
     *,
     reductions: GraphCosts | None = None,
+    refuse: Callable[[int, str], None] = ignored,
 ) -> tuple[Graph, tuple[CarvedRegion, ...]]:
     """`graph` with an expression `REGION` in the place of each region, and the regions in order.
 
     The expression's arguments are the region's parameters. Products are summed in `accumulate`; one
     that `rejects` has a reason for stays, with the reason. By the times of `reductions` kernels
-    write sums of their results too.
+    write sums of their results too. `refuse` is told why an operator of `graph` is in no region.
     """
     found: dict[int, Found] = {}
     kept: dict[int, str] = {}
@@ -184,6 +191,9 @@ def carve(
         else:
             kept[region.products[0].anchor.index] = reason
     moved = {member for region in found.values() for member in region.moved}
+    for index, reason in _reasons(graph, regions, kept):
+        if index not in claimed or index in kept:
+            refuse(index, reason)
     builder = GraphBuilder()
     names: dict[int, int] = {}
     carved: list[CarvedRegion] = []
@@ -203,6 +213,19 @@ def carve(
             attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
             names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
     return builder.graph(mapped(graph.results, names)), tuple(carved)
+
+
+def _reasons(
+    graph: Graph, regions: Sequence[Found], kept: Mapping[int, str]
+) -> Iterator[tuple[int, str]]:
+    """Yield why each operator that a region could have begun with, or gone on to, is in none."""
+    yield from kept.items()
+    for product in (each for region in regions for each in region.products):
+        before = graph[product.anchor.index].op.rpartition(".")[2]
+        for index, reason in product.tail.refused.items():
+            if graph[index].op in ANCHORS:
+                continue  # the operator begins a region of its own, or has a reason of its own
+            yield index, f"the kernel of the {before} before it cannot compute it: {reason}"
 
 
 def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:

@@ -57,6 +57,7 @@ def partition_graphs(
         placements=tuple(placed),
         padding=tuple(run.padding),
         notes=tuple(run.notes),
+        refusals=tuple(run.refusals),
         write=write,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boltgen.graph.graph import AUTHORED, INPUT, Graph, Noted
+from boltgen.graph.graph import AUTHORED, INPUT, REASON, Graph, Noted
 from boltgen.ir.dtypes import DType
 from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
@@ -70,12 +70,16 @@ def _pack_weights(graph: Graph, run: Run) -> Graph:
 
 
 def _set_precision(graph: Graph, run: Run) -> Noted:
-    return normalise(
+    made = normalise(
         graph,
         precision=run.passes.precision,
         allow_nonfinite=run.passes.allow_nonfinite,
         grouped_nhwc=run.grouped_nhwc,
     )
+    for expr in made.graph.exprs:
+        if REASON in expr.attrs:
+            run.refuse("set_precision", expr, str(expr.attrs[REASON]))
+    return made
 
 
 def _fuse_qkv(graph: Graph, run: Run) -> Noted:
@@ -111,6 +115,7 @@ def _outline_regions(graph: Graph, run: Run) -> Graph:
         passes.rejects,
         passes.accumulate,
         reductions=passes.joining,
+        refuse=lambda index, reason: run.refuse("outline_regions", graph[index], reason),
     )
     run.carved.update({each.region.symbol: each for each in found})
     return made

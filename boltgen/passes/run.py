@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from boltgen.graph.graph import Graph, Noted
+from boltgen.graph.graph import Expr, Extents, Graph, Noted
 from boltgen.ir.dtypes import DType
 from boltgen.ir.graph_costs import GraphCosts
 from boltgen.ir.region import Placement, Region
@@ -47,13 +47,23 @@ class Passes:
 DEFAULT_PASSES = Passes()
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason of a pass that left an operator to TVM; `shape` is that of its result."""
+
+    pass_name: str
+    operator: str
+    shape: Extents | None
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitioned:
     """A module's functions with their regions carved out, by name.
 
     `padding` says of each product whose tensors could have more channels what was chosen, `notes`
-    what else a reader should know. `write` makes the IR's module of it, where each region in its
-    argument has a workspace of so many bytes.
+    what else a reader should know, and `refusals` why operators are in no region. `write` makes the
+    IR's module of it, where each region in its argument has a workspace of so many bytes.
     """
 
     graphs: Mapping[str, Graph]
@@ -61,6 +71,7 @@ class Partitioned:
     placements: tuple[Placement, ...]
     padding: tuple[str, ...]
     notes: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
     write: Callable[[Partitioned, Mapping[str, int]], Any]
 
     @property
@@ -93,6 +104,11 @@ class Run:
     carved: dict[str, CarvedRegion] = field(default_factory=dict)
     padding: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def refuse(self, pass_name: str, expr: Expr, reason: str) -> None:
+        """Keep the reason of a pass that leaves the operator `expr` to TVM."""
+        self.refusals.append(Refusal(pass_name, expr.op, expr.shape, reason))
 
 
 def _always(passes: Passes) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from boltgen.errors import BoltgenError, GraphError
@@ -14,6 +16,7 @@ from boltgen.passes.run import Pass
 # The name of the first text of a function.
 IMPORTED = "imported"
 _SUFFIX = ".graph.txt"
+_HEAD = "# function "
 
 
 class Watch:
@@ -56,7 +59,7 @@ class Watch:
             text = print_graph(graph, self._constants)
             if text != self._last:
                 path = self._functions[function] / f"{number:02}-{name}{_SUFFIX}"
-                path.write_text(f"# function {function!r}\n{text}", encoding="utf-8")
+                path.write_text(f"{_HEAD}{function!r}\n{text}", encoding="utf-8")
                 self._last = text
         self._verify(f"the function {function}", graph, name)
 
@@ -65,9 +68,45 @@ class Watch:
             self._verifier.verify(graph)
         except GraphError as error:
             seen = f"the trace is in {self._folder}" if self._folder else "use --trace to see it"
-            raise GraphError(
-                f"after the pass {name}, {whose} is no graph: {error}; {seen}"
-            ) from None
+            when = "as imported" if name == IMPORTED else f"after the pass {name}"
+            raise GraphError(f"{when}, {whose} is no graph: {error}; {seen}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A text of a trace: the graph after the pass `name`."""
+
+    name: str
+    text: str
+
+
+def read_trace(folder: Path) -> dict[str, tuple[Step, ...]]:
+    """Return the texts of a trace by the names of the functions, in the order of the passes.
+
+    Raises:
+        BoltgenError: the folder has no trace, or cannot be read.
+    """
+    found: dict[str, tuple[Step, ...]] = {}
+    try:
+        places = sorted((each for each in folder.iterdir() if each.name.isdecimal()), key=_number)
+        for place in places:
+            steps = []
+            head = ""
+            for path in sorted(place.glob(f"*{_SUFFIX}")):
+                head, _, text = path.read_text(encoding="utf-8").partition("\n")
+                name = path.name.removesuffix(_SUFFIX).partition("-")[2]
+                steps.append(Step(name, text))
+            if head.startswith(_HEAD):
+                found[ast.literal_eval(head.removeprefix(_HEAD))] = tuple(steps)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise BoltgenError(f"the trace in {folder} cannot be read: {error}") from error
+    if not found:
+        raise BoltgenError(f"{folder} has no trace: `boltgen compile --trace {folder}` writes one")
+    return found
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
 
 
 def _empty(folder: Path) -> None:

@@ -15,7 +15,8 @@ from boltgen.ir import reference
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import broadcast
 from boltgen.passes.regions.anchor import Anchor, match_anchor
-from boltgen.passes.regions.epilogue_walk import Tail, extensions, grow
+from boltgen.passes.regions.epilogue_walk import extensions, grow
+from boltgen.passes.regions.tail import Tail
 
 M, N, K = 6, 8, 4
 ROOT = np.random.default_rng(3)

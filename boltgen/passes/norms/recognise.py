@@ -28,8 +28,9 @@ from boltgen.passes.norms.image_norms import (
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
 from boltgen.passes.regions.anchor import Anchor, with_taken
 from boltgen.passes.regions.broadcast_kind import slice_span, span
-from boltgen.passes.regions.epilogue_walk import TailOperand, grow
+from boltgen.passes.regions.epilogue_walk import grow
 from boltgen.passes.regions.products import Product, Summed
+from boltgen.passes.regions.tail import TailOperand
 
 LAYER_NORM, RMS_NORM, SOFTMAX = "nn.layer_norm", "nn.rms_norm", "nn.softmax"
 NORMS = {

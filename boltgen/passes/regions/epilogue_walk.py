@@ -24,7 +24,7 @@ from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.problem import in_groups
-from boltgen.ir.region import RowView, Shared
+from boltgen.ir.region import Shared
 from boltgen.passes.attention.mask_operands import BROADCAST, made_of
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.activations import recognise
@@ -38,45 +38,17 @@ from boltgen.passes.regions.epilogue_rules import (
     NotFusibleError,
 )
 from boltgen.passes.regions.sliced_rows import slice_rows
+from boltgen.passes.regions.tail import Tail, TailOperand
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.
 _MAX_MEMBERS = 64
+# Reasons for operators that an epilogue could compute, and does not.
+_ALSO_READ = (
+    "its operand is a result of the model, or an operator that no epilogue has reads it too"
+)
+_MORE_RESULTS = "the kernel would have to write a further result, or load too many tensors"
 _READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailOperand:
-    """The value that a load reads, and its slices for the products of a batch, as of `Operand`."""
-
-    expr: int
-    batched: bool
-    shared: Shared | None = None
-    within: tuple[int, int] | None = None
-    view: RowView | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
-    """A region: indices of its operators, anchor first, and the epilogue that they amount to.
-
-    `further` are those of its operators whose results are written besides that of `output`.
-    `inlined` are operators that make operands of what is loaded in their place. Where the epilogue
-    has rows of slices, each is of so many rows as `slice_rows`.
-    """
-
-    members: tuple[int, ...]
-    output: int
-    epilogue: ElementwiseGraph
-    operands: tuple[TailOperand, ...]
-    further: tuple[int, ...] = ()
-    inlined: tuple[int, ...] = ()
-    slice_rows: int = 0
-
-    @property
-    def results(self) -> tuple[int, ...]:
-        """The operators whose results are written: D's first."""
-        return (self.output, *self.further)
 
 
 @dataclass(slots=True)
@@ -242,7 +214,7 @@ def grow(
 
     It `shares` operands as only attention can: `shared_span`.
     """
-    fusible = _fusible(graph, anchor, claimed, shares=shares)
+    fusible, refused = _fusible(graph, anchor, claimed, shares=shares)
     best = _close(graph, anchor, fusible, anchor.index, shares=shares)
     assert best is not None
     stored = {dtype.value for dtype in anchor.problem.storable}
@@ -250,7 +222,8 @@ def grow(
         if graph[output].dtype not in stored or not _ends_well(graph, output):
             continue
         best = _close(graph, anchor, fusible, output, shares=shares) or best
-    return best
+    left = dict.fromkeys(set(fusible).difference(best.members), _MORE_RESULTS)
+    return replace(best, refused=left | refused)
 
 
 def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[int]) -> Tail | None:
@@ -260,25 +233,48 @@ def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[i
     return _tail(graph, replace(anchor, index=source, applied=()), {source, *members}, anchor.a)
 
 
-def _fusible(graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool) -> list[int]:
-    """The anchor, and every operator that elementwise operators connect to it, in order."""
+def _fusible(
+    graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool
+) -> tuple[list[int], dict[int, str]]:
+    """Return the anchor and every operator that elementwise operators connect to it, in order; and
+    the reasons for operators that read these and are none of them.
+    """
     emission = _Emission(graph, anchor, shares)
-    found = [anchor.index]
+    found, refused = [anchor.index], dict[int, str]()
     pending = set(_readers(graph, anchor.index))
     while pending and len(found) < _MAX_MEMBERS:
         index = min(pending)  # all its operands within the region are smaller, so already there
         pending.remove(index)
-        if index in claimed or graph[index].op not in ELEMENTWISE or not graph[index].is_static:
+        if index in claimed:
             continue
-        if not are_static(graph, *graph[index].args):
+        if graph[index].op not in ELEMENTWISE:
+            refused |= _unknown(graph, [index])
+            continue
+        if not are_static(graph, index, *graph[index].args):
+            refused[index] = "its shape, or the shape of an operand, is not known"
             continue
         try:
             emission.emit(index)
-        except NotFusibleError:
+        except NotFusibleError as error:
+            refused[index] = str(error)
             continue
         found.append(index)
-        pending.update(_readers(graph, index))
-    return found
+        readers = _readers(graph, index)
+        pending.update(readers)
+        if not readers:
+            others = graph.consumers[index]
+            refused |= dict.fromkeys(others, _ALSO_READ) | _unknown(graph, others)
+    refused |= dict.fromkeys(pending, f"the epilogue has {_MAX_MEMBERS} operators already")
+    return found, refused
+
+
+def _unknown(graph: Graph, readers: Sequence[int]) -> dict[int, str]:
+    """Return the reason for those readers that no epilogue has, and that are no anchors."""
+    return {
+        index: f"no epilogue has the operator {graph[index].op}"
+        for index in readers
+        if graph[index].op not in ELEMENTWISE and graph[index].op not in ANCHORS
+    }
 
 
 def _readers(graph: Graph, index: int) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ from boltgen.ir.region import HeadView, Rejected
 from boltgen.ir.workload import Layer, Workload
 from boltgen.passes.regions.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.passes.regions.boundary import Border, entry, exit_
-from boltgen.passes.regions.epilogue_walk import Tail, TailOperand, extensions, grow
+from boltgen.passes.regions.epilogue_walk import extensions, grow
+from boltgen.passes.regions.tail import Tail, TailOperand
 
 # Why no kernel computes a workload on the architecture at hand; None where one does.
 Rejects: TypeAlias = Callable[[Workload], "str | None"]

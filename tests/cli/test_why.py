@@ -1,0 +1,73 @@
+"""`boltgen why` says what the passes did with an operator, and why no kernel computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltgen.cli.why import why
+from boltgen.errors import BoltgenError
+from boltgen.graph.graph import INPUT, Expr, GraphBuilder
+from boltgen.passes.partition import partition_graphs
+from boltgen.passes.run import Partitioned, Passes
+from boltgen.passes.trace import read_trace
+
+
+def explained(folder: Path, operator: str) -> list[str]:
+    """The lines about relu(x W + b), its round, and a sine of x, which no kernel computes."""
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=(16, 64), dtype="float32"))
+    w = builder.constant(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
+    y = builder.matmul(x, w, "float32")
+    y = builder.elementwise("add", y, builder.constant(np.ones(64, np.float32)))
+    relu = builder.elementwise("nn.relu", y)
+    rounded = builder.elementwise("round", relu)
+    sine = builder.elementwise("sin", x)
+    graph = builder.graph((rounded, sine))
+    made: Partitioned = partition_graphs(
+        {"main": graph}, (), Passes(trace=folder), lambda *_: None, grouped_nhwc=True
+    )
+    return list(why(made, read_trace(folder), operator))
+
+
+def test_an_operator_in_a_region_names_the_region_and_the_passes(tmp_path: Path) -> None:
+    lines = explained(tmp_path, "relu")
+    assert lines[:2] == ["passes that changed relu:", "  imported: 1 operator"]
+    assert "  set_precision: 1 went, 1 came" in lines
+    assert "    - v: float32[16, 64] = nn.relu(v)" in lines
+    assert "    + v: float16[16, 64] = nn.relu(v)" in lines
+    assert "  outline_regions: 1 went, 0 came" in lines
+    assert "  boltgen_0_matmul (matmul+add+relu, 16x64)" in lines
+    assert lines[-1] == "relu that TVM computes: 0"
+    assert explained(tmp_path, "nn.relu") == lines
+
+
+def test_an_operator_that_no_epilogue_has_is_refused_by_name(tmp_path: Path) -> None:
+    lines = explained(tmp_path, "round")
+    assert lines[-1] == (
+        "  outline_regions refused 1 x 16x64: the kernel of the matmul before it cannot compute "
+        "it: no epilogue has the operator round"
+    )
+    assert "round that TVM computes: 1" in lines
+
+
+def test_an_operator_that_no_kernel_reaches_is_said_to_be_so(tmp_path: Path) -> None:
+    lines = explained(tmp_path, "sin")
+    assert lines[-1].startswith("  no pass refused it: no kernel begins with sin")
+
+
+@pytest.mark.parametrize("asked", ["boltgen_0_matmul", "matmul+add+relu", "matmul + add + relu"])
+def test_a_region_is_asked_for_by_symbol_or_operators(tmp_path: Path, asked: str) -> None:
+    lines = explained(tmp_path, asked)
+    assert lines[0] == "boltgen_0_matmul (matmul+add+relu, 16x64)"
+    changed = [line for line in lines if line.startswith("passes that changed")]
+    assert changed == [f"passes that changed {name}:" for name in ("matmul", "add", "relu")]
+
+
+def test_an_unknown_operator_is_refused_with_names_that_are_near(tmp_path: Path) -> None:
+    with pytest.raises(BoltgenError, match=r"no operator or region 'roud': .* such as round$"):
+        explained(tmp_path, "roud")
+    with pytest.raises(BoltgenError, match="such as add, astype, matmul, relu, round, sin$"):
+        explained(tmp_path, "zzzzz")
