@@ -1,0 +1,327 @@
+"""Record how many faults that are put into passes the tests of those passes find.
+
+A mutant is a module of `boltgen/passes` with one change: a comparison turned round, a guard that is
+always true or never, an `and` for an `or`, a number one larger, a rewrite left out. It exists in the
+memory of a process of its own alone. The tests of the module run in that process, up to the first
+that fails: then the mutant is killed. Mutants are drawn by a seed, as many of each module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.machinery
+import importlib.util
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.record import ROOT, write
+
+PASSES = ROOT / "boltgen" / "passes"
+TESTS = ROOT / "tests" / "passes"
+# Seconds after which the tests of a mutant, which take a few otherwise, are taken for endless.
+_PATIENCE_S = 120
+_TARGET = 0.9
+# What is imported anew by the process of a mutant.
+_ANEW = ("boltgen.passes", "tests.passes", "test_")
+_OPTIONS = ("-q", "--tier", "all", "-p", "no:cacheprovider", "--durations=0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One change of a module: the node of that number in the order of `ast.walk`."""
+
+    module: str
+    line: int
+    change: str
+    node: int
+    choice: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A mutant and what its tests said: "killed", "survived" or "endless"."""
+
+    module: str
+    line: int
+    change: str
+    outcome: str
+
+
+_TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+_OTHER: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}
+
+
+def changes(node: ast.AST) -> list[str]:
+    """Name the changes that a node may have."""
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in _TURNED:
+            return [f"{type(op).__name__} becomes {_TURNED[type(op)].__name__}"]
+        case ast.BoolOp(op=op, values=values):
+            other = "or" if isinstance(op, ast.And) else "and"
+            return [f"becomes {other}", *(f"without operand {n}" for n in range(len(values)))]
+        case ast.UnaryOp(op=ast.Not()):
+            return ["without not"]
+        case ast.If():
+            return ["guard is always true", "guard is never true"]
+        case ast.IfExp():
+            return ["choice is always the first", "choice is always the second"]
+        case ast.BinOp(op=op) if type(op) in _OTHER:
+            return [f"{type(op).__name__} becomes {_OTHER[type(op)].__name__}"]
+        case ast.Constant(value=bool(value)):
+            return [f"{value} becomes {not value}"]
+        case ast.Constant(value=int(value)):
+            return [f"{value} becomes {value + 1}"]
+        case ast.FunctionDef() if _is_rewrite(node):
+            return ["leaves its graph as it is"]
+    return []
+
+
+def _is_rewrite(node: ast.FunctionDef) -> bool:
+    """Whether a function is a pass: of a graph alone, and to a graph."""
+    first = node.args.args[0].annotation if node.args.args else None
+    names = [each.id if isinstance(each, ast.Name) else "" for each in (first, node.returns)]
+    return names == ["Graph", "Graph"] and not node.name.startswith("_")
+
+
+def _changed(node: ast.AST, choice: int) -> ast.AST:
+    """The node with the change of that number; the node itself is not touched."""
+    made = copy.deepcopy(node)
+    match made:
+        case ast.Compare():
+            made.ops = [_TURNED[type(made.ops[0])]()]
+        case ast.BoolOp() if choice == 0:
+            made.op = ast.Or() if isinstance(made.op, ast.And) else ast.And()
+        case ast.BoolOp():
+            del made.values[choice - 1]
+            return made if len(made.values) > 1 else made.values[0]
+        case ast.UnaryOp():
+            return made.operand
+        case ast.If() | ast.IfExp():
+            made.test = ast.Constant(value=choice == 0)
+        case ast.BinOp():
+            made.op = _OTHER[type(made.op)]()
+        case ast.Constant(value=bool(value)):
+            made.value = not value
+        case ast.Constant(value=int(value)):
+            made.value = value + 1
+        case ast.FunctionDef():
+            made.body = [ast.Return(value=ast.Name(id=made.args.args[0].arg, ctx=ast.Load()))]
+    return ast.copy_location(made, node)
+
+
+class _Replacing(ast.NodeTransformer):
+    """Puts one node in the place of another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self._old, self._new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self._new if node is self._old else super().generic_visit(node)
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """All mutants of a module."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    # An annotation, a default of a signature or a text of a message is no rewrite.
+    skipped = {id(each) for node in ast.walk(tree) for each in _skipped(node)}
+    found = []
+    for number, node in enumerate(ast.walk(tree)):
+        if id(node) in skipped:
+            continue
+        for choice, change in enumerate(changes(node)):
+            line = getattr(node, "lineno", 0)
+            found.append(
+                Mutant(module=module, line=line, change=change, node=number, choice=choice)
+            )
+    return found
+
+
+def _skipped(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one that are not changed."""
+    within: list[ast.AST] = []
+    match node:
+        case ast.FunctionDef():
+            within = [node.args, *filter(None, [node.returns]), *node.decorator_list]
+        case ast.ClassDef():
+            within = [*node.decorator_list, *node.bases]
+        case ast.AnnAssign():
+            within = [node.annotation]
+        case ast.JoinedStr() | ast.Assert() | ast.Raise():
+            within = [node]
+        case ast.Call(func=ast.Name(id="zip" | "cast")):
+            within = [*node.keywords]
+    for each in within:
+        yield from ast.walk(each)
+
+
+def mutated(mutant: Mutant) -> str:
+    """Return the source of a mutant's module."""
+    path = ROOT.joinpath(*mutant.module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    node = list(ast.walk(tree))[mutant.node]
+    made = _Replacing(node, _changed(node, mutant.choice)).visit(tree)
+    return ast.unparse(ast.fix_missing_locations(made))
+
+
+def tests_of(module: str) -> list[Path]:
+    """Return the tests of a module: those of its name, and those that name it otherwise."""
+    name = module.rpartition(".")[2]
+    own = TESTS / f"test_{name}.py"
+    imported = [
+        path for path in sorted(TESTS.glob("test_*.py")) if path != own and _names(path, module)
+    ]
+    return [*([own] if own.exists() else []), *imported]
+
+
+def _names(path: Path, module: str) -> bool:
+    """Whether a test imports a module, or says in a comment that it covers the module."""
+    text = path.read_text(encoding="utf-8")
+    package, _, name = module.rpartition(".")
+    return (
+        f"from {module} import" in text
+        or f"from {package} import {name}\n" in text
+        or f"Covers {module}" in text
+    )
+
+
+def judge(mutant: Mutant, tests: list[Path]) -> str:
+    """Run the tests of a mutant's module in a process of their own."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            os.dup2(nothing.fileno(), 2)
+            os._exit(_child(mutant, tests))
+    limit = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < limit:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "endless"
+
+
+def _child(mutant: Mutant, tests: list[Path]) -> int:
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    try:
+        _install(mutant)
+    except Exception:
+        return 1
+    return int(pytest.main([*_OPTIONS, "-x", *map(str, tests)]))
+
+
+def _warm() -> None:
+    """Import what the tests import, once for all mutants."""
+    pytest.main([*_OPTIONS, "--collect-only", "-qq", "--no-summary", str(TESTS)])
+
+
+def _install(mutant: Mutant) -> None:
+    """Put the mutant where the module is imported from."""
+    source = mutated(mutant)
+
+    class Loader(importlib.machinery.SourceFileLoader):
+        def source_to_code(self, data: object, path: object, **options: object) -> object:  # type: ignore[override]
+            del data, options
+            return compile(source, str(path), "exec")
+
+        def get_code(self, fullname: str) -> object:  # type: ignore[override]
+            return self.source_to_code(None, self.get_filename(fullname))
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> object:
+            del path, target
+            if name != mutant.module:
+                return None
+            file = str(ROOT.joinpath(*name.split(".")).with_suffix(".py"))
+            return importlib.util.spec_from_file_location(name, file, loader=Loader(name, file))
+
+    for name in [each for each in sys.modules if each.startswith(_ANEW)]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+
+
+def sample(per_module: int, seed: int, only: list[str]) -> list[Mutant]:
+    """Draw mutants, as many of each module."""
+    chosen = []
+    for path in sorted(PASSES.rglob("*.py")):
+        drawn = random.Random(f"{seed} {path.relative_to(ROOT)}")
+        every = mutants_of(path)
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if only and not any(word in module for word in only):
+            continue
+        chosen += drawn.sample(every, min(per_module, len(every)))
+    return chosen
+
+
+def main() -> None:
+    """Draw mutants, judge them and record the score."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*", help="judge modules with one of these words alone")
+    parser.add_argument("--per-module", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    os.nice(5)
+    _warm()
+    verdicts: list[Verdict] = []
+    start = time.monotonic()
+    for mutant in sample(options.per_module, options.seed, options.modules):
+        tests = tests_of(mutant.module)
+        outcome = judge(mutant, tests) if tests else "survived"
+        what = {"module": mutant.module, "line": mutant.line, "change": mutant.change}
+        verdicts.append(Verdict(**what, outcome=outcome))
+        print(f"{outcome:8} {mutant.module}:{mutant.line} {mutant.change}", flush=True)
+    counts = Counter(each.outcome for each in verdicts)
+    score = 1.0 - counts["survived"] / max(1, len(verdicts))
+    print(f"{len(verdicts)} mutants, {score:.1%} found (target {_TARGET:.0%})")
+    if options.modules:
+        return
+    figures = {
+        "seed": options.seed,
+        "mutants": len(verdicts),
+        "score": round(score, 3),
+        "outcomes": dict(counts),
+        "minutes": round((time.monotonic() - start) / 60, 1),
+        "survivors": [asdict(each) for each in verdicts if each.outcome == "survived"],
+    }
+    write("pass_mutations", figures, target=f"{_TARGET:.0%} of the mutants are found")
+
+
+if __name__ == "__main__":
+    main()

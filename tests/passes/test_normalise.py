@@ -1,0 +1,413 @@
+"""Any network in FP16 or BF16 and NHWC computes what its author's FP32 and NCHW do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.graph.interpret import run
+from boltgen.ir.dtypes import DType
+from boltgen.passes.precision import walk
+from tests.passes.differential import AnyArray, checked, drawn, operators
+
+normalise = checked(walk.normalise)
+
+N, C, SIZE = 2, 4, 6
+IMAGE, ROWS = (N, C, SIZE, SIZE), (N, 5, 8)
+F16, F32 = "float16", "float32"
+# Operators that keep a shape, with attributes.
+UNARY: dict[str, dict[str, object]] = {
+    **{
+        name: {} for name in ("nn.relu", "sigmoid", "tanh", "nn.gelu", "nn.silu", "abs", "negative")
+    },
+    "clip": {"low": -1.0, "high": 6.0},
+    "nn.leakyrelu": {"alpha": 0.25},
+    "exp": {},
+    "square": {},
+}
+
+
+class Net(GraphBuilder):
+    """Grows a network in FP32, whose constants are numbers that FP16 and BF16 have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+    def input(self, *shape: int, dtype: str = F32) -> int:
+        return self.add(Expr(op=INPUT, shape=shape, dtype=dtype))
+
+    def weight(self, *shape: int) -> int:
+        """Of eighths: seven bits hold each."""
+        return self.constant((self.rng.integers(-8, 9, shape) / 8).astype(np.float32))
+
+    def number(self, value: float) -> int:
+        return self.constant(np.array(value, np.float32))
+
+    def unary(self, x: int, name: str) -> int:
+        """A function; of bounded numbers, where it makes large ones."""
+        if name in {"exp", "square"}:
+            x = self.elementwise("tanh", x)
+        return self.elementwise(name, x, **UNARY[name])
+
+    def conv(self, x: int, filters: int = C, *, stride: int = 1, size: int = 3) -> int:
+        n, c, h, w = self.shape(x)
+        pad = size // 2
+        out = ((h + 2 * pad - size) // stride + 1, (w + 2 * pad - size) // stride + 1)
+        attrs: dict[str, Any] = {
+            "strides": (stride, stride),
+            "padding": (pad,) * 4,
+            "dilation": (1, 1),
+            "groups": 1,
+            "data_layout": "NCHW",
+            "kernel_layout": "OIHW",
+            "out_layout": "NCHW",
+        }
+        args = x, self.weight(filters, c, size, size)
+        return self.operator("nn.conv2d", args, (n, filters, *out), F32, **attrs)
+
+    def bias(self, x: int) -> int:
+        return self.elementwise("add", x, self.weight(self.shape(x)[1], 1, 1))
+
+    def batch_norm(self, x: int) -> int:
+        """By powers of two, so that the folded weights are numbers of FP16 too."""
+        (c,) = self.shape(x)[1:2]
+        scale = self.constant(2.0 ** self.rng.integers(-1, 2, c).astype(np.float32))
+        variance = self.constant(4.0 ** self.rng.integers(-1, 2, c).astype(np.float32))
+        args = x, scale, self.weight(c), self.weight(c), variance
+        attrs = {"axis": 1, "epsilon": 0.0, "center": True, "scale": True, "training": False}
+        return self.operator("nn.batch_norm", args, self.shape(x), F32, **attrs)
+
+    def pool(self, x: int, name: str) -> int:
+        n, c, h, w = self.shape(x)
+        if name == "nn.adaptive_avg_pool2d":
+            attrs: dict[str, Any] = {"layout": "NCHW", "out_layout": "NCHW", "output_size": (1, 1)}
+            return self.operator(name, (x,), (n, c, 1, 1), F32, **attrs)
+        attrs = {
+            **{"pool_size": (3, 3), "strides": (2, 2), "padding": (1,) * 4, "dilation": (1, 1)},
+            **{"ceil_mode": False, "layout": "NCHW", "out_layout": "NCHW"},
+        }
+        attrs |= {"count_include_pad": False} if name == "nn.avg_pool2d" else {}
+        return self.operator(name, (x,), (n, c, (h - 1) // 2 + 1, (w - 1) // 2 + 1), F32, **attrs)
+
+    def product(self, x: int, columns: int) -> int:
+        made = self.matmul(x, self.weight(self.shape(x)[-1], columns), F32)
+        return self.elementwise("multiply", made, self.number(0.25))
+
+    def reduced(self, x: int, name: str, axis: int, *, keepdims: bool) -> int:
+        before = self.shape(x)
+        kept = (1,) if keepdims else ()
+        shape = (*before[:axis], *kept, *before[axis + 1 :])
+        return self.operator(name, (x,), shape, F32, axis=(axis,), keepdims=keepdims)
+
+    def softmax(self, x: int, axis: int) -> int:
+        return self.operator("nn.softmax", (x,), self.shape(x), F32, axis=axis)
+
+    def cut(self, x: int, axis: int) -> int:
+        before = self.shape(x)
+        shape = (*before[:axis], before[axis] - before[axis] // 3, *before[axis + 1 :])
+        attrs = {"axis": axis, "begin": before[axis] // 3, "end": before[axis]}
+        return self.operator("strided_slice", (x,), shape, F32, **attrs)
+
+    def joined(self, *xs: int, axis: int) -> int:
+        shapes = [self.shape(x) for x in xs]
+        total = sum(shape[axis] for shape in shapes)
+        shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
+        return self.operator("concat", xs, shape, F32, axis=axis)
+
+    def layer_norm(self, x: int) -> int:
+        columns = self.shape(x)[-1]
+        args = x, self.weight(columns), self.weight(columns)
+        attrs = {"axes": (-1,), "epsilon": 1e-5, "center": True, "scale": True}
+        return self.operator("nn.layer_norm", args, self.shape(x), F32, **attrs)
+
+    def masked(self, x: int, lowest: float) -> int:
+        seen = self.operator("greater", (x, self.number(0.0)), self.shape(x), "bool")
+        return self.operator("where", (seen, x, self.number(lowest)), self.shape(x), F32)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done next, and numbers that decide to what and how."""
+
+    kind: int
+    which: int
+    how: int
+
+
+STEPS = st.lists(
+    st.builds(Step, kind=st.integers(0, 15), which=st.integers(0, 20), how=st.integers(0, 20)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def grown(net: Net, x: int, step: Step, values: list[int]) -> int:
+    """The next value of a network, by a step; `x` where the step is not for its shape."""
+    shape = net.shape(x)
+    is_image, axis = len(shape) == 4, step.how % max(1, len(shape))
+    match step.kind:
+        case 0 if is_image:
+            return net.conv(x, (C, 8)[step.how % 2], stride=1 + step.how % 3 // 2)
+        case 1 if is_image:
+            return net.bias(net.conv(x))
+        case 2 if is_image:
+            return net.batch_norm(net.conv(x, size=1))
+        case 3 if is_image:
+            names = ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
+            return net.pool(x, names[step.how % 3])
+        case 4 if len(shape) > 1:
+            return net.product(x, (4, 8)[step.how % 2])
+        case 5 | 6:
+            return net.unary(x, sorted(UNARY)[step.how % len(UNARY)])
+        case 7:
+            others = [each for each in values if net.shape(each) == shape]
+            name = ("add", "subtract", "maximum", "multiply")[step.how % 4]
+            return net.elementwise(
+                name, net.elementwise("tanh", x), others[step.which % len(others)]
+            )
+        case 8 if len(shape) > 1:
+            order = list(np.random.default_rng(step.how).permutation(len(shape)))
+            return net.permute_dims(x, [int(each) for each in order])
+        case 9 if is_image:
+            return net.reshape(x, (shape[0], int(np.prod(shape[1:]))))
+        case 10 if len(shape) > 1:
+            name = ("mean", "sum", "max", "min")[step.which % 4]
+            return net.reduced(x, name, axis, keepdims=step.how % 2 == 0)
+        case 11 if shape:
+            return net.softmax(x, axis - len(shape) if step.which % 2 else axis)
+        case 12 if shape and shape[axis] > 2:
+            return net.cut(x, axis)
+        case 13 if shape:
+            return net.joined(x, net.elementwise("negative", x), axis=axis)
+        case 14 if shape:
+            return net.layer_norm(x)
+        case 15 if shape:
+            widths = [(step.which % 2, 1) if at == axis else (0, 0) for at in range(len(shape))]
+            return net.pad(x, widths, 0.0, "constant")
+    return x
+
+
+def _network(steps: list[Step], shape: tuple[int, ...]) -> Graph:
+    net = Net()
+    values = [net.input(*shape)]
+    for step in steps:
+        values.append(grown(net, values[-1 - step.which % 3 % len(values)], step, values))
+    return net.graph((values[-1], values[len(values) // 2]))
+
+
+@settings(max_examples=120, deadline=None)
+@given(STEPS, st.sampled_from([IMAGE, ROWS]), st.sampled_from([DType.F16, DType.BF16]))
+def test_any_network_computes_the_same(
+    steps: list[Step], shape: tuple[int, ...], precision: DType
+) -> None:
+    graph = _network(steps, shape)
+    made = normalise(graph, precision=precision).graph
+    wanted = run(graph, drawn(graph))
+    found = run(made, drawn(graph))
+    largest = max(1.0, *(float(np.abs(each).max(initial=0.0)) for each in wanted))
+    for left, right in zip(found, wanted, strict=True):
+        assert left.dtype == right.dtype
+        # A rounding for each operator, which a norm of near values may make larger.
+        np.testing.assert_allclose(left, right, rtol=0, atol=64 * precision.ulp * largest)
+
+
+def _only(build: Callable[[Net, int], int], shape: tuple[int, ...] = ROWS) -> Graph:
+    net = Net()
+    return net.graph(build(net, net.input(*shape)))
+
+
+def _types(graph: Graph, op: str) -> list[str]:
+    return [expr.dtype for expr in graph.exprs if expr.op == op]
+
+
+def test_products_and_what_follows_them_are_narrow() -> None:
+    graph = _only(lambda b, x: b.elementwise("nn.relu", b.product(b.product(x, 8), 8)))
+    made = normalise(graph).graph
+    assert _types(made, "matmul") == [F16, F16]
+    assert operators(made).count("astype") == 2  # its input, and its result
+
+
+def test_images_lie_in_nhwc_between_convolutions() -> None:
+    graph = _only(lambda b, x: b.conv(b.bias(b.conv(x)), stride=2), IMAGE)
+    made = normalise(graph).graph
+    assert operators(made).count("permute_dims") == 2
+    layouts = {e.attrs["data_layout"] for e in made.exprs if e.op == "nn.conv2d"}
+    assert layouts == {"NHWC"}
+
+
+def test_a_batch_norm_is_part_of_the_convolution_before_it() -> None:
+    graph = _only(lambda b, x: b.batch_norm(b.bias(b.conv(x))), IMAGE)
+    found = operators(normalise(graph).graph)
+    assert "nn.batch_norm" not in found
+    assert found.count("add") == 1
+
+
+def test_a_batch_norm_of_no_product_scales_and_shifts() -> None:
+    graph = _only(lambda b, x: b.conv(b.batch_norm(b.elementwise("nn.relu", x))), IMAGE)
+    assert "nn.batch_norm" not in operators(normalise(graph).graph)
+
+
+def test_flattened_images_are_multiplied_as_they_lie() -> None:
+    """The weight's rows change places instead of the image's elements."""
+
+    def build(b: Net, x: int) -> int:
+        flat = b.reshape(b.elementwise("nn.relu", b.conv(x)), (N, C * SIZE * SIZE))
+        return b.product(flat, 8)
+
+    made = normalise(_only(build, IMAGE)).graph
+    assert operators(made).count("permute_dims") == 1
+
+
+@pytest.mark.parametrize("name", ["sum", "square"])
+def test_what_fp16_may_not_hold_is_wide(name: str) -> None:
+    """A sum of 64 numbers of 3000, or a square of 3000, is beyond 65504."""
+
+    def build(b: Net, x: int) -> int:
+        large = b.elementwise("multiply", b.product(x, 64), b.number(1000.0))
+        squares = b.elementwise("square", large) if name == "square" else large
+        total = b.reduced(squares, "sum", 2, keepdims=False)
+        return b.elementwise("sqrt", b.elementwise("abs", total))
+
+    graph = _only(build)
+    made = normalise(graph).graph
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    assert np.isfinite(found).all()
+    largest = np.abs(wanted).max()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-6 * largest)
+
+
+@pytest.mark.parametrize("lowest", [-1e9, -np.inf])
+def test_masks_of_a_softmax_hide_as_before(lowest: float) -> None:
+    def build(b: Net, x: int) -> int:
+        scores = b.matmul(x, b.permute_dims(x, (0, 2, 1)), F32)
+        mask = b.constant(np.where(np.tri(5), 0.0, lowest).astype(np.float32))
+        return b.softmax(b.elementwise("add", scores, mask), -1)
+
+    graph = _only(build)
+    made = normalise(graph).graph
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    assert (found[:, ~np.tri(5, dtype=bool)] == 0).all()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-6)
+
+
+def _spelled_softmax(b: Net, x: int) -> int:
+    powers = b.elementwise(
+        "exp", b.elementwise("subtract", x, b.reduced(x, "max", 2, keepdims=True))
+    )
+    return b.elementwise("divide", powers, b.reduced(powers, "sum", 2, keepdims=True))
+
+
+def _spelled_softplus(b: Net, x: int) -> int:
+    limit = b.operator("greater", (x, b.number(20.0)), b.shape(x), "bool")
+    total = b.elementwise("add", b.elementwise("exp", x), b.number(1.0))
+    logarithm = b.elementwise("log", total)
+    return b.operator("where", (limit, x, logarithm), b.shape(x), F32)
+
+
+def _prelu(b: Net, x: int) -> int:
+    return b.operator("nn.prelu", (x, b.weight(8)), b.shape(x), F32, axis=2)
+
+
+def _bias_add(b: Net, x: int) -> int:
+    return b.operator("nn.bias_add", (b.product(x, 8), b.weight(5)), b.shape(x), F32, axis=1)
+
+
+def _conv1d(b: Net, x: int) -> int:
+    attrs = {"strides": (1,), "padding": (1, 1), "dilation": (1,), "groups": 1}
+    layouts = {"data_layout": "NCW", "kernel_layout": "OIW", "out_layout": "NCW"}
+    return b.operator("nn.conv1d", (x, b.weight(4, 5, 3)), (N, 4, 8), F32, **attrs, **layouts)
+
+
+def _repeated(b: Net, x: int) -> int:
+    apart = b.reshape(b.product(x, 8), (N, 5, 2, 4))
+    return b.operator("repeat", (apart,), (N, 10, 2, 4), F32, repeats=2, axis=1)
+
+
+def _of_stack(b: Net, x: int) -> int:
+    both = b.operator("stack", (x, b.product(x, 8)), (2, *b.shape(x)), F32, axis=0)
+    return b.reduced(both, "max", 0, keepdims=False)
+
+
+def _mean_by_sum(b: Net, x: int) -> int:
+    total = b.reduced(b.product(x, 8), "sum", 2, keepdims=True)
+    return b.elementwise("divide", total, b.number(8.0))
+
+
+def _folded(b: Net, x: int) -> int:
+    twice = b.elementwise("multiply", b.weight(8, 4), b.number(2.0))
+    turned = b.permute_dims(b.reshape(twice, (4, 8)), (1, 0))
+    return b.matmul(x, turned, F32)
+
+
+def _group_norm(b: Net, x: int) -> int:
+    from boltgen.passes.norms.image_norms import add_image_norm
+
+    image = b.conv(b.reshape(b.product(x, 8), (N, 5, 4, 2)), 6)
+    return add_image_norm(b, image, groups=2, epsilon=1e-5, dtype=F32, channel_axis=1)
+
+
+def _wide_arithmetic(b: Net, x: int) -> int:
+    """A guard that FP16 has not keeps a divisor from zero."""
+    guarded = b.elementwise("add", b.elementwise("square", x), b.number(2.0**-40))
+    return b.elementwise("multiply", x, b.elementwise("rsqrt", guarded))
+
+
+def _sizes(b: Net, x: int) -> int:
+    """A small factor, and a large one behind it."""
+    small = b.elementwise("multiply", b.product(x, 8), b.number(2.0**-30))
+    return b.elementwise("multiply", b.elementwise("nn.relu", small), b.number(2.0**30))
+
+
+PATTERNS = [
+    *(_spelled_softmax, _spelled_softplus, _prelu, _bias_add, _conv1d, _repeated, _of_stack),
+    *(_mean_by_sum, _folded, _group_norm, _wide_arithmetic, _sizes),
+]
+
+
+@pytest.mark.parametrize("precision", [DType.F16, DType.BF16])
+@pytest.mark.parametrize("build", PATTERNS, ids=lambda build: build.__name__)
+def test_patterns_compute_the_same(build: Callable[[Net, int], int], precision: DType) -> None:
+    graph = _only(build)
+    made = normalise(graph, precision=precision).graph
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    largest = max(1.0, float(np.abs(wanted).max()))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=16 * precision.ulp * largest)
+
+
+def test_spelled_functions_are_known() -> None:
+    found = operators(normalise(_only(_spelled_softmax)).graph)
+    assert "nn.softmax" in found and "divide" not in found
+    found = operators(normalise(_only(_spelled_softplus)).graph)
+    assert "nn.softplus" in found and "where" not in found
+
+
+def test_what_was_seen_to_be_large_stays_wide() -> None:
+    graph = _only(lambda b, x: b.product(b.elementwise("nn.relu", b.product(x, 8)), 8))
+    places = [i for i, expr in enumerate(graph.exprs) if expr.op == "nn.relu"]
+    exprs = [
+        replace(expr, observed=(0.0, 1e6)) if index in places else expr
+        for index, expr in enumerate(graph.exprs)
+    ]
+    seen = replace(graph, exprs=tuple(exprs))
+    assert _types(walk.normalise(graph).graph, "nn.relu") == [F16]
+    made = normalise(seen).graph
+    assert _types(made, "nn.relu") == [F32]
+    assert _types(made, "matmul")[1] == F32
+
+
+def test_inputs_of_fp16_keep_what_their_author_made_fp32() -> None:
+    net = Net()
+    x = net.input(4, 8, dtype=F16)
+    weight: AnyArray = np.ones((8, 8), np.float16)
+    wide = net.astype(net.matmul(x, net.constant(weight), F16), F32)
+    graph = net.graph(net.elementwise("multiply", wide, net.number(3.0)))
+    made = normalise(graph).graph
+    assert _types(made, "multiply") == [F32]
