@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.graph.interpret import run
 from boltgen.ir.dtypes import DType
+from boltgen.passes.norms.image_norms import add_image_norm
 from boltgen.passes.precision import walk
 from tests.passes.differential import AnyArray, checked, drawn, operators
 
@@ -149,7 +150,9 @@ STEPS = st.lists(
 )
 
 
-def grown(net: Net, x: int, step: Step, values: list[int]) -> int:
+def grown(  # noqa: PLR0912
+    net: Net, x: int, step: Step, values: list[int]
+) -> int:
     """The next value of a network, by a step; `x` where the step is not for its shape."""
     shape = net.shape(x)
     is_image, axis = len(shape) == 4, step.how % max(1, len(shape))
@@ -348,8 +351,6 @@ def _folded(b: Net, x: int) -> int:
 
 
 def _group_norm(b: Net, x: int) -> int:
-    from boltgen.passes.norms.image_norms import add_image_norm
-
     image = b.conv(b.reshape(b.product(x, 8), (N, 5, 4, 2)), 6)
     return add_image_norm(b, image, groups=2, epsilon=1e-5, dtype=F32, channel_axis=1)
 

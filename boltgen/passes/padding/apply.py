@@ -10,6 +10,7 @@ import numpy as np
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
 from boltgen.passes.padding.plan import Padding
 from boltgen.passes.padding.tensors import extents
+from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.products import Product
 
 
@@ -62,6 +63,8 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     before = expr.static_shape
     if expr.op == "nn.conv2d":
         return replace(made, shape=(*before[:-1], builder.shape(args[1])[0]))
+    if expr.op == MATMUL:  # whose A may have as many columns as its result, and more now
+        return replace(made, shape=(*before[:-1], builder.shape(args[1])[-1]))
     if expr.op == "permute_dims":
         axes = expr.attrs["axes"]
         assert isinstance(axes, tuple)

@@ -1,0 +1,181 @@
+"""Products of one tensor as one, and what is computed alike of their heads: values stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.ir.graph_costs import KernelTimes
+from boltgen.ir.workload import Workload
+from boltgen.passes.joins import fuse_head_operators, fuse_qkv
+from tests.passes.differential import checked, operators
+
+join_siblings = checked(fuse_qkv.join_siblings)
+with_joint_heads = checked(fuse_head_operators.with_joint_heads)
+F16 = "float16"
+B, S, K, HEADS, D = 2, 6, 16, 4, 8
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Every kernel takes as long, whatever it computes, and `wide` us for each 64 columns."""
+
+    wide: float = 0.0
+    move_origin: str = "made up"
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        times = (1.0 + self.wide * (one.single.problem.gemm.n // 64) for one in workloads)
+        return KernelTimes(times_us=tuple(times), origin="made up")
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        raise AssertionError((bytes_moved, launches))
+
+
+class Net(GraphBuilder):
+    """Grows the projections of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+    def input(self, *shape: int) -> int:
+        return self.add(Expr(op=INPUT, shape=shape, dtype=F16))
+
+    def weight(self, *shape: int) -> int:
+        return self.constant((self.rng.integers(-8, 9, shape) / 8).astype(np.float16))
+
+    def projected(self, x: int, heads: int, *, bias: bool = True, is_column: bool = False) -> int:
+        n = heads * D
+        b = self.permute_dims(self.weight(n, K), (1, 0)) if is_column else self.weight(K, n)
+        made = self.matmul(x, b, F16)
+        return self.elementwise("add", made, self.weight(n)) if bias else made
+
+    def heads(self, x: int, heads: int) -> int:
+        return self.permute_dims(self.reshape(x, (B, S, heads, D)), (0, 2, 1, 3))
+
+    def cut(self, x: int, axis: int, begin: int, end: int) -> int:
+        before = self.shape(x)
+        shape = (*before[:axis], end - begin, *before[axis + 1 :])
+        return self.operator("strided_slice", (x,), shape, F16, axis=axis, begin=begin, end=end)
+
+    def rotated(self, x: int, cosines: int, sines: int, axis: int) -> int:
+        """x cos + (-second half, first half) sin, along the last axis of heads."""
+        half = self.shape(x)[axis] // 2
+        first, second = self.cut(x, axis, 0, half), self.cut(x, axis, half, 2 * half)
+        parts = self.elementwise("negative", second), first
+        turned = self.operator("concat", parts, self.shape(x), F16, axis=axis)
+        left = self.elementwise("multiply", x, cosines)
+        return self.elementwise("add", left, self.elementwise("multiply", turned, sines))
+
+
+def _apart(b: Net, *, bias: Sequence[bool] = (True,) * 3, is_column: bool = False) -> Graph:
+    x = b.input(B, S, K)
+    made = [b.heads(b.projected(x, HEADS, bias=each, is_column=is_column), HEADS) for each in bias]
+    return b.graph(tuple(made))
+
+
+@pytest.mark.parametrize("is_column", [False, True])
+@pytest.mark.parametrize("bias", [(True, True, True), (True, False, True), (False, False, False)])
+def test_three_projections_are_one(bias: tuple[bool, ...], is_column: bool) -> None:
+    made = join_siblings(_apart(Net(), bias=bias, is_column=is_column), Costs())
+    found = operators(made.graph)
+    assert (found.count("matmul"), found.count("strided_slice")) == (1, 3)
+    assert found.count("add") == int(any(bias))
+    assert "3 products of one tensor are one" in made.notes[0]
+    assert "1.0 us instead of 3.0, made up" in made.notes[0]
+
+
+def test_projections_stay_apart_where_one_is_slower() -> None:
+    graph = _apart(Net())
+    made = join_siblings(graph, Costs(wide=4.0))
+    assert made.graph.exprs == graph.exprs
+    assert made.notes == ()
+
+
+def test_projections_of_other_tensors_and_layouts_stay_apart() -> None:
+    b = Net()
+    x, y = b.input(B, S, K), b.input(B, S, K)
+    made = [
+        b.heads(b.projected(x, HEADS), HEADS),
+        b.heads(b.projected(y, HEADS), HEADS),
+        b.heads(b.projected(x, HEADS, is_column=True), HEADS),
+    ]
+    found = operators(join_siblings(b.graph(tuple(made)), Costs()).graph)
+    assert found.count("matmul") == 3
+
+
+def test_a_projection_that_no_move_cuts_out_stays_apart() -> None:
+    b = Net()
+    x = b.input(B, S, K)
+    one, two = (b.projected(x, HEADS) for _ in range(2))
+    graph = b.graph((b.heads(one, HEADS), b.elementwise("nn.relu", two)))
+    assert operators(join_siblings(graph, Costs()).graph).count("matmul") == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.integers(0, 2)), max_size=5),
+    st.booleans(),
+)
+def test_any_projections_compute_the_same(
+    steps: list[tuple[int, bool, int]], is_column: bool
+) -> None:
+    b = Net()
+    x = b.input(B, S, K)
+    results = [x]
+    for heads, bias, kind in steps:
+        made = b.projected(x, heads, bias=bias, is_column=is_column)
+        match kind:
+            case 0:
+                results.append(b.heads(made, heads))
+            case 1:
+                results.append(b.cut(made, 2, D // 2, heads * D))
+            case 2:
+                results.append(b.elementwise("nn.relu", made))
+    join_siblings(b.graph(tuple(results)), Costs())
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_heads_are_rotated_at_once(kv_heads: int, is_alike: bool) -> None:
+    b = Net()
+    x = b.input(B, S, K)
+    whole = b.projected(x, HEADS + kv_heads)
+    tables = [(b.weight(1, S, 1, D), b.weight(1, S, 1, D)) for _ in range(2)]
+    parts = []
+    for place, (begin, count) in enumerate(((0, HEADS), (HEADS, kv_heads))):
+        own = b.cut(whole, 2, begin * D, (begin + count) * D)
+        heads = b.reshape(own, (B, S, count, D))
+        table = tables[0] if is_alike else tables[place]
+        parts.append(b.permute_dims(b.rotated(heads, *table, 3), (0, 2, 1, 3)))
+    q, k = parts
+    if kv_heads != HEADS:
+        k = b.reshape(k, (B, kv_heads, 1, S, D))
+        shape = (B, kv_heads, HEADS // kv_heads, S, D)
+        k = b.reshape(b.operator("broadcast_to", (k,), shape, F16), (B, HEADS, S, D))
+    graph = b.graph(b.matmul(q, b.permute_dims(k, (0, 1, 3, 2)), F16))
+    made = with_joint_heads(graph)
+    assert operators(made).count("concat") == (1 if is_alike else 2)
+
+
+def test_heads_that_others_read_are_rotated_apart() -> None:
+    b = Net()
+    whole = b.projected(b.input(B, S, K), 2 * HEADS)
+    table = b.weight(1, S, 1, D), b.weight(1, S, 1, D)
+    q, k = (
+        b.rotated(
+            b.reshape(b.cut(whole, 2, n * HEADS * D, (n + 1) * HEADS * D), (B, S, HEADS, D)),
+            *table,
+            3,
+        )
+        for n in range(2)
+    )
+    turned = [b.permute_dims(each, order) for each, order in ((q, (0, 2, 1, 3)), (k, (0, 2, 3, 1)))]
+    graph = b.graph((b.matmul(*turned, F16), q))
+    assert operators(with_joint_heads(graph)).count("concat") == 2

@@ -1,0 +1,168 @@
+"""Tensors with more channels than a model says: its results stay, and vectors fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
+from boltgen.ir.graph_costs import KernelTimes
+from boltgen.ir.workload import Workload
+from boltgen.passes.padding import apply
+from boltgen.passes.padding.plan import Padding, plan_padding
+from tests.passes.differential import checked, operators
+
+padded = checked(apply.padded)
+F16 = "float16"
+ROWS = 16
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A kernel takes 1 us, and `odd` more for each operand that no vectors hold; moves `move`."""
+
+    odd: float = 1.0
+    move: float = 0.25
+    move_origin: str = "made up"
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        def time_us(one: Workload) -> float:
+            problem = one.single.problem
+            return 1.0 + self.odd * sum(
+                each < 8 for each in (problem.alignment_a, problem.alignment_d)
+            )
+
+        return KernelTimes(times_us=tuple(map(time_us, workloads)), origin="made up")
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        del bytes_moved
+        return self.move * launches
+
+
+class Net(GraphBuilder):
+    """Grows a network of products in FP16 and NHWC."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+    def input(self, *shape: int) -> int:
+        return self.add(Expr(op=INPUT, shape=shape, dtype=F16))
+
+    def weight(self, *shape: int) -> int:
+        return self.constant((self.rng.integers(-8, 9, shape) / 8).astype(np.float16))
+
+    def product(self, x: int, n: int, *, is_column: bool = False) -> int:
+        k = self.shape(x)[-1]
+        b = self.permute_dims(self.weight(n, k), (1, 0)) if is_column else self.weight(k, n)
+        return self.matmul(x, b, F16)
+
+    def biased(self, x: int, n: int, *, is_column: bool = False) -> int:
+        made = self.product(x, n, is_column=is_column)
+        return self.elementwise("nn.relu", self.elementwise("add", made, self.weight(n)))
+
+    def conv(self, x: int, filters: int) -> int:
+        n, h, w, c = self.shape(x)
+        attrs = {"strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
+        layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+        args, shape = (x, self.weight(filters, 3, 3, c)), (n, h, w, filters)
+        made = self.operator("nn.conv2d", args, shape, F16, **attrs, **layouts)
+        return self.elementwise("add", made, self.weight(1, 1, 1, filters))
+
+
+def _plan(graph: Graph, costs: Costs | None = None) -> tuple[Padding, ...]:
+    return plan_padding(graph, costs or Costs())
+
+
+def test_a_tensor_between_products_is_written_and_read_padded() -> None:
+    b = Net()
+    graph = b.graph(b.biased(b.biased(b.input(ROWS, 8), 12), 16))
+    plan = _plan(graph)
+    assert [(each.channels, each.filters, each.moves) for each in plan] == [
+        (8, 16, False),
+        (16, 16, False),
+    ]
+    made = padded(graph, plan)
+    assert "nn.pad" not in operators(made)
+    assert [expr.shape for expr in made.exprs if expr.op == "matmul"] == [(ROWS, 16)] * 2
+
+
+@pytest.mark.parametrize(("move", "is_moved"), [(0.25, True), (2.0, False)])
+def test_an_input_is_padded_where_its_move_is_faster(move: float, is_moved: bool) -> None:
+    b = Net()
+    graph = b.graph(b.biased(b.input(ROWS, 12), 16))
+    (plan,) = _plan(graph, Costs(move=move))
+    assert (plan.is_padded, plan.moves) == (is_moved, is_moved)
+    assert ("nn.pad" in operators(padded(graph, (plan,)))) == is_moved
+    times = "1.2 us against 2.0 us unpadded" if is_moved else "as the model says; 2.0 us"
+    assert times in plan.describe(graph)
+
+
+def test_a_square_product_of_a_padded_input_keeps_its_columns() -> None:
+    """A has as many columns as the result, and only A is padded."""
+    b = Net()
+    graph = b.graph(b.biased(b.input(ROWS, 12), 12))
+    made = padded(graph, _plan(graph))
+    (product,) = (expr for expr in made.exprs if expr.op == "matmul")
+    assert (made[product.args[0]].shape, product.shape) == ((ROWS, 16), (ROWS, 12))
+
+
+def test_results_of_the_model_keep_their_channels() -> None:
+    b = Net()
+    graph = b.graph(b.biased(b.input(ROWS, 8), 12))
+    made = padded(graph, _plan(graph))
+    assert isinstance(made.results, int)
+    assert made[made.results].shape == (ROWS, 12)
+
+
+def test_images_are_padded_between_convolutions() -> None:
+    b = Net()
+    graph = b.graph(b.conv(b.conv(b.input(1, 4, 4, 8), 6), 8))
+    made = padded(graph, _plan(graph))
+    assert [expr.shape for expr in made.exprs if expr.op == "nn.conv2d"] == [(1, 4, 4, 8)] * 2
+
+
+def test_nothing_is_padded_where_it_is_no_faster() -> None:
+    b = Net()
+    graph = b.graph(b.biased(b.biased(b.input(ROWS, 8), 12), 16))
+    plan = _plan(graph, Costs(odd=-0.5))
+    assert not any(each.is_padded for each in plan)
+    assert padded(graph, plan) is graph
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=7)
+
+
+@settings(max_examples=120, deadline=None)
+@given(STEPS, st.sampled_from([6, 8, 12]), st.sampled_from([0.0, 0.25, 4.0]))
+def test_any_network_computes_the_same(
+    steps: list[tuple[int, int]], channels: int, move: float
+) -> None:
+    b = Net()
+    values = [b.input(ROWS, channels)]
+    for kind, which in steps:
+        x = values[-1 - which % 2 % len(values)]
+        n = (6, 8, 12, 20)[which % 4]
+        match kind:
+            case 0 | 1:
+                x = b.biased(x, n, is_column=kind == 1)
+            case 2:
+                x = b.product(x, n)
+            case 3:
+                x = b.elementwise(("tanh", "sigmoid", "exp")[which % 3], b.elementwise("tanh", x))
+            case 4:
+                alike = [each for each in values if b.shape(each) == b.shape(x)]
+                x = b.elementwise("add", x, alike[which % len(alike)])
+            case 5:
+                x = b.elementwise("multiply", x, b.weight(b.shape(x)[-1]))
+            case 6:
+                x = b.reshape(x, (2, ROWS // 2, b.shape(x)[-1]))
+                x = b.reshape(b.elementwise("nn.relu", x), (ROWS, b.shape(x)[-1]))
+        values.append(x)
+    graph = b.graph((values[-1], values[len(values) // 2]))
+    padded(graph, _plan(graph, Costs(move=move)))
