@@ -27,11 +27,12 @@ def carve(graph: Graph, *args: Any, **kwargs: Any) -> tuple[Graph, tuple[CarvedR
     bodies = {each.region.symbol: each.body for each in carved}
     assert_same(graph, made, regions=bodies)
     for sizes in sizes_of(graph):
-        _check_regions(made, carved, sizes)
+        check_regions(made, carved, sizes)
     return made, carved
 
 
-def _check_regions(graph: Graph, carved: tuple[CarvedRegion, ...], sizes: Sizes) -> None:
+def check_regions(graph: Graph, carved: tuple[CarvedRegion, ...], sizes: Sizes) -> None:
+    """Check that the oracle of kernels computes what the body of each region does."""
     bodies = {each.region.symbol: each.body for each in carved}
     regions = {each.region.symbol: each.region for each in carved}
     values: dict[int, AnyArray] = {}
