@@ -21,6 +21,10 @@ class ModelImportError(BoltgenError):
     """A model that cannot be read or imported."""
 
 
+class GraphError(BoltgenError):
+    """A graph that breaks a rule of the IR: an internal error, which names operator and rule."""
+
+
 class InterpretError(BoltgenError):
     """A graph that the NumPy interpreter cannot compute: an unknown operator, or a wrong type."""
 

@@ -1,0 +1,232 @@
+"""Patterns of operators as values, and their matches in a graph.
+
+    X = Value("x")
+    DOUBLED = op("multiply", X, Number("two", 2.0), alone=True)
+
+A pattern matches an operator and operators that it reads, down to values that the pattern names. It
+may match in several ways, where operators commute or patterns are alternatives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+from boltgen.graph.facts import COMMUTATIVE, Values
+from boltgen.graph.graph import Expr, Extents, Graph, GraphBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Match any value. Where a pattern has the same name twice, both are the same value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Match a constant of one element, which is `value` unless that is None."""
+
+    name: str
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """Match one of the operators `ops` on `args`; in either order where the operator commutes.
+
+    Nothing outside the match reads its result if it is `alone`.
+    """
+
+    ops: frozenset[str]
+    args: tuple[Pattern, ...]
+    name: str = ""
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """Match any number of operators `ops`, on their first operands, behind `inner`.
+
+    Nothing outside the match reads their results if they are `alone`.
+    """
+
+    ops: frozenset[str]
+    inner: Pattern
+    name: str = ""
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Match one of several patterns; the first that matches with the rest counts."""
+
+    patterns: tuple[Pattern, ...]
+
+
+Pattern: TypeAlias = "Value | Number | Op | Through | Either"
+
+
+def op(ops: str | frozenset[str], *args: Pattern, name: str = "", alone: bool = False) -> Op:
+    """Return a pattern of one operator, or of one of several."""
+    return Op(frozenset({ops}) if isinstance(ops, str) else ops, args, name, alone)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The values that a pattern has named so far, and the operators that it has matched."""
+
+    names: Mapping[str, int] = field(default_factory=dict)
+    paths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    members: tuple[int, ...] = ()
+    alone: tuple[int, ...] = ()
+
+    def named(self, name: str, index: int) -> Bound | None:
+        """Return this with one more name; None if another value has it."""
+        if not name:
+            return self
+        if name in self.names:
+            return self if self.names[name] == index else None
+        return replace(self, names={**self.names, name: index})
+
+    def matched(self, members: tuple[int, ...], *, alone: bool) -> Bound:
+        """Return this with further operators."""
+        lonely = (*self.alone, *members) if alone else self.alone
+        return replace(self, members=(*self.members, *members), alone=lonely)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The values that a pattern matched, by name: `found["x"]`.
+
+    `values` are the graph, or the one that the driver grows; `source` is the graph that has facts
+    of readers, and `origins` the indices there of values that it has.
+    """
+
+    values: Values
+    source: Graph
+    root: int
+    bound: Bound
+    origins: Mapping[int, int] | None = None
+
+    def __getitem__(self, name: str) -> int:
+        return self.bound.names[name]
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The operators that the pattern matched."""
+        return frozenset(self.bound.members)
+
+    def expr(self, name: str = "") -> Expr:
+        """Return the operator that makes a value; the root of the match without a name."""
+        return self.values[self[name] if name else self.root]
+
+    def number(self, name: str) -> float:
+        """Return the number that a constant of one element has."""
+        scalar = self.expr(name).scalar
+        assert scalar is not None  # or the pattern would not have matched
+        return scalar
+
+    def shape(self, name: str = "") -> Extents:
+        """Return the shape of a value; () if it has no known rank."""
+        return self.expr(name).shape or ()
+
+    def path(self, name: str) -> tuple[int, ...]:
+        """Return the operators that a `Through` matched, the last one first."""
+        return self.bound.paths[name]
+
+    def in_source(self, index: int) -> int | None:
+        """Return the index in `source` of a value; None if only the rewritten graph has it."""
+        return index if self.origins is None else self.origins.get(index)
+
+    def again(self, builder: GraphBuilder, name: str, x: int) -> int:
+        """Write the operators that a `Through` matched once more, on `x`."""
+        for index in reversed(self.path(name)):
+            expr = self.values[index]
+            x = builder.add(replace(expr, args=(x, *expr.args[1:])))
+        return x
+
+
+def matches(graph: Graph, pattern: Pattern, index: int) -> Iterator[Match]:
+    """Yield each way in which a pattern matches the value at `index`."""
+    for bound in bindings(graph, pattern, index, Bound()):
+        if read_elsewhere(graph, bound, partial(reads, graph)) is None:
+            yield Match(graph, graph, index, bound)
+
+
+def first(graph: Graph, pattern: Pattern, index: int) -> Match | None:
+    """Return the first way in which a pattern matches the value at `index`, if one does."""
+    return next(matches(graph, pattern, index), None)
+
+
+def reads(graph: Graph, index: int) -> int:
+    """Return how often operators and results read a value."""
+    return graph.uses[index] + (index in graph.escaping)
+
+
+def bindings(values: Values, pattern: Pattern, index: int, bound: Bound) -> Iterator[Bound]:
+    """Yield each way in which a pattern matches a value, beside what is bound already."""
+    match pattern:
+        case Value(name=name):
+            found = bound.named(name, index)
+        case Number(name=name, value=value):
+            scalar = values[index].scalar
+            fits = scalar is not None and (value is None or scalar == value)
+            found = bound.named(name, index) if fits else None
+        case Either(patterns=patterns):
+            for each in patterns:
+                yield from bindings(values, each, index, bound)
+            return
+        case Through():
+            yield from _behind(values, pattern, index, bound)
+            return
+        case Op(ops=ops, args=wanted, name=name, alone=alone):
+            expr = values[index]
+            if expr.op not in ops or len(expr.args) != len(wanted) or expr.pinned:
+                return
+            own = bound.named(name, index)
+            if own is None:
+                return
+            own = own.matched((index,), alone=alone)
+            yield from _operands(values, wanted, expr.args, own)
+            if expr.op in COMMUTATIVE and expr.args[0] != expr.args[1]:
+                yield from _operands(values, wanted, expr.args[::-1], own)
+            return
+    if found is not None:
+        yield found
+
+
+def _operands(
+    values: Values, wanted: tuple[Pattern, ...], args: tuple[int, ...], bound: Bound
+) -> Iterator[Bound]:
+    if not wanted:
+        yield bound
+        return
+    for each in bindings(values, wanted[0], args[0], bound):
+        yield from _operands(values, wanted[1:], args[1:], each)
+
+
+def _behind(values: Values, pattern: Through, index: int, bound: Bound) -> Iterator[Bound]:
+    path: tuple[int, ...] = ()
+    while True:
+        own = bound.matched(path, alone=pattern.alone)
+        if pattern.name:
+            own = replace(own, paths={**own.paths, pattern.name: path})
+        yield from bindings(values, pattern.inner, index, own)
+        expr = values[index]
+        if expr.op not in pattern.ops or expr.pinned or not expr.args:
+            return
+        path = (*path, index)
+        index = expr.args[0]
+
+
+def read_elsewhere(values: Values, bound: Bound, count: Callable[[int], int]) -> str | None:
+    """Return the name of an operator that should be alone, but that others read; None if none."""
+    inside = Counter(arg for member in set(bound.members) for arg in values[member].args)
+    for index in bound.alone:
+        if count(index) != inside[index]:
+            return values[index].op
+    return None

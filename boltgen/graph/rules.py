@@ -1,0 +1,216 @@
+"""Local rewrites as values, and the driver that applies them to a graph.
+
+    X = Value("x")
+    RULE = Rule(
+        name="drop a factor of one",
+        pattern=op("multiply", X, Number("one", 1.0)),
+        write=lambda found, builder: found["x"],
+    )
+    graph = rewrite(graph, (RULE,))
+
+Rules are indexed by the operator at the root of their pattern. The driver writes the graph anew, in
+order: where a rule fires, what it wrote is tried again at once, and the whole graph is tried again
+until no rule fires. So a chain of rewrites takes one pass over the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from boltgen.errors import GraphError
+from boltgen.graph.facts import Values
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.patterns import Bound, Match, Op, bindings, read_elsewhere, reads
+
+# Rules fire less often than this for each operator, or they undo each other.
+_MOST_FIRINGS = 64
+
+
+def _always(found: Match) -> None:
+    del found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rewrite of what `pattern` matches to the value that `write` writes.
+
+    `unless` returns the reason why a match stays as it is; None if it does not. `write` returns a
+    value of the shape and type of the root; its range, if one was observed, stays known.
+    """
+
+    name: str
+    pattern: Op
+    write: Callable[[Match, GraphBuilder], int]
+    unless: Callable[[Match], str | None] = _always
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """An operator that a rule's pattern matched, and the reason why it stayed as it is."""
+
+    rule: str
+    operator: Expr
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLog:
+    """How often each rule fired, and where it nearly did."""
+
+    fired: Counter[str] = field(default_factory=Counter)
+    near: list[NearMiss] = field(default_factory=list)
+
+
+_LOG: ContextVar[RuleLog | None] = ContextVar("rules", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[RuleLog]:
+    """Record the rules that fire, and nearly do, until the end of the block."""
+    log = RuleLog()
+    token = _LOG.set(log)
+    try:
+        yield log
+    finally:
+        _LOG.reset(token)
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
+    """Return `graph` after `rules`, as often as one of them fires; `graph` itself if none does.
+
+    Raises:
+        GraphError: the rules fire without end.
+    """
+    by_root: dict[str, tuple[Rule, ...]] = {}
+    for rule in rules:
+        for root in rule.pattern.ops:
+            by_root[root] = (*by_root.get(root, ()), rule)
+    most = _MOST_FIRINGS * (len(graph) + 1)
+    log = _LOG.get()
+    while True:
+        near: list[NearMiss] = []
+        roots = sorted(index for root in by_root for index in graph.operators.get(root, ()))
+        search = _Search(graph, graph, None, partial(reads, graph), near)
+        if not any(search.first(by_root[graph[index].op], index) for index in roots):
+            if log is not None:
+                log.near.extend(near)
+            return graph
+        sweep = _Sweep(graph, by_root, most)
+        graph = sweep.run()
+        most -= sweep.fired.total()
+        if log is not None:
+            log.fired.update(sweep.fired)
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search for rules that match; see `Match` for the first fields.
+
+    `reads` tells how often a value is read, `near` gets the reasons of rules that nearly match.
+    """
+
+    values: Values
+    source: Graph
+    origins: Mapping[int, int] | None
+    reads: Callable[[int], int]
+    near: list[NearMiss] | None = None
+
+    def first(self, rules: Sequence[Rule], index: int) -> tuple[Rule, Match] | None:
+        """Return the first of `rules` that rewrites the value at `index`, and what it matched."""
+        for rule in rules:
+            for bound in bindings(self.values, rule.pattern, index, Bound()):
+                found = Match(self.values, self.source, index, bound, self.origins)
+                shared = read_elsewhere(self.values, bound, self.reads)
+                reason = f"others read the {shared} too" if shared else rule.unless(found)
+                if reason is None:
+                    return rule, found
+                if self.near is not None:
+                    self.near.append(NearMiss(rule.name, self.values[index], reason))
+        return None
+
+
+class _Sweep(GraphBuilder):
+    """One graph, written anew, with the rules that fire on the way.
+
+    `reads` counts the operators so far that read each value, and the operators and results of the
+    source that will.
+    """
+
+    def __init__(self, source: Graph, rules: Mapping[str, tuple[Rule, ...]], most: int) -> None:
+        super().__init__()
+        self._source = source
+        self._rules = rules
+        self._most = most
+        self._reads: list[int] = []
+        self._origins: dict[int, int] = {}
+        self._search = _Search(self, source, self._origins, self._reads.__getitem__)
+        self.fired: Counter[str] = Counter()
+
+    def add(self, expr: Expr) -> int:
+        index = super().add(expr)
+        self._reads.append(0)
+        for arg in expr.args:
+            self._reads[arg] += 1
+        return index
+
+    def run(self) -> Graph:
+        """Return the graph after the rules that fired."""
+        names: dict[int, int] = {}
+        for index, expr in enumerate(self._source.exprs):
+            made = self.add(renamed(expr, names))
+            for arg in self[made].args:
+                self._reads[arg] -= 1  # it was one of those that will read
+            names[index] = self._rewritten(made, index)
+        return self.graph(mapped(self._source.results, names))
+
+    def _rewritten(self, made: int, index: int) -> int:
+        """Return what rules make of the value `made`, which was at `index` of the source."""
+        readers = reads(self._source, index)
+        self._reads[made] += readers
+        self._origins[made] = index
+        while (found := self._first(made)) is not None:
+            rule, match = found
+            before, end = self[made], len(self.exprs)
+            new = rule.write(match, self)
+            self._check(rule, before, self[new])
+            if new >= end and self[new].observed is None and before.observed is not None:
+                self.exprs[new] = replace(self[new], observed=before.observed)
+            self._reads[new] += readers
+            self._reads[made] -= readers
+            self._release(made)
+            made = new
+            self._origins.setdefault(made, index)
+        return made
+
+    def _first(self, index: int) -> tuple[Rule, Match] | None:
+        rules = self._rules.get(self[index].op)
+        return None if rules is None else self._search.first(rules, index)
+
+    def _check(self, rule: Rule, before: Expr, after: Expr) -> None:
+        self.fired[rule.name] += 1
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            raise GraphError(
+                f"rule '{rule.name}' made {after.dtype} {after.shape} of {before.op}, which is "
+                f"{before.dtype} {before.shape}; report this model to boltgen's authors"
+            )
+        if self.fired.total() > self._most:
+            raise GraphError(
+                f"rule '{rule.name}' fires without end on {before.op} {before.shape}; report this "
+                "model to boltgen's authors"
+            )
+
+    def _release(self, index: int) -> None:
+        """Forget that a value reads others if nothing reads it."""
+        pending = [index]
+        while pending:
+            at = pending.pop()
+            if self._reads[at] or self[at].pinned:
+                continue
+            for arg in self[at].args:
+                self._reads[arg] -= 1
+                pending.append(arg)
