@@ -83,14 +83,14 @@ def graphs(draw: st.DrawFn, ops: int = 6) -> Graph:
     tensors = [b.input(), b.input()]
     numbers = [b.number(value) for value in (0.0, 1.0, 0.5, 2.0)]
     for _ in range(draw(st.integers(1, ops))):
-        name = draw(st.sampled_from(("negative", "abs", *BINARY)))
-        # Often the last value, so that graphs are deep.
-        x = draw(st.sampled_from([*tensors, tensors[-1], tensors[-1]]))
-        others = numbers if name == "multiply" else [*tensors, *numbers]
-        args = [x] if name in UNARY else [x, draw(st.sampled_from(others))]
+        name = draw(st.sampled_from(("negative", "abs", "multiply", "multiply", *BINARY)))
+        # Those of the last values, so that graphs are deep.
+        args = [draw(st.sampled_from(tensors[-3:]))]
+        if name == "multiply":
+            args.append(draw(st.sampled_from(numbers)))
+        elif name in BINARY:
+            args.append(draw(st.sampled_from([*tensors[-3:], numbers[0]])))
         tensors.append(b.elementwise(name, *(args[::-1] if draw(st.booleans()) else args)))
-        if b.shape(tensors[-1]) == ():
-            tensors.pop()
     results = draw(st.lists(st.sampled_from(tensors), min_size=1, max_size=2))
     return b.graph((*results, tensors[-1]))
 
