@@ -47,15 +47,17 @@ class Values(Protocol):
     def __getitem__(self, index: int) -> Expr: ...
 
 
-def recursive_fact(
-    rule: Callable[[Values, int], Steps[int, Answer]],
-) -> Callable[[Values, int], Answer]:
-    """Make a fact of a value from a rule that asks for the fact of other values."""
+Place = TypeVar("Place", bound=Values)
 
+
+def recursive_fact(
+    rule: Callable[[Place, int], Steps[int, Answer]],
+) -> Callable[[Place, int], Answer]:
+    """Make a fact of a value from a rule that asks for the fact of other values."""
     name = f"{rule.__module__}.{rule.__qualname__}"
 
     @wraps(rule)
-    def fact(values: Values, index: int) -> Answer:
+    def fact(values: Place, index: int) -> Answer:
         known: dict[int, Answer] = values.facts.setdefault(name, {})
         return known[index] if index in known else answer(partial(rule, values), index, known)
 
@@ -66,7 +68,6 @@ def graph_fact(
     rule: Callable[Concatenate[Graph, Arguments], Answer],
 ) -> Callable[Concatenate[Graph, Arguments], Answer]:
     """Make a fact of a whole graph; it is computed once for all equal further arguments."""
-
     name = f"{rule.__module__}.{rule.__qualname__}"
     form = signature(rule)
 
@@ -125,6 +126,11 @@ def is_static_call(values: Values, index: int) -> bool:
     return are_static(values, index, *values[index].args)
 
 
+def is_tensor(values: Values, index: int) -> bool:
+    """Whether a value is no constant of one element."""
+    return values[index].scalar is None
+
+
 def is_filled(expr: Expr, number: float) -> bool:
     """Whether a value is a constant all of whose elements are `number`."""
     return expr.array is not None and bool((expr.array == number).all())
@@ -170,6 +176,11 @@ def is_without_inputs(values: Values, index: int) -> Steps[int, bool]:
         if not (yield arg):
             return False
     return True
+
+
+def has_input(values: Values, index: int) -> bool:
+    """Whether an input has a part in a value, or may have one."""
+    return not is_without_inputs(values, index)
 
 
 @recursive_fact

@@ -21,9 +21,13 @@ from boltgen.graph.graph import Expr, Extents, Graph, GraphBuilder
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Match any value. Where a pattern has the same name twice, both are the same value."""
+    """Match any value of which the fact `where` holds.
+
+    Where a pattern has the same name twice, both are the same value.
+    """
 
     name: str
+    where: Callable[[Values, int], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +174,8 @@ def reads(graph: Graph, index: int) -> int:
 def bindings(values: Values, pattern: Pattern, index: int, bound: Bound) -> Iterator[Bound]:
     """Yield each way in which a pattern matches a value, beside what is bound already."""
     match pattern:
-        case Value(name=name):
-            found = bound.named(name, index)
+        case Value(name=name, where=where):
+            found = bound.named(name, index) if where is None or where(values, index) else None
         case Number(name=name, value=value):
             scalar = values[index].scalar
             fits = scalar is not None and (value is None or scalar == value)

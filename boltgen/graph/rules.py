@@ -93,12 +93,12 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
     most = _MOST_FIRINGS * (len(graph) + 1)
     log = _LOG.get()
     while True:
-        near: list[NearMiss] = []
+        near: dict[tuple[str, int], NearMiss] = {}
         roots = sorted(index for root in by_root for index in graph.operators.get(root, ()))
-        search = _Search(graph, graph, None, partial(reads, graph), near)
+        search = _Search(graph, graph, None, partial(reads, graph), None if log is None else near)
         if not any(search.first(by_root[graph[index].op], index) for index in roots):
             if log is not None:
-                log.near.extend(near)
+                log.near.extend(near.values())
             return graph
         sweep = _Sweep(graph, by_root, most)
         graph = sweep.run()
@@ -111,14 +111,14 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
 class _Search:
     """A search for rules that match; see `Match` for the first fields.
 
-    `reads` tells how often a value is read, `near` gets the reasons of rules that nearly match.
+    `reads` tells how often a value is read, `near` gets what each rule nearly matched at an index.
     """
 
     values: Values
     source: Graph
     origins: Mapping[int, int] | None
     reads: Callable[[int], int]
-    near: list[NearMiss] | None = None
+    near: dict[tuple[str, int], NearMiss] | None = None
 
     def first(self, rules: Sequence[Rule], index: int) -> tuple[Rule, Match] | None:
         """Return the first of `rules` that rewrites the value at `index`, and what it matched."""
@@ -130,7 +130,8 @@ class _Search:
                 if reason is None:
                     return rule, found
                 if self.near is not None:
-                    self.near.append(NearMiss(rule.name, self.values[index], reason))
+                    miss = NearMiss(rule.name, self.values[index], reason)
+                    self.near.setdefault((rule.name, index), miss)
         return None
 
 

@@ -13,24 +13,31 @@ from math import inf
 import numpy as np
 
 from boltgen.graph.facts import is_above_minus_infinity
-from boltgen.graph.graph import Graph, GraphBuilder, rewritten
+from boltgen.graph.graph import Graph, GraphBuilder
+from boltgen.graph.patterns import Match, Number, Value, op
+from boltgen.graph.rules import Rule, rewrite
 
 
 def with_known_truths(graph: Graph) -> Graph:
     """`graph` with true in the place of what is greater than -inf in any case."""
-    found = {index for index in range(len(graph)) if _is_true(graph, index)}
-
-    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
-        true = builder.constant(np.array(True))
-        shape = graph[index].static_shape
-        names[index] = builder.operator("broadcast_to", [true], shape, "bool")
-
-    return rewritten(graph, found, write)
+    return rewrite(graph, (_RULE,))
 
 
-def _is_true(graph: Graph, index: int) -> bool:
-    expr = graph[index]
-    if expr.op != "greater" or not expr.is_static:
-        return False
-    x, bound = expr.args
-    return graph[bound].scalar == -inf and is_above_minus_infinity(graph, x)
+def _unknown(found: Match) -> str | None:
+    if not found.expr().is_static:
+        return "its shape is unknown"
+    is_known = is_above_minus_infinity(found.values, found["x"])
+    return None if is_known else "the value may be NaN or -inf"
+
+
+def _true(found: Match, builder: GraphBuilder) -> int:
+    true = builder.constant(np.array(True))
+    return builder.operator("broadcast_to", [true], found.shape(), "bool")
+
+
+_RULE = Rule(
+    name="fold `x > -inf`",
+    pattern=op("greater", Value("x"), Number("bound", -inf)),
+    write=_true,
+    unless=_unknown,
+)
