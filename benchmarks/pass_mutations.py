@@ -324,8 +324,9 @@ def main() -> None:
     for mutant in chosen:
         own = tests_of(mutant.module)
         outcome = judge(mutant, own) if own else "survived"
-        what = {"module": mutant.module, "line": mutant.line, "change": mutant.change}
-        verdicts.append(Verdict(**what, outcome=outcome))
+        verdicts.append(
+            Verdict(module=mutant.module, line=mutant.line, change=mutant.change, outcome=outcome)
+        )
         print(f"{outcome:8} {mutant.module}:{mutant.line} {mutant.change}", flush=True)
     counts = Counter(each.outcome for each in verdicts)
     score = 1.0 - counts["survived"] / max(1, len(verdicts))

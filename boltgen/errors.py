@@ -29,10 +29,6 @@ class InterpretError(BoltgenError):
     """A graph that the NumPy interpreter cannot compute: an unknown operator, or a wrong type."""
 
 
-class GraphError(BoltgenError):
-    """A graph that breaks a rule of the IR: an internal error, which names operator and rule."""
-
-
 class GraphTextError(BoltgenError):
     """A text that is no graph, or a graph that has no text; the message names line or operator."""
 

@@ -49,7 +49,7 @@ def _unnumbered(line: str) -> str:
 
 def _blocks(left: list[str], right: list[str]) -> list[tuple[str, int, int, int, int]]:
     old, new = ([_unnumbered(line) for line in lines] for lines in (left, right))
-    return SequenceMatcher(None, old, new).get_opcodes()
+    return list[tuple[str, int, int, int, int]](SequenceMatcher(None, old, new).get_opcodes())
 
 
 def _lines(

@@ -69,5 +69,5 @@ def test_a_region_is_asked_for_by_symbol_or_operators(tmp_path: Path, asked: str
 def test_an_unknown_operator_is_refused_with_names_that_are_near(tmp_path: Path) -> None:
     with pytest.raises(BoltgenError, match=r"no operator or region 'roud': .* such as round$"):
         explained(tmp_path, "roud")
-    with pytest.raises(BoltgenError, match="such as add, astype, matmul, relu, round, sin$"):
+    with pytest.raises(BoltgenError, match=r"such as add, astype, matmul, relu, round, sin$"):
         explained(tmp_path, "zzzzz")
