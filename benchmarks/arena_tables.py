@@ -38,8 +38,9 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.model_report import examples
 from boltgen.tuning.database.exchange import read_records
 from boltgen.tuning.session.transfer import fastest, neighbours

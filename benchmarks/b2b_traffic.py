@@ -31,7 +31,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config, config_of
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
 from tests.kernels.conftest import build_libraries

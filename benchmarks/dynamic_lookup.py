@@ -22,12 +22,12 @@ from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
-from boltgen.ir.cells import localised
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.problem import Gemm
-from boltgen.ir.region import LayerRoles, Region
-from boltgen.ir.workload import Workload
 from boltgen.pipeline import plan_regions
+from boltgen.problems.cells import localised
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.region import LayerRoles, Region
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 
 MOST, WIDTH = 32768, 768

@@ -16,13 +16,13 @@ from typing import Any
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.families.registry import kernel_spec, predict
-from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.problem import Gemm
-from boltgen.ir.region import LayerRoles, Region
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.cells import localised
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.region import LayerRoles, Region
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.select import Task, select
 from boltgen.tuning.choice.size_tables import Row, table, tasks_over
 

@@ -41,8 +41,8 @@ from boltgen.families.registry import predict as predict_of
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 
 DATA = Path(__file__).parent / "data"
 TIMES = "gemm_rtx2080ti_cutlass_profiler.csv.gz"

@@ -12,9 +12,9 @@ from time import perf_counter
 
 from benchmarks.record import summary, write
 from boltgen.device.choose import activate
-from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import PipelineOptions, Plan, plan_regions
+from boltgen.problems.region import Convention
 from models.registry import build
 
 TARGET_S = 20.0

@@ -22,8 +22,8 @@ from boltgen.families.registry import candidates
 from boltgen.families.trial import Trial
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Outcome, Timing
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.measured_costs import MeasuredCosts
 from boltgen.tuning.choice.select import ModelCosts, distinct, select
 from boltgen.tuning.database.database import Database

@@ -49,9 +49,10 @@ from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.reference import error_bound, run
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.reference import error_bound, run
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from models import build
 from tests.cases import KernelCase, all_cases

@@ -36,9 +36,9 @@ from boltgen.cost.learned import Example, cross_validated, regrets
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES, compiled, predict
 from boltgen.families.trial import Trial
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.bench import BenchOptions, open_vgpu
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from boltgen.tuning.choice.model_report import examples
 from boltgen.tuning.database.exchange import read_records, write_records

@@ -43,12 +43,13 @@ from boltgen.frontend.relay.versions import installed_tvm
 from boltgen.frontend.torch_module import export_module, is_module
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, symbolic, typical
-from boltgen.ir.problem import Problem, describe
-from boltgen.ir.region import Placement
 from boltgen.options import DEFAULT_ARCH, CompileOptions
 from boltgen.options.option import chosen, takes
 from boltgen.passes.precision.observe_ranges import Range
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
+from boltgen.problems.kinds import describe
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import Placement
 from boltgen.running.arrays import read_arrays
 from boltgen.running.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
 from boltgen.running.inputs import check_inputs

@@ -12,10 +12,10 @@ from boltgen.arch import Arch, arch_named
 from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.registry import spaces
 from boltgen.ir.dtypes import Precision
-from boltgen.ir.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.passes.regions.products import Rejects
 from boltgen.passes.run import Passes
 from boltgen.pipeline import PipelineOptions
+from boltgen.problems.workload import Cut, Cutter, Layer, Workload, separate
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tuning.choice.fusion import candidate_fusions, cut_layers
 from boltgen.tuning.choice.graph_costs import GraphTimes, OpenMeasurements

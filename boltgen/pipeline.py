@@ -31,13 +31,13 @@ from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
 from boltgen.families.trial import Trial
-from boltgen.ir.cells import representative
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceIdentity
-from boltgen.ir.region import Convention, Region
-from boltgen.ir.workload import Workload
 from boltgen.options import KernelOptions, ModelOptions
+from boltgen.problems.cells import representative
+from boltgen.problems.layout_transform.problem import LayoutTransform
+from boltgen.problems.region import Convention, Region
+from boltgen.problems.workload import Workload
 from boltgen.settings import Settings, settings_from
 from boltgen.stored import learn_contents, stored_costs
 from boltgen.tuning.choice.excluded import Excluded

@@ -18,12 +18,12 @@ from boltgen.device.asked_arch import NATIVE, asked_arch, native_arch
 from boltgen.errors import DeviceError, TuningError
 from boltgen.intake import given
 from boltgen.ir.outcome import DeviceKind
-from boltgen.ir.workload import Workload
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.options import DEFAULT_ARCH, TuneOptions
 from boltgen.options.choices import RestTuning
 from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
+from boltgen.problems.workload import Workload
 from boltgen.stored import database_path, lock_folder
 from boltgen.tuning.choice.select import Task, distinct
 from boltgen.tuning.database.database import Database

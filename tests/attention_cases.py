@@ -11,8 +11,8 @@ from boltgen.ir.elementwise import SOFTMAX, BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.chain_cases import ChainCase
 
 

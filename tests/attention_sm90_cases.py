@@ -10,7 +10,7 @@ from boltgen.families.registry import boundaries, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from tests.attention_cases import attention, relu_and_residual, scaled
 from tests.chain_cases import ChainCase
 

@@ -28,10 +28,13 @@ from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadK
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.move import Move
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.layout_transform.problem import Move
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 

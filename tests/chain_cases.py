@@ -15,8 +15,9 @@ from boltgen.families.registry import kernel_spec
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import BLACKWELL, DTYPES, EPILOGUES
 
 _SM80 = Shape(16, 8, 16)

@@ -20,8 +20,10 @@ from boltgen.families.chain.traits import Residence
 from boltgen.families.registry import kernel_spec
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import EPILOGUES
 from tests.chain_cases import ChainCase
 

@@ -11,8 +11,8 @@ from boltgen.families.chain.boundary import of_rows
 from boltgen.families.chain.traits import Residence
 from boltgen.families.registry import boundaries, kernel_spec, violations
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 from tests.chain_cases import ChainCase, conv_chain, gemm_chain
 
 SM90A = arch_named("sm_90a")

@@ -21,7 +21,7 @@ from boltgen.arch import ARCHES
 from boltgen.device.choose import activate
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b_sm90.config import B2bSm90Config
-from boltgen.ir.reference import Agreement
+from boltgen.problems.reference import Agreement
 from tests.chain_cases import ChainCase, paper_cases
 from tests.chain_samples import each_chunk, sampled_cases, sampled_sm90_cases
 from tests.kernels.launch import Cuda

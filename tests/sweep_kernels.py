@@ -32,9 +32,11 @@ from boltgen.families.mma_sync.candidates import SWIZZLES
 from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, kernel_spec
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.reference import Agreement, compare, error_bound, run
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.reference import Agreement, compare, error_bound, run
+from boltgen.problems.workload import Workload
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.launch import Cuda, Launch, random_inputs
 from tests.sweeps import Libraries, findings

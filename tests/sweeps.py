@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from boltgen.errors import CompileError
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.reference import Agreement
+from boltgen.problems.reference import Agreement
 from tests.cases import KernelCase
 from tests.chain_cases import ChainCase
 from tests.kernels.conftest import build_libraries

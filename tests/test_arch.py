@@ -14,7 +14,7 @@ from boltgen.families.roofline import tensor_tflops
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Gemm
+from boltgen.problems.gemm.problem import Gemm
 
 
 def test_the_table_has_the_promised_architectures():

@@ -21,6 +21,7 @@ UNFINISHED = {
     "families": (0.23, 4.2),
     "graph": (0.06, 11.0),
     "ir": (0.19, 4.7),
+    "problems": (0.25, 6.0),
     "passes": (0.14, 4.4),
 }
 

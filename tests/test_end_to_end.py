@@ -16,8 +16,8 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Gemm
-from boltgen.ir.reference import compare, error_bound, run
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.reference import compare, error_bound, run
 from boltgen.running.artifact import Artifact
 from models import build
 from models.digits import MODEL_PATH, load_heldout

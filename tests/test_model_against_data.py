@@ -12,7 +12,7 @@ from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.mma_sync.legality import violations
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Gemm
+from boltgen.problems.gemm.problem import Gemm
 
 
 @pytest.fixture(scope="module")

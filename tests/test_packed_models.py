@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import boltgen
 from boltgen.cli.program import app
 from boltgen.device.vgpu import Vgpu
-from boltgen.ir.packed import PackedWeights
+from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.running.artifact import Artifact
 from tests.frontend.onnx.models import results
 from tests.test_end_to_end import fp16_tolerance

@@ -20,12 +20,14 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.region import LayerRoles, Region, Stored
-from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.model_passes import Survey, cutter, rejecter
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions, plan_regions
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import NHWC_F16, Form, ImageLayout
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import LayerRoles, Region, Stored
+from boltgen.problems.workload import Layer, Workload, separate
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
 from boltgen.tuning.choice.select import Costs

@@ -15,8 +15,10 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 from tests.cases import KernelCase, in_bf16
 
 SM90A = arch_named("sm_90a")

@@ -26,11 +26,11 @@ from boltgen.bench.slices import DONE, Form, open_slice, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.outcome import Failure, Fault
-from boltgen.ir.problem import Problem
-from boltgen.ir.reference import run
-from boltgen.ir.workload import Workload
 from boltgen.measure.operands import TensorSet
 from boltgen.measure.worker import Prepared
+from boltgen.problems.problem import Problem
+from boltgen.problems.reference import run
+from boltgen.problems.workload import Workload
 
 RIGHT, WRONG, NOT_THERE = "right", "wrong", "not there"
 CONFIRMED, REFUTED = "confirmed", "refuted"

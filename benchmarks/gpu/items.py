@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from boltgen.families.family import Config
 from boltgen.families.json_form import decode, encode
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 
 # Files by arch: the items; the file that holds each kernel's symbol; the recipe of a model; the

@@ -15,11 +15,12 @@ from benchmarks.gpu.rig import Rig, Step
 from boltgen.bench.slices import Form
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import launch
-from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
-from boltgen.ir.problem import Conv2d, Problem
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.worker import Prepared
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.layout_transform.problem import NHWC_F16, LayoutTransform, Move
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 
 _PAD = Move(source=NHWC_F16, target=NHWC_F16)
 # Who is compared with whom: ratio -> (the faster one, the other).

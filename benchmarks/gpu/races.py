@@ -11,7 +11,7 @@ from boltgen.bench.slices import Form, packed
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType
 from boltgen.ir.outcome import Failure
-from boltgen.ir.problem import Problem
+from boltgen.problems.problem import Problem
 from boltgen.tuning.database.records import Record, to_line
 
 

@@ -14,7 +14,8 @@ from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
 
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
 _BERT_ROWS, _BERT = 32 * 40, ((768, 768), (3072, 768), (768, 3072))

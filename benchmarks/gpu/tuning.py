@@ -17,9 +17,9 @@ from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome
-from boltgen.ir.workload import Workload
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import Workplace, answer
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.session.budget import Budget
 from boltgen.tuning.session.report import SessionReport

@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.gpu.capture import Capturing, Replay, uncollected
 from benchmarks.gpu.timing import operand_copies
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
 
 _WARM_UPS = 3
 

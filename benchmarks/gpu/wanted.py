@@ -51,8 +51,9 @@ from boltgen.families.registry import (
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task, distinct
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains

@@ -18,7 +18,7 @@ from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from tests import attention_sm90_cases, chain_sm90_cases
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases

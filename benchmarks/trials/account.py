@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.trials.process import MARK
 from boltgen.artifact.coverage import coverage
-from boltgen.ir.region import Placement
 from boltgen.passes.run import Partitioned
 from boltgen.pipeline import Plan, plan_regions
+from boltgen.problems.region import Placement
 
 
 class Account:

@@ -20,15 +20,16 @@ from boltgen.errors import BoltgenError
 from boltgen.families.source import workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import Load, LoadKind, Store
-from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem, gathered, in_groups
-from boltgen.ir.reference import compare
-from boltgen.ir.results import store_batch_stride, store_ld, store_shape
-from boltgen.ir.slices import slices
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.tensors import drawn as drawn_tensor
 from boltgen.measure.tensors import hide_some, input_tensors
+from boltgen.problems.kinds import gathered, in_groups
+from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.problem import Problem
+from boltgen.problems.reference import compare
+from boltgen.problems.results import store_batch_stride, store_ld, store_shape
+from boltgen.problems.slices import slices
+from boltgen.problems.workload import Layer, Workload
 
 Array = NDArray[Any]
 

@@ -16,7 +16,7 @@ from boltgen.errors import RecordError
 from boltgen.families.json_form import decode, encode
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 READY = b"ready"
 # A line is longer only where a library prints into the conversation.

@@ -12,9 +12,9 @@ from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.cli.inspect import shown_label
 from boltgen.device.asked_arch import asked_arch
 from boltgen.intake.numerals import counted
-from boltgen.ir.workload import Layer
 from boltgen.options import ModelOptions
 from boltgen.pipeline import PipelineOptions
+from boltgen.problems.workload import Layer
 from boltgen.stored import own_compilers, stored_measurements
 from boltgen.tuning.choice.advice import Advice, NamedLayer, advise
 from boltgen.tvm_build.model import import_model, partition

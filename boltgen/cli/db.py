@@ -18,9 +18,9 @@ from boltgen.cost import learned
 from boltgen.device.gpu_names import require_arch
 from boltgen.errors import InputError, RecordError
 from boltgen.intake.numerals import MOST_ROWS, counted, shown
-from boltgen.ir.move import LayoutTransform
 from boltgen.ir.outcome import DeviceKind
-from boltgen.ir.problem import PROBLEM_KINDS
+from boltgen.problems.kinds import PROBLEM_KINDS
+from boltgen.problems.layout_transform.problem import LayoutTransform
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
 from boltgen.tuning.choice.model_report import examples

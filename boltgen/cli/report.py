@@ -13,7 +13,7 @@ from boltgen.cli.flags import Debug, Folder
 from boltgen.errors import BoltgenError
 from boltgen.intake.files import written_whole
 from boltgen.ir.outcome import DeviceKind, Timing
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.report.compare import compared
 from boltgen.report.curves import Attempt, curves, workloads_of
 from boltgen.report.facts import Facts, TimeKind, facts_of

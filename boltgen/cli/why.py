@@ -21,11 +21,11 @@ from boltgen.errors import BoltgenError
 from boltgen.graph.difference import changed, operator_of
 from boltgen.graph.graph import CONSTANT, INPUT, OPAQUE, PART, REGION
 from boltgen.intake.numerals import counted
-from boltgen.ir.region import Placement
 from boltgen.options import ModelOptions
 from boltgen.passes.run import Partitioned
 from boltgen.passes.trace import IMPORTED, Step, read_trace
 from boltgen.pipeline import PipelineOptions
+from boltgen.problems.region import Placement
 from boltgen.tvm_build.model import import_model, partition
 
 # So many lines of one kind are shown in full.
@@ -55,7 +55,7 @@ def why_command(
     options: ModelOptions,
     debug: Debug = False,
 ) -> None:
-    """Say what the passes did with an operator, and why it has no kernel.
+    """Say why an operator has its kernel, or none.
 
     The passes that changed such operators come first, then the regions that compute some, then the
     operators that TVM computes, with the reason of each pass that left one to TVM. Nothing is

@@ -38,9 +38,9 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import describe, gathered
-from boltgen.ir.region import Convention, Region
-from boltgen.ir.workload import Workload
+from boltgen.problems.kinds import describe, gathered
+from boltgen.problems.region import Convention, Region
+from boltgen.problems.workload import Workload
 
 _HEADERS = {Convention.RELAX: "relax_adapter.h", Convention.RELAY: "relay_adapter.h"}
 

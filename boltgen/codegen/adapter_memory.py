@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from boltgen.codegen.adapter_tensors import ShapeCheck, data_call, sequences, shape_check
 from boltgen.codegen.adapter_views import view_call
 from boltgen.ir.extent import Dim, greatest
-from boltgen.ir.move import LayoutTransform, Move, nhwc
-from boltgen.ir.problem import Problem
-from boltgen.ir.region import Region, Stored
+from boltgen.problems.layout_transform.problem import LayoutTransform, Move, nhwc
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import Region, Stored
 
 # The operands of layout transforms begin at multiples of it; TVM's allocations do too. Source:
 # tvm's runtime/device_api.h, kAllocAlignment.

@@ -10,11 +10,11 @@ from boltgen.errors import assert_never
 from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
-from boltgen.ir.problem import Problem
-from boltgen.ir.region import Operand, RowView, Sharing
-from boltgen.ir.results import store_batch_stride, store_ld, store_shape
-from boltgen.ir.slices import loaded_shape
-from boltgen.ir.workload import Layer
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import Operand, RowView, Sharing
+from boltgen.problems.results import store_batch_stride, store_ld, store_shape
+from boltgen.problems.slices import loaded_shape
+from boltgen.problems.workload import Layer
 
 # A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
 # is compared.

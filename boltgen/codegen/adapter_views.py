@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
-from boltgen.ir.region import HeadView, LayerRoles, Region
+from boltgen.problems.kinds import element_b, gathered, in_groups, packed_weights
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import HeadView, LayerRoles, Region
 
 
 def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:

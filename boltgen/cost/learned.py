@@ -38,7 +38,7 @@ from boltgen.families.space import AnySpace
 from boltgen.installation import install_command
 from boltgen.intake.files import written_whole
 from boltgen.ir.key import digest
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 SUFFIX = ".ubj"
 # Version of the features: models of another version are refused.

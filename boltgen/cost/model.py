@@ -11,7 +11,7 @@ from boltgen.cost import learned
 from boltgen.errors import BoltgenError
 from boltgen.families.family import Config
 from boltgen.families.registry import predicted_us
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 class CostModel(Protocol):

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
 
 _BATCH, _IMAGES = 3, 2
 # Pixels in a row of a convolution's output: no power of two, so that tiles begin inside rows.

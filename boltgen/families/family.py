@@ -20,7 +20,7 @@ from boltgen.families.constants import ModelConstants
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.workload import Layer, Workload
 
 # Multiprocessors of the device that boundaries are executed on before a kernel ships: so few that
 # a persistent kernel's threadblocks go from tile to tile in a small problem.

@@ -21,8 +21,9 @@ from boltgen.errors import InvalidProblemError, RecordError
 from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.key import is_shown
-from boltgen.ir.move import LayoutTransform
-from boltgen.ir.problem import PROBLEM_KINDS, Problem
+from boltgen.problems.kinds import PROBLEM_KINDS
+from boltgen.problems.layout_transform.problem import LayoutTransform
+from boltgen.problems.problem import Problem
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 _TYPE = "type"

@@ -19,7 +19,7 @@ from boltgen.families.constants import ModelConstants
 from boltgen.families.family import Config, KernelFamily, Prediction
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 # Fewer than a warp has of a tile at once.
 _CHECKED_ROWS = 5

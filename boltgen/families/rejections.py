@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
-from boltgen.ir.problem import Problem, packed_weights
+from boltgen.problems.kinds import packed_weights
+from boltgen.problems.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

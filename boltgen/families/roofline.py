@@ -23,7 +23,7 @@ from boltgen.ir.elementwise import (
     operands,
 )
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Problem
+from boltgen.problems.problem import Problem
 
 # Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
 SHARED_BYTES_PER_CLOCK = 128

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from boltgen.families.family import Config
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

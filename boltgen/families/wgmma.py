@@ -6,7 +6,8 @@ import math
 
 from boltgen.families.rejections import Multiplied
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.problem import Problem
 
 # The row of `boltgen.arch` that these kernels are for.
 ARCH_NAME = "sm_90a"

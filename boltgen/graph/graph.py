@@ -31,7 +31,7 @@ PART = "part"  # the element `index` of a tuple
 UNPACK = "boltgen.unpack"
 # The first elements of a constant along each dimension, as many as the result's open extents.
 CORNER = "corner"
-# Rows in groups times the matrices of these: (a, b, ends) as of `ir.grouped`; b is (groups, K, N).
+# Rows in groups times the matrices of these: (a, b, ends) as of `GroupedGemm`; b is (groups, K, N).
 # No IR has it.
 GROUPED = "grouped_matmul"
 # The columns of one product of a pair, as of `passes.legalise.half_columns`. No IR has it.

@@ -19,8 +19,8 @@ from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPAC
 from boltgen.graph.windows import adaptive_mean, convolution, mean_pool, most_pool
 from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.pair import halves, run_of
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.pair import halves, run_of
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _NARROW = frozenset({"float16", "bfloat16"})

@@ -30,7 +30,7 @@ from boltgen.errors import GraphTextError, InvalidProblemError
 from boltgen.graph.graph import CONSTANT, Array, Expr, Extents, Graph, Structure, leaves
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, Symbol, symbolic
-from boltgen.ir.packed import PackedWeights
+from boltgen.problems.gemm.packed import PackedWeights
 
 _MOST_INLINE = 8
 _DIGITS = 12

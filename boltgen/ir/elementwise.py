@@ -5,11 +5,9 @@
     store   ::= Store(x, kind, dtype, reduction, columns)
     graph   ::= node+ store*               operands are indices of earlier nodes
 
-It is in SSA form. Node 0 is the value that comes in: the accumulator of an epilogue, the element of
-an operand in a prologue. A pair of products has a second accumulator. Without stores the last node
-is stored, over the whole output and in the problem's output type. Arithmetic is in FP32 wherever no
-Cast says otherwise: the FP16 roundings between the operators of an unfused graph are not
-reproduced, which makes a fused result the more exact one.
+It is in SSA form. Node 0 is the accumulator of an epilogue, or the element of an operand in a
+prologue. A pair of products has a second accumulator. Without stores the last node is the output,
+in the problem's type. Arithmetic is in FP32 unless a Cast says otherwise.
 
 Softmax is the one function of a whole row. It ends a prologue: the product's rows are not in one
 place before an epilogue.
@@ -32,7 +30,9 @@ class LoadKind(Enum):
 
     TENSOR = "tensor"  # (M, N): a residual
     ROW = "row"  # (N,): a bias or a per-channel scale
-    SLICE_ROW = "slice_row"  # (slices, N): one for the rows of each image or sequence, `ir.slices`
+    SLICE_ROW = (
+        "slice_row"  # (slices, N): one for the rows of each image or sequence, `problems.slices`
+    )
     POSITION_ROW = "position_row"  # (rows of a slice, N): one for each position, in all slices
     COLUMN = "column"  # (M,)
 

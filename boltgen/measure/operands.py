@@ -18,16 +18,17 @@ from boltgen.ir.elementwise import SOFTMAX, Load, LoadKind, Store, local_softmax
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, reduced
 from boltgen.ir.kernel import Launch
-from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem, gathered, in_groups, packed_weights
-from boltgen.ir.reference import accumulation_rounding
-from boltgen.ir.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.ir.softmax import softmax_rounding
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
 from boltgen.measure.tensors import Tensor, drawn, input_tensors
+from boltgen.problems.kinds import gathered, in_groups, packed_weights
+from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.problem import Problem
+from boltgen.problems.reference import accumulation_rounding
+from boltgen.problems.results import reduced_view, store_batch_stride, store_ld, store_shape
+from boltgen.problems.workload import Layer, Workload
 
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
 # Between two layers also how far the middle of them may be off.

@@ -23,7 +23,7 @@ from boltgen.families.trial import Trial
 from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.ir.outcome import DeviceIdentity, Outcome
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 VERSION = 4
 # A line is longer only where a library prints into the conversation.

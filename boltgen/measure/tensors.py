@@ -10,11 +10,12 @@ import numpy as np
 from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.key_masks import HIDDEN
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Problem, element_b, gathered, in_groups, packed_weights
-from boltgen.ir.reference import AnyArray
-from boltgen.ir.slices import loaded_shape
-from boltgen.ir.workload import Layer
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.kinds import element_b, gathered, in_groups, packed_weights
+from boltgen.problems.problem import Problem
+from boltgen.problems.reference import AnyArray
+from boltgen.problems.slices import loaded_shape
+from boltgen.problems.workload import Layer
 
 # Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. Divisors and operands of
 # roots and logarithms in the epilogue are drawn from [0.5, 1.5).

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO
 from boltgen.errors import RecordError
 from boltgen.families.source import workspace_symbol
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
-from boltgen.ir.workload import Workload
 from boltgen.measure.native import CudaError, Profiler, RefusedError, Verdict
 from boltgen.measure.operands import BudgetError, Operands
 from boltgen.measure.protocol import (
@@ -39,6 +38,7 @@ from boltgen.measure.timing import (
     scratch_bytes,
     take_samples,
 )
+from boltgen.problems.workload import Workload
 
 # Numbers of cudaError_t. Source: driver_types.h.
 _OUT_OF_MEMORY = 2

@@ -23,12 +23,8 @@ from boltgen.graph.graph import (
     mapped,
     renamed,
 )
-from boltgen.ir.cells import localised
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.region import LayerRoles, Operand, Region, Stored
-from boltgen.ir.workload import Cutter, Workload, separate
 from boltgen.passes.attention.recognise import find_attentions
 from boltgen.passes.norms.recognise import find_norms
 from boltgen.passes.regions.anchor import ANCHORS
@@ -37,6 +33,10 @@ from boltgen.passes.regions.chains import join
 from boltgen.passes.regions.epilogue_reductions import reducing
 from boltgen.passes.regions.products import Product, Rejects, alike, extended, find_products
 from boltgen.passes.regions.prologues import with_prologue
+from boltgen.problems.cells import localised
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.region import LayerRoles, Operand, Region, Stored
+from boltgen.problems.workload import Cutter, Workload, separate
 
 
 @dataclass(frozen=True, slots=True)

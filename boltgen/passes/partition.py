@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from boltgen.graph.graph import Graph
-from boltgen.ir.region import Placement
 from boltgen.passes.outline import Symbols
 from boltgen.passes.pipeline import PIPELINE
 from boltgen.passes.regions.placement import placements
 from boltgen.passes.run import Partitioned, Passes, Run
 from boltgen.passes.trace import Watch
+from boltgen.problems.region import Placement
 from boltgen.settings import verifies_graphs
 
 

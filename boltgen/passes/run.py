@@ -10,11 +10,11 @@ from typing import Any
 
 from boltgen.graph.graph import Expr, Extents, Graph, Noted
 from boltgen.ir.dtypes import DType
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.region import Placement, Region
-from boltgen.ir.workload import Cutter, separate
 from boltgen.passes.outline import CarvedRegion, Symbols, computes_all
 from boltgen.passes.regions.products import Rejects
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.region import Placement, Region
+from boltgen.problems.workload import Cutter, separate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from boltgen.artifact.metadata import Metadata
-from boltgen.ir.problem import describe
-from boltgen.ir.workload import Workload
+from boltgen.problems.kinds import describe
+from boltgen.problems.workload import Workload
 from boltgen.report.facts import TimeKind
 
 # Sizes of a curve's figure, with room for its line's width.

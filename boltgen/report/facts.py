@@ -16,10 +16,10 @@ from boltgen.artifact.coverage import coverage
 from boltgen.artifact.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
 from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.problem import describe, gathered
-from boltgen.ir.results import store_shape
-from boltgen.ir.slices import loaded_shape
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.kinds import describe, gathered
+from boltgen.problems.results import store_shape
+from boltgen.problems.slices import loaded_shape
+from boltgen.problems.workload import Layer, Workload
 
 
 class TimeKind(Enum):

@@ -25,13 +25,13 @@ from boltgen.frontend.relay.versions import installed_tvm, require_relax, requir
 from boltgen.intake.files import require_regular
 from boltgen.intake.model_files import other_kind
 from boltgen.ir.dtypes import DType
-from boltgen.ir.region import Convention, Region
-from boltgen.ir.workload import separate
 from boltgen.model_passes import Survey, passes_for
 from boltgen.options import ModelOptions
 from boltgen.passes.precision.observe_ranges import Range
 from boltgen.passes.run import Partitioned, Passes
 from boltgen.pipeline import BuiltRegions, PipelineOptions, tasks_of
+from boltgen.problems.region import Convention, Region
+from boltgen.problems.workload import separate
 from boltgen.tuning.choice.graph_costs import CostSurvey
 from boltgen.tuning.choice.select import Task
 

@@ -21,11 +21,11 @@ from boltgen.frontend.relay.border import with_narrow_border
 from boltgen.frontend.relay.codegen import Linked
 from boltgen.frontend.relay.importer import import_model
 from boltgen.ir.dtypes import DType
-from boltgen.ir.region import Convention
 from boltgen.model_passes import passes_for
 from boltgen.passes.precision.observe_ranges import Range, ranges
 from boltgen.passes.run import Partitioned
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions
+from boltgen.problems.region import Convention
 from boltgen.tvm_build import model, relay_link
 from boltgen.tvm_build.lowering import relay_special_values
 from boltgen.tvm_build.lowering.relay_nan_order import with_ordered_nan

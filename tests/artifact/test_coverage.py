@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltgen.artifact.coverage import coverage
-from boltgen.ir.region import Placement
+from boltgen.problems.region import Placement
 
 
 def _placed(operator: str, flops: int, region: str | None = None, reason: str = "") -> Placement:

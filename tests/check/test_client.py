@@ -14,8 +14,8 @@ from boltgen.check.client import run_launches
 from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 
 SOURCE = """

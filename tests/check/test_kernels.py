@@ -18,9 +18,17 @@ from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
-from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.layout_transform.problem import (
+    NHWC_F16,
+    Form,
+    ImageLayout,
+    LayoutTransform,
+    Move,
+)
+from boltgen.problems.workload import Layer, Workload
 from boltgen.settings import settings_from
 from boltgen.tuning.choice.select import Task, select
 from tests.check import sabotage

@@ -7,8 +7,8 @@ from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.check.conftest import Link
 from tests.check.test_results import assert_right
 from tests.gated import gated

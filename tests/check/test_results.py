@@ -23,9 +23,10 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
 from boltgen.passes.legalise.norm_of_sums import Writing, normed
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.check.conftest import Link
 

@@ -7,9 +7,9 @@ import torch
 
 from boltgen.artifact.coverage import Coverage, Rest
 from boltgen.cli.advise import ModelAdvice, advice_lines, advise_model
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.options import ModelOptions
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.advice import Advice, Change, NamedLayer
 from tests.test_slice_rows import DiT, _tokens
 

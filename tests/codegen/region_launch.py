@@ -10,7 +10,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import kernel_spec, launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.region import Region
+from boltgen.problems.region import Region
 from tests.cases import move_spec
 
 ARCH = "sm_80"

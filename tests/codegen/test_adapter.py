@@ -17,9 +17,11 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.region import Convention, LayerRoles, Operand, Region
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import Convention, LayerRoles, Operand, Region
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.cases import CONFIGS, EPILOGUES
 from tests.codegen.region_launch import region_launch

@@ -20,14 +20,17 @@ from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.registry import launch
-from boltgen.ir.cells import cells, localised
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import SOFTMAX
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
-from boltgen.ir.region import Convention, LayerRoles, Operand, Region
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.cells import cells, localised
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import Convention, LayerRoles, Operand, Region
+from boltgen.problems.workload import Layer, Workload
 from boltgen.settings import settings_from
 from tests.cases import CONFIGS, EPILOGUES
 

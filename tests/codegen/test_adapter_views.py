@@ -12,11 +12,11 @@ from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import launch
-from boltgen.ir.cells import localised
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.region import HeadView, LayerRoles, Operand, Region, Shared, Sharing
-from boltgen.ir.workload import Workload
+from boltgen.problems.cells import localised
+from boltgen.problems.region import HeadView, LayerRoles, Operand, Region, Shared, Sharing
+from boltgen.problems.workload import Workload
 from tests.attention_cases import attention, scaled
 
 HEADS, HEAD = 3, 16

@@ -13,7 +13,7 @@ from boltgen.build.unit import kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move
+from boltgen.problems.layout_transform.problem import NHWC_F16, Form, ImageLayout, Move
 from boltgen.settings import settings_from
 from tests.attention_cases import golden_attention_specs
 from tests.attention_sm90_cases import golden_attention_sm90_specs

@@ -15,10 +15,16 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.paths import resource_dir
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import (
+    NHWC_F16,
+    Form,
+    ImageLayout,
+    LayoutTransform,
+    Move,
+)
+from boltgen.problems.workload import Workload
 from tests.cases import CONFIGS, EPILOGUES, all_cases, move_spec, with_traits
 from tests.codegen.test_cpp_text import NASTY
 

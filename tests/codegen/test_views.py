@@ -10,8 +10,8 @@ import pytest
 from boltgen.codegen.render import environment, render
 from boltgen.codegen.views import AdapterView, ArgumentField, UnitView, View
 from boltgen.families.registry import FAMILIES
-from boltgen.ir.move import NHWC_F16, Move
 from boltgen.paths import resource_dir
+from boltgen.problems.layout_transform.problem import NHWC_F16, Move
 from tests.attention_cases import golden_attention_specs
 from tests.attention_sm90_cases import golden_attention_sm90_specs
 from tests.cases import golden_specs, move_spec

@@ -14,10 +14,10 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.oracle import LayerInputs, enclose
-from boltgen.ir.problem import Gemm
-from boltgen.ir.reference import Agreement, compare
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.reference import Agreement, compare
+from boltgen.problems.workload import Layer, Workload
 from tests.conformance.cases import Builder, Case, Value
 
 # All weights differ in the batch; the first layer's are shared; all but the first's; the second's.

@@ -9,8 +9,8 @@ from typing import Any
 
 from boltgen.device.choose import activate
 from boltgen.ir.key import canonical
-from boltgen.ir.workload import Cut, Layer
 from boltgen.passes.run import Partitioned, Passes
+from boltgen.problems.workload import Cut, Layer
 from tests.conformance.cases import CASES
 
 

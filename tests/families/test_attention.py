@@ -14,8 +14,8 @@ from boltgen.families.attention.model import predict
 from boltgen.families.registry import FAMILIES, candidates
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Store
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.attention_cases import attention
 from tests.cases import EPILOGUES
 from tests.chain_cases import gemm_chain

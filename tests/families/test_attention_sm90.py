@@ -16,7 +16,7 @@ from boltgen.families.attention_sm90.legality import HEADS, stage_bytes, stages
 from boltgen.families.registry import boundaries, candidates, predict
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from tests.attention_cases import attention, scaled
 from tests.attention_sm90_cases import KERNELS
 

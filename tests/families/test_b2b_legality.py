@@ -15,8 +15,8 @@ from boltgen.families.chain.traits import Residence
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 from tests.cases import EPILOGUES, in_bf16
 from tests.chain_cases import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
 

@@ -17,8 +17,9 @@ from boltgen.families.registry import candidates, kernel_spec, predict
 from boltgen.families.source import kernel_symbol, render_kernel
 from boltgen.families.wgmma import TILE_DEPTH, steps
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import cut_layers
 from tests.cases import EPILOGUES
 from tests.chain_cases import conv_chain, gemm_chain, paper_chains

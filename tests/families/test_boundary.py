@@ -10,9 +10,17 @@ from boltgen.families.family import Config
 from boltgen.families.registry import boundaries, candidates, kernel_spec, launch, violations
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, LoadKind, Reduction, Store
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import (
+    NHWC_F16,
+    Form,
+    ImageLayout,
+    LayoutTransform,
+    Move,
+)
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import all_cases
 from tests.chain_cases import all_chain_cases
 

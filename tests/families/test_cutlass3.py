@@ -19,10 +19,11 @@ from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import NHWC_F16, LayoutTransform, Move
+from boltgen.problems.workload import Workload
 from tests.cases import EPILOGUES
 from tests.chain_cases import gemm_chain
 

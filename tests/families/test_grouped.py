@@ -22,8 +22,9 @@ from boltgen.ir.elementwise import (
     Store,
 )
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.problem import Gemm, GroupedGemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import CONFIGS
 
 SM80 = arch_named("sm_80")

@@ -19,8 +19,8 @@ from boltgen.families.registry import FAMILIES
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.attention_cases import attention
 from tests.cases import EPILOGUES
 from tests.chain_cases import gemm_chain

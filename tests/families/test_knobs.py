@@ -18,8 +18,10 @@ from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import compiled, spaces
 from boltgen.families.space import Knob
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 
 PROBLEMS = (
     Gemm(m=512, n=384, k=4096),

@@ -18,8 +18,9 @@ from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, candidates, kernel_spec, launch
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import EPILOGUES, PROBLEM_TYPES
 
 SM80 = arch_named("sm_80")

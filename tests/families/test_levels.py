@@ -12,8 +12,9 @@ from boltgen.families.mma_sync.legality import kernel_violations
 from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import FAMILIES, kernel_spec
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.cases import EPILOGUES
 
 ROW = Gemm(m=1024, n=1024, k=1024)

@@ -11,9 +11,9 @@ from boltgen.families.norm.model import bytes_loaded, bytes_moved
 from boltgen.families.registry import FAMILIES, boundaries, candidates, predict, violations
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, LoadKind, Store
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.problem import GroupNorm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.workload import Layer, Workload
 
 SM80 = ARCHES["sm_80"]
 FAMILY = FAMILIES.named("norm")

@@ -14,8 +14,8 @@ from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.gemm import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.gated import gated
 
 PAIR = Gemm(m=512, n=5632, k=2048, b_layout=Layout.COLUMN, paired=True)

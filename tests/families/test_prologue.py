@@ -25,8 +25,9 @@ from boltgen.ir.elementwise import (
     Unary,
 )
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import CONFIGS
 
 SM80 = arch_named("sm_80")

@@ -28,12 +28,20 @@ from boltgen.families.source import kernel_symbol, render_kernel, workspace_symb
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, LayoutTransform, Move
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments, structs
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.layout_transform.problem import (
+    NHWC_F16,
+    Form,
+    ImageLayout,
+    LayoutTransform,
+    Move,
+)
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.workload import Layer, Workload
 from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES
 from tests.chain_cases import conv_chain, gemm_chain

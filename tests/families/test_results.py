@@ -12,8 +12,8 @@ from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, LoadKind, Reduction, Store, Unary
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 
 # Little to multiply and much to write.
 PROBLEM = Gemm(m=16384, n=4096, k=64)

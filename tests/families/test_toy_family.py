@@ -32,9 +32,9 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec, Launch
-from boltgen.ir.problem import Gemm
-from boltgen.ir.reference import compare, error_bound, run
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.reference import compare, error_bound, run
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.database.records import from_line, to_line
 from tests.tuning.samples import A100, TOOLS, record
 

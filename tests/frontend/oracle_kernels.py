@@ -13,9 +13,9 @@ import tvm_ffi
 
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.dtypes import DType
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.region import Region
 from boltgen.passes.run import Partitioned, Passes
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.region import Region
 from boltgen.tvm_build.relax_link import host_machine
 from tests.frontend.region_oracle import compute
 

@@ -11,10 +11,10 @@ import numpy as np
 from boltgen.codegen.adapter import SliceSource, symbol_sources
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
-from boltgen.ir.move import Form, Move, nhwc, reference_move
-from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import Problem
-from boltgen.ir.region import HeadView, Operand, Region, Sharing, Stored
+from boltgen.problems.layout_transform.problem import Form, Move, nhwc, reference_move
+from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import HeadView, Operand, Region, Sharing, Stored
 
 
 def _operand(

@@ -16,8 +16,8 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from boltgen.ir.region import Region
 from boltgen.passes.run import Partitioned
+from boltgen.problems.region import Region
 from tests.frontend.region_oracle import compute
 
 _PREFIX = "boltgen.oracle."

@@ -104,7 +104,7 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 def _make_records(folder: Path) -> None:
     from boltgen.ir.elementwise import BinaryOp, LoadKind, UnaryOp
     from boltgen.ir.elementwise_builder import ElementwiseBuilder
-    from boltgen.ir.workload import Workload
+    from boltgen.problems.workload import Workload
     from boltgen.tuning.database.database import Database
     from boltgen.tuning.database.exchange import write_records
     from tests.tuning.earlier import EARLIER, config_form, config_of, earlier_line, write_schema_3

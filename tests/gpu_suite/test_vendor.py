@@ -10,10 +10,11 @@ import torch
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.vendor import Vendor
-from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.problems import reference
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
 
 VENDOR = Vendor("cpu")
 CONV = Conv2d(

@@ -17,7 +17,7 @@ from boltgen.families.registry import candidates, order
 from boltgen.families.skinny.legality import MOST_ROWS
 from boltgen.families.source import kernel_symbol
 from boltgen.families.space import Shape
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from tests import attention_sm90_cases, chain_sm90_cases
 from tests.cases import BLACKWELL, all_cases
 from tests.chain_cases import all_chain_cases

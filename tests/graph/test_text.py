@@ -14,7 +14,7 @@ from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder, Stru
 from boltgen.graph.text import Constants, parse_graph, print_graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.packed import PackedWeights
+from boltgen.problems.gemm.packed import PackedWeights
 
 N, M = symbolic(Symbol("n", 1, 64)), symbolic(Symbol("m // 2", 2, 8))
 OTHER_N = symbolic(Symbol("n", 1, 8))

@@ -19,14 +19,17 @@ from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import SOFTMAX, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.move import Form, ImageLayout, Move, nhwc
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, GroupNorm
-from boltgen.ir.reference import accumulation_rounding, compare
-from boltgen.ir.region import Rejected
-from boltgen.ir.workload import Layer, Workload
 from boltgen.options.checks import accumulator
 from boltgen.passes.regions.anchor import match_anchor
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.layout_transform.problem import Form, ImageLayout, Move, nhwc
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.reference import accumulation_rounding, compare
+from boltgen.problems.region import Rejected
+from boltgen.problems.workload import Layer, Workload
 
 NAME = "float8_e4m3fn"
 E4M3 = DType(NAME)

@@ -19,10 +19,11 @@ from boltgen.families.registry import kernel_spec
 from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.move import Form, ImageLayout, LayoutTransform, Move, nhwc
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.epilogue_nodes import epilogue_nodes
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import Form, ImageLayout, LayoutTransform, Move, nhwc
+from boltgen.problems.workload import Workload
 
 
 @pytest.mark.parametrize("dtype", DType)

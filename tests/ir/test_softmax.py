@@ -15,10 +15,10 @@ from boltgen.ir.elementwise import SOFTMAX, Accumulator, ElementwiseGraph, Softm
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
-from boltgen.ir.oracle import LayerInputs, enclose
-from boltgen.ir.problem import Gemm
 from boltgen.ir.softmax import softmax, softmax_ends, up_to_diagonal
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.workload import Layer, Workload
 from tests.attention_cases import attention, scaled
 
 

@@ -23,7 +23,8 @@ from boltgen.ir.elementwise import (
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical, digest
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
 from tests.cases import PROBLEM_TYPES
 
 extents = st.integers(1, 4096)

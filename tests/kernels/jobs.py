@@ -11,7 +11,7 @@ from boltgen.check.protocol import Job
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from tests.kernels.launch import Cuda, KernelLibrary
 
 

@@ -22,8 +22,9 @@ from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.ir.problem import Problem, packed_weights
 from boltgen.measure.abi import arguments, structs
+from boltgen.problems.kinds import packed_weights
+from boltgen.problems.problem import Problem
 from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]

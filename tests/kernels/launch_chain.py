@@ -8,11 +8,11 @@ import numpy as np
 
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.oracle import LayerInputs, enclose
 from boltgen.measure.abi import arguments
+from boltgen.problems import reference
+from boltgen.problems.oracle import LayerInputs, enclose
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import (
     PADDING,

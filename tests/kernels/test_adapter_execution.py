@@ -18,12 +18,20 @@ from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_library
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import NHWC_F16, Form, ImageLayout, Move, reference_move
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.region import LayerRoles, Operand, Region, Stored
-from boltgen.ir.workload import Workload
+from boltgen.problems import reference
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import (
+    NHWC_F16,
+    Form,
+    ImageLayout,
+    Move,
+    reference_move,
+)
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import LayerRoles, Operand, Region, Stored
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.cases import CONFIGS, EPILOGUES, KernelCase
 from tests.codegen.region_launch import ARCH, kernels_of, region_launch

@@ -14,9 +14,9 @@ from boltgen.families.registry import boundaries, kernel_spec, launch, violation
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.oracle import enclose
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems.oracle import enclose
+from boltgen.problems.workload import Workload
 from tests.attention_cases import KERNELS, attention, attention_case, scaled
 from tests.kernels.conftest import build_libraries
 from tests.kernels.counting import counted_of

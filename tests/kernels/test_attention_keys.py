@@ -18,9 +18,9 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key_masks import HIDDEN
-from boltgen.ir.oracle import enclose
-from boltgen.ir.reference import compare
-from boltgen.ir.workload import Workload
+from boltgen.problems.oracle import enclose
+from boltgen.problems.reference import compare
+from boltgen.problems.workload import Workload
 from tests.attention_cases import attention, scaled, tile
 from tests.attention_sm90_cases import tile as tile_sm90
 from tests.chain_cases import ChainCase

@@ -17,8 +17,8 @@ from boltgen.families.family import CHECKED_SMS
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.oracle import enclose
-from boltgen.ir.workload import Workload
+from boltgen.problems.oracle import enclose
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.attention_cases import attention, scaled
 from tests.attention_sm90_cases import KERNELS, SM90A, attention_sm90_case

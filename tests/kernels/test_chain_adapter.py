@@ -17,8 +17,8 @@ from boltgen.codegen.adapter import render_adapter
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import KernelSource, render_library
-from boltgen.ir.oracle import enclose
-from boltgen.ir.reference import compare
+from boltgen.problems.oracle import enclose
+from boltgen.problems.reference import compare
 from boltgen.settings import settings_from
 from tests.chain_cases import ChainCase
 from tests.codegen.region_launch import ARCH, kernels_of

@@ -16,7 +16,7 @@ from boltgen.families.b2b_sm90 import FAMILY
 from boltgen.families.chain.traits import Residence
 from boltgen.families.family import CHECKED_SMS
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.chain_cases import ChainCase, conv_chain, gemm_chain
 from tests.chain_sm90_cases import BIAS_RELU, CONV, KERNELS

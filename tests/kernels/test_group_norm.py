@@ -19,11 +19,11 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.problem import GroupNorm
-from boltgen.ir.reference import compare
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.reference import compare
+from boltgen.problems.workload import Layer, Workload
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting

@@ -16,12 +16,12 @@ from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.oracle import LayerInputs, enclose
-from boltgen.ir.problem import GroupedGemm
-from boltgen.ir.reference import Agreement, compare
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
 from boltgen.measure.tensors import drawn, input_tensors
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.reference import Agreement, compare
+from boltgen.problems.workload import Workload
 from tests.cases import CONFIGS, EPILOGUES
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary, Operand, padded, poison, unpadded

@@ -12,8 +12,8 @@ from boltgen.arch import arch_named
 from boltgen.families.registry import FAMILIES
 from boltgen.families.roofline import LDMATRIX_BYTES
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.counting import counted_of

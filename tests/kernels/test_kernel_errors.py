@@ -11,8 +11,9 @@ from boltgen.families.mma_sync.resources import split_workspace_bytes
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.cases import CONFIGS, EPILOGUES, split_k_cases
 from tests.kernels.launch import Args, Conv2dArgs, GemmArgs, KernelLibrary
 from tests.kernels.refusals import (

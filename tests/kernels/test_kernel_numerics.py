@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.ir import reference
 from boltgen.ir.kernel import KernelSpec
+from boltgen.problems import reference
 from tests.cases import KernelCase, all_cases
 from tests.kernels.launch import Cuda, Inputs, KernelError, KernelLibrary, Launch, random_inputs
 

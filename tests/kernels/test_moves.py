@@ -22,7 +22,8 @@ from boltgen.families.move import MoveConfig
 from boltgen.families.registry import launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_library
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import (
+from boltgen.measure.abi import arguments
+from boltgen.problems.layout_transform.problem import (
     NHWC_F16,
     Form,
     ImageLayout,
@@ -31,8 +32,7 @@ from boltgen.ir.move import (
     nhwc,
     reference_move,
 )
-from boltgen.ir.workload import Workload
-from boltgen.measure.abi import arguments
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.cases import move_spec
 from tests.kernels.launch import Args, Array, Cuda, KernelError, KernelLibrary

@@ -20,11 +20,11 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.oracle import LayerInputs, enclose_results
-from boltgen.ir.reference import compare
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.reference import compare
+from boltgen.problems.workload import Layer, Workload
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import (

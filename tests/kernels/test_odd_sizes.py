@@ -8,10 +8,12 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from boltgen.ir import reference
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Workload
+from boltgen.problems import reference
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs

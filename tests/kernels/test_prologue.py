@@ -18,9 +18,9 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import EPILOGUES, graph_of
 from tests.kernels.conftest import build_libraries
 from tests.kernels.jobs import judged_jobs

@@ -11,12 +11,12 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.families.registry import FAMILIES, boundaries, kernel_spec, launch, violations
 from boltgen.families.skinny.config import SkinnyConfig
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems import reference
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.conftest import build_libraries
 from tests.kernels.counting import counted_of

@@ -12,13 +12,13 @@ import pytest
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.registry import boundaries, kernel_spec, launch, predict, spaces, violations
 from boltgen.families.skinny.config import SkinnyConfig
-from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems import reference
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.cases import EPILOGUES, KernelCase
 from tests.kernels.conftest import build_libraries
 from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs

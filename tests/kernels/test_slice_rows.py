@@ -17,11 +17,14 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.problem import Conv2d, Gemm, GroupNorm, Problem
-from boltgen.ir.slices import slices
-from boltgen.ir.workload import Layer, Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.problem import Problem
+from boltgen.problems.slices import slices
+from boltgen.problems.workload import Layer, Workload
 from tests.cases import graph_of
 from tests.kernels.conftest import build_libraries
 from tests.kernels.jobs import judged_jobs

@@ -11,10 +11,12 @@ import pytest
 
 from boltgen.families.mma_sync.candidates import SWIZZLES
 from boltgen.families.mma_sync.traits import ConvIterator
-from boltgen.ir import reference
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.problems import reference
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
 from tests.cases import BLACKWELL, KernelCase, all_cases
 from tests.kernels.launch import Array, Cuda, Inputs, KernelLibrary, Launch, random_inputs
 

@@ -20,12 +20,12 @@ from boltgen.families.cutlass3.legality import stage_bytes
 from boltgen.families.family import CHECKED_SMS
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.abi import arguments
+from boltgen.problems import reference
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.cases import KernelCase
 from tests.kernels.conftest import build_libraries, launched

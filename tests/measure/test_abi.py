@@ -12,13 +12,14 @@ import pytest
 from boltgen.build.toolchain import find_host_compiler
 from boltgen.errors import BoltgenError, InvalidProblemError
 from boltgen.ir.elementwise import MAX_OPERANDS
-from boltgen.ir.move import NHWC_F16, LayoutTransform, Move
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import MAX_LAYERS
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.native import EXTENTS
 from boltgen.measure.operands import extents_of
 from boltgen.paths import resource_dir
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.layout_transform.problem import NHWC_F16, LayoutTransform, Move
+from boltgen.problems.workload import MAX_LAYERS
 from boltgen.settings import settings_from
 
 NAMES = {

@@ -26,13 +26,14 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Store, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import NOT_COMPILED, DeviceKind, Failure, Fault, Timing
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.bench import WorkerBench, _compiled_for, open_vgpu
 from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.build.fakes import FAIL, fake_toolchain
 from tests.cases import EPILOGUES
 from tests.chain_cases import all_chain_cases

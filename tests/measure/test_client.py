@@ -13,11 +13,11 @@ import pytest
 from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
 from boltgen.ir.outcome import Failure, Fault, Timing
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.channel import LocalChannel, local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Request, Setup
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.measure.failures import assert_failed
 from tests.measure.stub_worker import DEVICE, timing
 

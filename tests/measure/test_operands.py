@@ -12,11 +12,12 @@ from boltgen.ir.elementwise import BinaryOp, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import Launch
-from boltgen.ir.oracle import LayerInputs, enclose, enclose_results
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Gemm, GroupedGemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.operands import BudgetError, Operands
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.oracle import LayerInputs, enclose, enclose_results
+from boltgen.problems.workload import Workload
 from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES, in_bf16
 from tests.chain_cases import all_chain_cases

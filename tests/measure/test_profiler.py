@@ -7,18 +7,19 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.slices import slices
-from boltgen.ir.workload import Layer
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of
 from boltgen.measure.tensors import input_tensors
+from boltgen.problems import reference
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.slices import slices
+from boltgen.problems.workload import Layer
 from tests.cases import EPILOGUES, in_bf16, problem_for
 
 SMALL = Gemm(m=5, n=7, k=9)

@@ -23,12 +23,12 @@ from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceKind, Failure, Fault, Timing
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.measure.channel import local_worker
 from boltgen.measure.client import Worker
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from tests.measure.failures import assert_failed
 

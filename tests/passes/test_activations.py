@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from boltgen.ir import reference
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Gemm
 from boltgen.passes.regions.activations import recognise
+from boltgen.problems import reference
+from boltgen.problems.gemm.problem import Gemm
 
 ADD, SUB, MUL, DIV = BinaryOp.ADD, BinaryOp.SUBTRACT, BinaryOp.MULTIPLY, BinaryOp.DIVIDE
 

@@ -6,9 +6,10 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.region import Rejected
 from boltgen.passes.regions.anchor import Anchor, match_anchor
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.region import Rejected
 
 Shape = tuple[int | str, ...]
 CONV = {

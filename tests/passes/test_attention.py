@@ -13,9 +13,9 @@ from boltgen.families.registry import candidates
 from boltgen.graph.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX, LoadKind
-from boltgen.ir.region import Shared, Sharing
-from boltgen.ir.workload import Workload
 from boltgen.passes.outline import Found, Symbols, find_regions
+from boltgen.problems.region import Shared, Sharing
+from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 
 BATCH, HEADS, ROWS, KEYS, DEPTH, COLUMNS = 2, 3, 40, 56, 16, 24

@@ -4,9 +4,9 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import Form, ImageLayout
-from boltgen.ir.region import Stored
 from boltgen.passes.regions.boundary import entry, exit_
+from boltgen.problems.layout_transform.problem import Form, ImageLayout
+from boltgen.problems.region import Stored
 
 NCHW, NHWC = (2, 3, 5, 7), (2, 5, 7, 3)
 IMAGES = Stored(form=Form(layout=ImageLayout.NCHW, dtype=DType.F32), shape=NCHW)

@@ -10,9 +10,9 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.workload import Workload
 from boltgen.passes.masks import where_as_minimum
 from boltgen.passes.outline import Symbols
+from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 from tests.passes.differential import checked
 

@@ -6,10 +6,10 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
-from boltgen.ir.workload import MAX_LAYERS, Cut, Layer
 from boltgen.passes.regions import products
 from boltgen.passes.regions.chains import Joined, join
 from boltgen.passes.regions.products import alike, find_products
+from boltgen.problems.workload import MAX_LAYERS, Cut, Layer
 
 
 def as_one(layers: tuple[Layer, ...]) -> Cut:

@@ -11,9 +11,9 @@ import pytest
 from boltgen.graph.graph import CONSTANT, CORNER, INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.elementwise import local_softmax
 from boltgen.ir.extent import MOST_UNKNOWN, Symbol, symbolic
-from boltgen.ir.region import Shared, Sharing
 from boltgen.passes.movement import dynamic_shape_constants
 from boltgen.passes.outline import CarvedRegion, Symbols
+from boltgen.problems.region import Shared, Sharing
 from tests.passes.carved import carve
 from tests.passes.differential import checked
 

@@ -13,9 +13,9 @@ import pytest
 from boltgen.graph.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
 from boltgen.passes.outline import CarvedRegion, Symbols
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 
 F16, F32 = "float16", "float32"

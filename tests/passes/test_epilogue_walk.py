@@ -6,11 +6,11 @@ import pytest
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.region import Shared, Sharing
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.passes.regions.broadcast_kind import shared_span, span
 from boltgen.passes.regions.epilogue_walk import grow
 from boltgen.passes.regions.tail import Tail
+from boltgen.problems.region import Shared, Sharing
 
 M, N, K = 16, 24, 8
 

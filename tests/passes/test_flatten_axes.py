@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import IMAGE_NORM, INPUT, Expr, GraphBuilder
-from boltgen.ir.workload import Workload
 from boltgen.passes.norms import flatten_axes, image_norms
 from boltgen.passes.norms.image_norms import CHANNELS_FIRST, CHANNELS_LAST, add_image_norm
+from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
 # The epsilon of a norm becomes a number of FP32.

@@ -10,11 +10,11 @@ import pytest
 
 from boltgen.graph.graph import HALF, INPUT, PART, Expr, GraphBuilder
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
 from boltgen.passes.joins import fuse_gated_mlp
 from boltgen.passes.legalise import half_columns
 from boltgen.passes.regions.products import find_products
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
 join_pairs = checked(fuse_gated_mlp.join_pairs)

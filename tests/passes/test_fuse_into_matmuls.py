@@ -12,12 +12,12 @@ import pytest
 from boltgen.graph.graph import INPUT, NORMED, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Reduction
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.norm import Norm
-from boltgen.ir.workload import Workload
 from boltgen.passes.legalise import norm_of_sums
 from boltgen.passes.norms import fuse_into_matmuls
 from boltgen.passes.regions.products import find_products
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.norm.problem import Norm
+from boltgen.problems.workload import Workload
 from tests.passes.differential import checked
 
 without_normed = checked(norm_of_sums.without_normed, unit=2.0**-24)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
 from boltgen.passes.joins import fuse_head_operators, fuse_qkv
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
 join_siblings = checked(fuse_qkv.join_siblings)

@@ -11,9 +11,9 @@ import pytest
 from boltgen.graph.graph import CONSTANT, INPUT, REGION, Graph, GraphBuilder
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.region import HeadView
 from boltgen.passes import outline
 from boltgen.passes.outline import CarvedRegion, Symbols
+from boltgen.problems.region import HeadView
 from tests.passes.carved import carve
 from tests.passes.test_attention import Builder
 

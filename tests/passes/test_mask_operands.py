@@ -10,8 +10,8 @@ from boltgen.graph.graph import INPUT, REGION, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.region import Shared, Sharing
 from boltgen.passes.outline import CarvedRegion, Symbols
+from boltgen.problems.region import Shared, Sharing
 from tests.passes.carved import carve
 from tests.passes.test_attention import Builder
 

@@ -10,9 +10,9 @@ import pytest
 from boltgen.graph.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind
-from boltgen.ir.norm import Norm, NormFunction
-from boltgen.ir.workload import Workload
 from boltgen.passes.outline import CarvedRegion, Symbols
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 
 SHAPE = (2, 5, 64)

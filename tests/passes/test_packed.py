@@ -9,13 +9,13 @@ import pytest
 
 from boltgen.graph.graph import CONSTANT, INPUT, UNPACK, Array, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.passes.outline import Symbols, computes_all
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.passes.weights import packed
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 from tests.passes.differential import checked
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
 from boltgen.passes.padding import apply
 from boltgen.passes.padding.plan import Padding, plan_padding
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
 padded = checked(apply.padded)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.graph.interpret import run
-from boltgen.ir import reference
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import broadcast
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.passes.regions.epilogue_walk import extensions, grow
 from boltgen.passes.regions.tail import Tail
+from boltgen.problems import reference
 
 M, N, K = 6, 8, 4
 ROOT = np.random.default_rng(3)

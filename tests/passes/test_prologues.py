@@ -9,11 +9,11 @@ import pytest
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, GraphBuilder
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
 from boltgen.passes.outline import Symbols
 from boltgen.passes.regions.products import Product, find_products
 from boltgen.passes.regions.prologues import with_prologue
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 
 B, S, K, N = 3, 5, 16, 24

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from boltgen.graph.graph import REGION, Graph, GraphBuilder
 from boltgen.graph.interpret import run
 from boltgen.ir.dtypes import DType
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
-from boltgen.passes.pipeline import Partitioned, Passes, partition_graphs
+from boltgen.passes.partition import partition_graphs
+from boltgen.passes.run import Partitioned, Passes
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.passes.carved import check_regions
 from tests.passes.differential import drawn, operators
 from tests.passes.networks import F32, IMAGE, ROWS, STEPS, N, Net, Step, network

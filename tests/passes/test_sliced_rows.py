@@ -7,12 +7,12 @@ import pytest
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.region import RowView
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.passes.regions.broadcast_kind import slice_span
 from boltgen.passes.regions.epilogue_walk import grow
 from boltgen.passes.regions.sliced_rows import SliceRows, slice_rows
 from boltgen.passes.regions.tail import Tail
+from boltgen.problems.region import RowView
 
 B, S, N = 3, 5, 8
 OPEN = symbolic(Symbol("batch", 1, 9))

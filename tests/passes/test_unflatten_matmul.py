@@ -10,9 +10,9 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.region import HeadView
 from boltgen.passes.movement import unflatten_matmul
 from boltgen.passes.outline import Symbols
+from boltgen.problems.region import HeadView
 from tests.passes.carved import carve
 from tests.passes.differential import checked
 

@@ -12,7 +12,9 @@ import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
-from boltgen.ir.problem import Conv2d, GroupNorm  # isort: skip
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.group_norm.problem import GroupNorm
+
 from tests.frontend.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(6)

@@ -13,7 +13,8 @@ import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.ir.dtypes import DType  # isort: skip
-from boltgen.ir.norm import Norm, NormFunction  # isort: skip
+from boltgen.problems.norm.problem import Norm, NormFunction
+
 from tests.frontend.relay_oracle_kernels import Model  # isort: skip
 
 SHAPE = (2, 5, 64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import boltgen
-from boltgen.ir.region import Region
+from boltgen.problems.region import Region
 
 
 def model() -> object:

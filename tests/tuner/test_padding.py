@@ -15,8 +15,8 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.cli.tables import tuned
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault, Outcome
-from boltgen.ir.workload import Workload
 from boltgen.pipeline import PipelineOptions
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from boltgen.tuning.session.report import SessionReport
 from boltgen.tvm_build.model import import_model, partition

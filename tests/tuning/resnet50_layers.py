@@ -10,8 +10,9 @@ from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 
 _STAGES = ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7))

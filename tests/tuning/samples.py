@@ -33,8 +33,10 @@ from boltgen.ir.elementwise import (
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome, Timing
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.database.records import Record
 from tests.cases import PROBLEM_TYPES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from boltgen.arch import arch_named
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.session.budget import Budget

@@ -12,8 +12,10 @@ from boltgen.arch import ARCHES
 from boltgen.families.registry import candidates
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.advice import (
     NEARLY_FREE,
     NEARLY_FREE_LAYER,

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from boltgen.errors import BoltgenError
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.session import ansor_scheduler as gradient
 from boltgen.tuning.session.ansor_scheduler import Gradient
 from boltgen.tuning.session.objectives import Latencies, Objective, Speedup, Total, objective_of

@@ -20,7 +20,8 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.problem import Conv2d, Gemm
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
 from tests.tuning.resnet50_layers import biased
 
 # Two equal sums in another order: some hundred float64 operations, each right to 2**-53.

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from boltgen.errors import DatabaseError
 from boltgen.families.family import Config
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database import connection, schema
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.query import Query

@@ -11,10 +11,10 @@ from boltgen.errors import NoLegalConfigError
 from boltgen.families.registry import compiled
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload, separate
 from boltgen.model_passes import cutter, rejecter
 from boltgen.pipeline import PipelineOptions
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload, separate
 from boltgen.tuning.choice.excluded import Excluded
 from boltgen.tuning.choice.fusion import cut_layers
 from boltgen.tuning.choice.select import Costs, Decision, ModelCosts, Task, WithoutSpilling, select

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.strategies.experience import Experience, Fact, Places
 
 SMALL = Workload.of(Gemm(m=1023, n=1023, k=1023))

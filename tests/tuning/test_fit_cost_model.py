@@ -22,8 +22,9 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import DeviceKind
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.model_report import evaluate, model_cost
 from boltgen.tuning.database.exchange import write_records
 from boltgen.tuning.database.records import Record

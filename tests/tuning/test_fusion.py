@@ -18,8 +18,9 @@ from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.registry import candidates, violations
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import candidate_fusions, cut_layers, predicted_us
 from boltgen.tuning.choice.measured_costs import MeasuredCosts
 from boltgen.tuning.choice.select import Decision, Measurements, ModelCosts, Task, select

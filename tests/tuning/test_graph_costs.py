@@ -14,8 +14,9 @@ from boltgen.families.family import Config
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import Failure, Fault, Outcome
-from boltgen.ir.problem import Conv2d, Problem
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.graph_costs import CostSurvey, GraphTimes
 from boltgen.tuning.choice.select import Measurements, ModelCosts
 from tests.tuning.samples import CONFIG, timing

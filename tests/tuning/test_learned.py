@@ -27,10 +27,11 @@ from boltgen.cost.model import ANALYTICAL, TRAINED, cost_model_named, serving
 from boltgen.errors import BoltgenError, RecordError
 from boltgen.families.mma_sync.legality import violations
 from boltgen.families.registry import predict, spaces
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
 from boltgen.options import TuneOptions
 from boltgen.options.option import chosen
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.session.options import SessionOptions
 from tests.tuning.fakes import FakeBench

@@ -15,8 +15,8 @@ from boltgen.arch import arch_named
 from boltgen.build.kernel_library import toolchain_text
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from boltgen.stored import stored_costs
 from boltgen.tuning.choice.measured_costs import MeasuredCosts

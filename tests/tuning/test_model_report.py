@@ -11,8 +11,8 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.families.registry import candidates, predict
 from boltgen.families.trial import Trial
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.model_report import arch_of, evaluate, rank_correlation, timed
 from boltgen.tuning.database.records import Record
 from tests.tuning.samples import A100, CONFIG, GEMM, NO_LAUNCH, NOON, TOOLS, timing

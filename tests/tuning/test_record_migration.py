@@ -10,8 +10,8 @@ import pytest
 
 from boltgen.errors import RecordError
 from boltgen.families.trial import Trial
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database import schema
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.records import from_line, to_line

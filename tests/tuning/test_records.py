@@ -15,8 +15,8 @@ from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import ElementwiseGraph, Scalar, Unary
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import Outcome
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.records import Record, from_line, spec_key, tells_no_content, to_line
 from tests.tuning.samples import CONFIG, EARLIER_TOOLS, GEMM, NO_LAUNCH, TOOLS, record, records
 

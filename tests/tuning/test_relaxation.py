@@ -10,8 +10,8 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
 from boltgen.families.family import Level
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.session.candidates import Field
 from boltgen.tuning.strategies.relaxation import Relaxation
 

@@ -10,8 +10,9 @@ from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.registry import candidates, kernel_spec, violations
 from boltgen.ir.outcome import Failure, Fault
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.select import (
     Costs,
     Decision,

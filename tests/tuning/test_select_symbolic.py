@@ -13,11 +13,11 @@ import pytest
 from boltgen.arch import arch_named
 from boltgen.errors import BoltgenError
 from boltgen.families.registry import kernel_spec, predict, violations
-from boltgen.ir.cells import localised
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.ir.problem import Gemm
-from boltgen.ir.region import LayerRoles, Region
-from boltgen.ir.workload import Workload
+from boltgen.problems.cells import localised
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.region import LayerRoles, Region
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task, select
 from boltgen.tuning.choice.size_tables import regret, table, tasks_over
 from boltgen.tuning.choice.traffic import Sizes, traffic_of

@@ -17,8 +17,8 @@ from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import candidates, predict
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.select import Task, distinct
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.query import Query

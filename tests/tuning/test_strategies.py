@@ -21,8 +21,8 @@ from boltgen.families.family import Level
 from boltgen.families.trial import Trial
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import BLAMELESS, Failure, Fault, Outcome, Timing
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.session.budget import Budget

@@ -11,8 +11,8 @@ from boltgen.cost.model import ANALYTICAL
 from boltgen.families.family import Config, Level
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import DeviceIdentity
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.session.budget import Budget

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from boltgen.families.family import Level
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.session.budget import Budget

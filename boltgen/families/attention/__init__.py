@@ -20,7 +20,7 @@ from boltgen.families.family import Footprint, KernelFamily
 from boltgen.families.heads.launch import launch_of_heads
 from boltgen.families.heads.rejection import rejection
 from boltgen.ir.kernel import Launch
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: AttentionConfig) -> Footprint:

@@ -10,7 +10,7 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import violations
 from boltgen.families.chain.traits import compiled_traits
 from boltgen.families.heads.boundary import Tile, edges
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:

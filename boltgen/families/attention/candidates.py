@@ -11,7 +11,7 @@ from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import violations
 from boltgen.families.space import Knob, Space
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 _ROWS = (64, 128)
 _KEYS = (32, 64, 128)

@@ -9,7 +9,7 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.resources import INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 _HEADER = "templates/include/boltgen/attention.h"
 # The rows and columns of a fragment of A.

@@ -28,7 +28,7 @@ from boltgen.families.roofline import (
     tensor_tflops,
 )
 from boltgen.ir.dtypes import DType
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 # Of the rate of mma.sync, on devices whose tensor cores have a faster instruction: FlashAttention-2
 # reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %.

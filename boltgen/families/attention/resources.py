@@ -8,7 +8,7 @@ from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.chain.traffic import swizzled_tile_bytes
 from boltgen.families.resources import BOOKKEEPING_REGISTERS
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 _REGISTER_BYTES = 4
 _WARP = 32

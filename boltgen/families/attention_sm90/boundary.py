@@ -10,7 +10,7 @@ from boltgen.families.attention_sm90.config import AttentionSm90Config, compiled
 from boltgen.families.attention_sm90.legality import rejection, stages, violations
 from boltgen.families.family import CHECKED_SMS
 from boltgen.families.heads.boundary import Tile, edges, resized
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> tuple[Workload, ...]:

@@ -11,7 +11,7 @@ from boltgen.arch import Arch
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import HEADS, KEYS, ROWS, violations
 from boltgen.families.space import Knob, Space
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:

@@ -11,7 +11,7 @@ from boltgen.families.chain.traits import FRAGMENT_PAIR, B2bTraits
 from boltgen.families.chain.traits import compiled_traits as traits_of_chain
 from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import alignment_elements
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -14,7 +14,7 @@ from boltgen.families.space import Violation
 from boltgen.families.wgmma import LEAST_STAGES, MATH_REGISTERS, WARPGROUP_M
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.key_masks import key_masks
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 ROWS = (64, 128)
 KEYS = (64, 96, 128, 192)

@@ -30,7 +30,7 @@ from boltgen.families.roofline import (
     tensor_operand_bytes,
 )
 from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, WARPGROUP_M
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 # Of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, where they say 920.
 # Source: the same, abstract.

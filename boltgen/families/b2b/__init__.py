@@ -12,7 +12,7 @@ from boltgen.families.b2b.resources import registers_per_thread, shared_memory_b
 from boltgen.families.chain.traits import compiled_traits, launch_of
 from boltgen.families.family import Footprint, KernelFamily
 from boltgen.ir.kernel import Launch
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: B2bConfig) -> Footprint:

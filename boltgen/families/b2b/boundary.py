@@ -11,7 +11,7 @@ from boltgen.families.b2b.legality import violations
 from boltgen.families.boundary import first_beyond, last_below
 from boltgen.families.chain.boundary import of_columns, of_depth, of_rows
 from boltgen.families.chain.traits import compiled_traits
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workload, ...]:

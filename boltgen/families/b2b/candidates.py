@@ -17,7 +17,7 @@ from boltgen.families.b2b.config import B2bConfig, LayerTile
 from boltgen.families.b2b.legality import layer_violations, violations
 from boltgen.families.chain.traits import Residence
 from boltgen.families.space import Knob, Shape, Space
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.workload import Layer, Workload
 
 _ROWS = (32, 64, 128, 256)
 _COLUMNS = (16, 32, 64, 128, 256)

@@ -25,8 +25,9 @@ from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.rejections import one_result_rejection, packed_rejection
 from boltgen.families.resources import INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 
 # A threadblock's last rows are counted beyond M, in 32 bits.
 _MOST_ROWS = INT32_MAX - 256

@@ -30,8 +30,8 @@ from boltgen.families.roofline import (
     of_element,
     tensor_operand_bytes,
 )
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 
 
 def predict(

@@ -13,7 +13,7 @@ from boltgen.families.mma_sync.resources import epilogue_bytes, main_loop_bytes
 from boltgen.families.mma_sync.resources import registers_per_thread as layer_registers
 from boltgen.families.resources import BOOKKEEPING_REGISTERS
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.workload import Layer, Workload
 
 _REGISTER_BYTES = 4
 _WARP = 32

@@ -17,7 +17,7 @@ from boltgen.families.chain.traits import launch_of
 from boltgen.families.family import Footprint, KernelFamily
 from boltgen.families.wgmma import ARCH_NAME, MATH_REGISTERS
 from boltgen.ir.kernel import Launch
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:

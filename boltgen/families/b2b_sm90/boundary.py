@@ -12,8 +12,8 @@ from boltgen.families.boundary import last_below
 from boltgen.families.chain.boundary import of_columns, of_depth, of_rows
 from boltgen.families.family import CHECKED_SMS
 from boltgen.families.wgmma import TILE_DEPTH
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 
 # A multiple of what TMA is aligned to, and of no step along K.
 _RAGGED = 8

@@ -12,7 +12,7 @@ from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.b2b_sm90.legality import ROWS, fewest_columns, violations
 from boltgen.families.chain.traits import Residence
 from boltgen.families.space import Knob, Space
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 _RESIDENCES = tuple(Residence)
 

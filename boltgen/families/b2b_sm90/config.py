@@ -11,8 +11,8 @@ from boltgen.families.chain.traits import FRAGMENT_PAIR, LayerTraits, Residence
 from boltgen.families.chain.traits import compiled_traits as traits_of_chain
 from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import DType, alignment_elements
-from boltgen.ir.problem import Conv2d
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -22,8 +22,9 @@ from boltgen.families.wgmma import (
     im2col_rejection,
 )
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 
 ROWS = (64, 128)
 # Columns of one wgmma: widths that CuTe has without its extended shapes, and that are whole steps

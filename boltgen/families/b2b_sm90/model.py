@@ -33,7 +33,7 @@ from boltgen.families.wgmma import (
     WARPGROUP_M,
     steps,
 )
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 # A warp stores 16 neighbouring bytes of eight rows: half of each sector.
 _STORED_SECTORS = 2

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from boltgen.families.boundary import with_depth, with_rows
-from boltgen.ir.problem import Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 
 
 def of_rows(workload: Workload, rows: int) -> Workload:

@@ -7,7 +7,7 @@ from boltgen.families.roofline import (
     tensor_operand_bytes,
 )
 from boltgen.ir.dtypes import DType
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def outputs_bytes(workload: Workload) -> int:

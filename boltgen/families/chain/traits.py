@@ -13,8 +13,9 @@ from boltgen.families.mma_sync.traits import ConvIterator, channel_iterator
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Conv2d, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 
 # In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
 # epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.

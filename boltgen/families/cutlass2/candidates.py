@@ -10,8 +10,8 @@ from boltgen.families.mma_sync import candidates
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.traits import KernelTraits
 from boltgen.families.space import Space
-from boltgen.ir.problem import Problem
-from boltgen.ir.workload import Layer
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer
 
 
 def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Cutlass2Config, ...]:

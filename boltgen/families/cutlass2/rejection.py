@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from boltgen.arch import Arch
 from boltgen.families.rejections import MMA_SYNC, graph_rejection, operand_rejection
-from boltgen.ir.problem import Conv2d, Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:

@@ -32,8 +32,10 @@ from boltgen.families.wgmma import ARCH_NAME
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Conv2d, Problem, with_extents
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.kinds import with_extents
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 
 # A multiple of what TMA is aligned to, and of no tile.
 _RAGGED = 8

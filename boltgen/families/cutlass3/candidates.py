@@ -24,8 +24,8 @@ from boltgen.families.cutlass3.legality import (
 )
 from boltgen.families.space import Knob, Shape, Space
 from boltgen.families.wgmma import TILE_DEPTH, steps
-from boltgen.ir.problem import Problem
-from boltgen.ir.workload import Layer
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer
 
 
 def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:

@@ -27,8 +27,10 @@ from boltgen.families.wgmma import (
 )
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.ir.problem import Conv2d, Gemm, Problem
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer, Workload
 
 TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
 CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4), 4

@@ -31,7 +31,7 @@ from boltgen.families.roofline import (
 from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, steps
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Problem
+from boltgen.problems.problem import Problem
 
 # Source: NVIDIA, CUDA C++ Best Practices Guide.
 _SECTOR_BYTES = 32

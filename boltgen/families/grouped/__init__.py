@@ -34,8 +34,8 @@ from boltgen.families.mma_sync.model import predict, times_us
 from boltgen.families.mma_sync.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.space import Space
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import GroupedGemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.workload import Layer, Workload
 
 # Of the groups that a kernel is checked on: more than a warp finds at once.
 _GROUPS = 34

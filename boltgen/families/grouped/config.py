@@ -8,8 +8,9 @@ from typing import ClassVar
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
 from boltgen.ir.dtypes import IndexType
-from boltgen.ir.problem import Gemm, GroupedGemm
-from boltgen.ir.workload import Layer
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.workload import Layer
 
 # Of a row's number, once it is known to be one of A's.
 _ROW_BYTES = 4

@@ -11,8 +11,8 @@ from boltgen.families.mma_sync.resources import shared_memory_bytes
 from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.rejections import MMA_SYNC, graph_rejection, others_rejection, type_rejection
 from boltgen.families.space import Violation
-from boltgen.ir.problem import GroupedGemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.workload import Layer, Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:

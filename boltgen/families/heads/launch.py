@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from boltgen.families.chain.traits import launch_of
 from boltgen.ir.kernel import Launch
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 def launch_of_heads(workload: Workload) -> Launch:

@@ -11,7 +11,7 @@ from boltgen.families.roofline import (
     lanes,
     of_element,
 )
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 # Base-2 exponentials of an SM each clock. Source: CUDA C++ Programming Guide, throughput of native
 # arithmetic instructions, compute capabilities 7.5 to 12.0.

@@ -6,8 +6,8 @@ from boltgen.arch import Arch
 from boltgen.families.rejections import MMA_SYNC_IN_F32, operand_rejection, others_rejection
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, local_softmax
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:

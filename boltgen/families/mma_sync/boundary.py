@@ -11,8 +11,9 @@ from boltgen.families.boundary import MOST_TRIED, first_beyond, with_depth, with
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.legality import violations
 from boltgen.families.mma_sync.traits import compiled_traits
-from boltgen.ir.problem import Conv2d, Problem
-from boltgen.ir.workload import Workload
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload, ...]:

@@ -27,8 +27,8 @@ from boltgen.families.mma_sync.legality import (
 )
 from boltgen.families.mma_sync.traits import KernelTraits, kernel_traits
 from boltgen.families.space import Knob, Shape, Space
-from boltgen.ir.problem import Problem
-from boltgen.ir.workload import Layer
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer
 
 # Those between the powers of two fill a last wave, or a register file, that these leave half empty.
 TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)

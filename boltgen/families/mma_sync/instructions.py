@@ -10,7 +10,7 @@ from boltgen.families.mma_sync.traffic import operand_bytes_per_step, tiling
 from boltgen.families.roofline import LDMATRIX_BYTES, of_element
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Problem
+from boltgen.problems.problem import Problem
 
 
 def instructions(problem: Problem, epilogue: ElementwiseGraph, config: Tiles) -> Instructions:

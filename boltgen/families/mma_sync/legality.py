@@ -25,8 +25,9 @@ from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Problem
-from boltgen.ir.workload import Layer
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Layer
 
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
 _MAX_GRID_YZ = 65535

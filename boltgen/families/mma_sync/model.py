@@ -49,7 +49,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     ElementwiseGraph,
 )
-from boltgen.ir.problem import Conv2d, Problem
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.problem import Problem
 
 Array = NDArray[np.float64]
 

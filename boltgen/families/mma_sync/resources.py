@@ -11,7 +11,7 @@ from boltgen.families.columns import least, most, where
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.resources import BOOKKEEPING_REGISTERS, MOST_REGISTERS
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import Problem
+from boltgen.problems.problem import Problem
 
 _WARP = 32
 _REGISTER_BYTES = 4

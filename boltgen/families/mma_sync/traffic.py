@@ -16,7 +16,9 @@ from boltgen.families.mma_sync.traits import ConvIterator, conv_iterator
 from boltgen.families.roofline import output_bytes_per_element
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Conv2d, Gemm, Problem
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
 
 _F32_BYTES = DType.F32.size_bytes
 

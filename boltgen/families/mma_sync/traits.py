@@ -11,8 +11,10 @@ from enum import Enum
 
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Conv2d, Problem, is_paired, packed_weights
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.kinds import is_paired, packed_weights
+from boltgen.problems.problem import Problem
 
 
 class ConvIterator(Enum):

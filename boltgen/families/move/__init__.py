@@ -16,8 +16,8 @@ from boltgen.families.family import Footprint, KernelFamily, Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
-from boltgen.ir.move import ImageLayout, LayoutTransform, Move
-from boltgen.ir.workload import Workload
+from boltgen.problems.layout_transform.problem import ImageLayout, LayoutTransform, Move
+from boltgen.problems.workload import Workload
 
 _KIND = {
     (ImageLayout.NCHW, ImageLayout.NHWC): "NchwToNhwc",

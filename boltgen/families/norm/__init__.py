@@ -33,8 +33,9 @@ from boltgen.families.norm.traits import (
 )
 from boltgen.families.space import Knob, Space
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import GroupNorm, Norm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import Norm
+from boltgen.problems.workload import Layer, Workload
 
 
 def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:

@@ -10,7 +10,7 @@ from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.traits import NormTraits
 from boltgen.ir.kernel import KernelSpec
-from boltgen.ir.norm import NormFunction
+from boltgen.problems.norm.problem import NormFunction
 
 # The arguments of rows of a matrix, and of images.
 ARGUMENTS = ("boltgen_norm_args", "boltgen_image_norm_args")

@@ -14,9 +14,9 @@ from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violation
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS
-from boltgen.ir.norm import NormFunction
-from boltgen.ir.problem import GroupNorm, Norm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.workload import Layer, Workload
 
 THREADS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

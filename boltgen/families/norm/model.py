@@ -24,9 +24,9 @@ from boltgen.families.roofline import (
 )
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.problem import GroupNorm
-from boltgen.ir.slices import loaded_shape
-from boltgen.ir.workload import Layer
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.slices import loaded_shape
+from boltgen.problems.workload import Layer
 
 # Of a shuffle and the addition after it, and of a barrier with the reads after it. Estimates.
 _STEP_CLOCKS, _BARRIER_CLOCKS = 30, 60

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.norm import NormFunction
-from boltgen.ir.problem import GroupNorm, Norm
-from boltgen.ir.workload import Layer
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.workload import Layer
 
 RowNorm: TypeAlias = "Norm | GroupNorm"
 

@@ -33,8 +33,8 @@ from boltgen.families.space import Space
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import with_extents
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.kinds import with_extents
+from boltgen.problems.workload import Layer, Workload
 
 
 def _space(workload: Workload, arch: Arch) -> Space[PrologueConfig]:

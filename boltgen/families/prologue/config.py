@@ -8,8 +8,8 @@ from typing import ClassVar
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

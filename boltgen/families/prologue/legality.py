@@ -20,8 +20,8 @@ from boltgen.families.rejections import (
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 
 STAGES = 2
 _HEADER = "templates/include/boltgen/prologue_gemm.h"

@@ -25,8 +25,9 @@ from boltgen.families.skinny.legality import (
 from boltgen.families.skinny.model import instructions, predict
 from boltgen.families.space import Knob, Space, Violation
 from boltgen.ir.kernel import Launch
-from boltgen.ir.problem import Gemm, Problem
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
 
 _BATCH = 3
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.problem import Gemm
+from boltgen.problems.gemm.problem import Gemm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -12,8 +12,8 @@ from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacit
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 
 ROWS, COLUMNS, WARPS, STEPS = (8, 16), (16, 32, 64), (2, 4, 8, 16), (1, 2, 4)
 # Every so many rows read all of B again: beyond, a kernel that keeps B on chip is for it. No other

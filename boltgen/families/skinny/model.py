@@ -23,8 +23,8 @@ from boltgen.families.roofline import (
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import blocks, footprint, vector_bytes_of_b
 from boltgen.ir.dtypes import VECTOR_BYTES
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Layer
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer
 
 # To B, and from the sums to D: nothing overlaps with them.
 _ROUND_TRIPS = 2

@@ -18,11 +18,11 @@ from boltgen.frontend.relay.translate import translate
 from boltgen.frontend.relay.versions import function_attribute
 from boltgen.graph.graph import Graph
 from boltgen.ir.dtypes import DType
-from boltgen.ir.workload import Workload
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.precision.observe_ranges import Watched, watch
 from boltgen.passes.regions.products import Rejects
 from boltgen.passes.run import DEFAULT_PASSES, Partitioned, Passes
+from boltgen.problems.workload import Workload
 
 
 def is_model(function: object) -> bool:

@@ -19,9 +19,9 @@ from boltgen.graph.graph import Expr, Graph
 from boltgen.graph.view import in_shape
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Dim
-from boltgen.ir.problem import Gemm
-from boltgen.ir.region import HeadView
 from boltgen.passes.regions.products import Product
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.region import HeadView
 
 _SLICE, _VIEW, _PERMUTATION = "strided_slice", "reshape", "permute_dims"
 _BROADCAST = "broadcast_to"

@@ -14,11 +14,11 @@ from boltgen.graph.facts import FLOATS, axis_of, has_one_reader
 from boltgen.graph.graph import CORNER, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
-from boltgen.ir.workload import Workload
 from boltgen.passes.attention.heads import shared_heads, with_views
 from boltgen.passes.masks.causal import causal
 from boltgen.passes.masks.padding_mask import hiding
 from boltgen.passes.regions.products import Product, Softmaxed, alike
+from boltgen.problems.workload import Workload
 
 _SOFTMAX, _CAST, _VIEW = "nn.softmax", "astype", "reshape"
 

@@ -20,10 +20,10 @@ import numpy as np
 from boltgen.graph.graph import CONSTANT, Array, Graph, GraphBuilder, Noted, rewritten
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.problem import packed_weights
-from boltgen.ir.workload import Layer, Workload
 from boltgen.passes.regions.products import Product, find_products
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.kinds import packed_weights
+from boltgen.problems.workload import Layer, Workload
 
 _SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"
 _MOVES = frozenset({_SLICE, "permute_dims"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from boltgen.graph.graph import HALF, Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.ir.pair import run_of
+from boltgen.problems.gemm.pair import run_of
 
 
 def add_half(builder: GraphBuilder, pair: int, index: int) -> int:

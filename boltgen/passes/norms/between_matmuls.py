@@ -16,10 +16,10 @@ from boltgen.graph.facts import only_reader
 from boltgen.graph.graph import CONSTANT, Array, Graph
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, Cast, Load, LoadKind
-from boltgen.ir.norm import Norm, NormFunction
 from boltgen.passes.norms.recognise import find_norms
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.products import Product
+from boltgen.problems.norm.problem import Norm, NormFunction
 
 _WIDE = DType.F32.value
 

@@ -16,9 +16,9 @@ from typing import cast
 from boltgen.graph.facts import FLOATS, are_static, behind, is_filled
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.extent import Dim, UndecidedExtentError
-from boltgen.ir.norm import NormFunction
 from boltgen.passes.norms.image_norms import CHANNELS_FIRST, add_image_norm, spelled_out
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
+from boltgen.problems.norm.problem import NormFunction
 
 GROUP_NORM, _LAYER_NORM, _RESHAPE = "nn.group_norm", "nn.layer_norm", "reshape"
 _IMAGE_RANK = 4

@@ -30,9 +30,6 @@ from boltgen.graph.graph import (
     without,
 )
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.norm import NormFunction
-from boltgen.ir.workload import Workload
 from boltgen.passes.legalise.norm_of_sums import add_normed
 from boltgen.passes.norms.between_matmuls import (
     NormBetween,
@@ -43,6 +40,9 @@ from boltgen.passes.norms.between_matmuls import (
 )
 from boltgen.passes.regions.epilogue_reductions import with_reductions
 from boltgen.passes.regions.products import Product, Rejects, find_products
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.norm.problem import NormFunction
+from boltgen.problems.workload import Workload
 
 _WIDE = DType.F32.value
 # Columns of a part: half of a usual tile. Beyond so many parts, reading them costs an epilogue more

@@ -17,10 +17,10 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, Noted, mapped, renamed
 from boltgen.ir.dtypes import DType
-from boltgen.ir.norm import NormFunction
-from boltgen.ir.problem import GroupNorm
-from boltgen.ir.workload import Workload
 from boltgen.passes.regions.products import Rejects
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import NormFunction
+from boltgen.problems.workload import Workload
 
 CHANNELS_FIRST, CHANNELS_LAST = 1, 3
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)

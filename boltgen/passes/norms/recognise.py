@@ -19,7 +19,6 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.extent import Dim
-from boltgen.ir.norm import Norm, NormFunction
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.passes.norms.image_norms import (
     CHANNELS_LAST,
@@ -31,6 +30,7 @@ from boltgen.passes.regions.broadcast_kind import slice_span, span
 from boltgen.passes.regions.epilogue_walk import grow
 from boltgen.passes.regions.products import Product, Summed
 from boltgen.passes.regions.tail import TailOperand
+from boltgen.problems.norm.problem import Norm, NormFunction
 
 LAYER_NORM, RMS_NORM, SOFTMAX = "nn.layer_norm", "nn.rms_norm", "nn.softmax"
 NORMS = {

@@ -13,7 +13,7 @@ from boltgen.graph.facts import FLOATS
 from boltgen.graph.graph import Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
-from boltgen.ir.norm import NormFunction
+from boltgen.problems.norm.problem import NormFunction
 
 _CAST = "astype"
 

@@ -16,9 +16,6 @@ from dataclasses import dataclass
 
 from boltgen.graph.graph import CONSTANT, Graph
 from boltgen.ir.dtypes import DType
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.problem import packed_weights
-from boltgen.ir.workload import Workload
 from boltgen.passes.padding.tensors import (
     VECTOR,
     PaddedTensor,
@@ -28,6 +25,9 @@ from boltgen.passes.padding.tensors import (
     up,
 )
 from boltgen.passes.regions.products import Product, find_products
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.kinds import packed_weights
+from boltgen.problems.workload import Workload
 
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
 _HALF_VECTOR = 4

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.graph.graph import CONSTANT, Graph
-from boltgen.ir import reference
 from boltgen.ir.elementwise import LoadKind
-from boltgen.ir.problem import Gemm, Problem
 from boltgen.passes.regions.products import Product
+from boltgen.problems import reference
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
 
 VECTOR = 8
 # Operators in tails that say a shape of their own.

@@ -13,10 +13,13 @@ from boltgen.errors import InvalidProblemError
 from boltgen.graph.graph import GROUPED, UNPACK, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
-from boltgen.ir.problem import Conv2d, Gemm, GroupedGemm, Problem
-from boltgen.ir.region import Rejected
-from boltgen.ir.workload import Workload
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import Rejected
+from boltgen.problems.workload import Workload
 
 MATMUL = "matmul"
 CONV2D = "nn.conv2d"

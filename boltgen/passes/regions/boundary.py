@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from boltgen.graph.facts import has_one_reader, is_static_call, only_reader, permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import Form, ImageLayout, nhwc
-from boltgen.ir.region import Stored
+from boltgen.problems.layout_transform.problem import Form, ImageLayout, nhwc
+from boltgen.problems.region import Stored
 
 _TO_NHWC = (0, 2, 3, 1)
 _TO_NCHW = (0, 3, 1, 2)

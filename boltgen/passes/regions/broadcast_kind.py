@@ -7,7 +7,7 @@ from math import prod
 
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Dim
-from boltgen.ir.region import Shared, Sharing
+from boltgen.problems.region import Shared, Sharing
 
 
 def span(

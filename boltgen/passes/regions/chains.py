@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.graph import Graph
-from boltgen.ir.workload import MAX_LAYERS, Cutter, Layer, Workload
 from boltgen.passes.regions.products import Product, alike
+from boltgen.problems.workload import MAX_LAYERS, Cutter, Layer, Workload
 
 # What moves values without computing any, in the names that both IRs' graphs have.
 _MOVEMENTS = frozenset({"reshape", "permute_dims"})

@@ -26,11 +26,11 @@ from boltgen.ir.elementwise import (
     Store,
 )
 from boltgen.ir.extent import Dim
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.problem import Problem
-from boltgen.ir.results import reduced_axes
-from boltgen.ir.workload import Workload
 from boltgen.passes.regions.products import Product, Rejects
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.problem import Problem
+from boltgen.problems.results import reduced_axes
+from boltgen.problems.workload import Workload
 
 _SUMS = frozenset({"sum", "mean", "image_mean"})
 _SQUARES = frozenset({"multiply", "square"})

@@ -23,8 +23,6 @@ from boltgen.graph.graph import CONSTANT, HALF, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.problem import in_groups
-from boltgen.ir.region import Shared
 from boltgen.passes.attention.mask_operands import BROADCAST, made_of
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.activations import recognise
@@ -39,6 +37,8 @@ from boltgen.passes.regions.epilogue_rules import (
 )
 from boltgen.passes.regions.sliced_rows import slice_rows
 from boltgen.passes.regions.tail import Tail, TailOperand
+from boltgen.problems.kinds import in_groups
+from boltgen.problems.region import Shared
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps
 # the walk's cost linear in the model.

@@ -19,8 +19,8 @@ from boltgen.graph.graph import (
     Graph,
 )
 from boltgen.ir.extent import Dim, typical
-from boltgen.ir.region import Placement, Region, Rejected
 from boltgen.passes.regions.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
+from boltgen.problems.region import Placement, Region, Rejected
 
 _NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"

@@ -14,14 +14,14 @@ from boltgen.graph.facts import graph_fact
 from boltgen.graph.graph import Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
-from boltgen.ir.move import ImageLayout
-from boltgen.ir.problem import Problem
-from boltgen.ir.region import HeadView, Rejected
-from boltgen.ir.workload import Layer, Workload
 from boltgen.passes.regions.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.passes.regions.boundary import Border, entry, exit_
 from boltgen.passes.regions.epilogue_walk import extensions, grow
 from boltgen.passes.regions.tail import Tail, TailOperand
+from boltgen.problems.layout_transform.problem import ImageLayout
+from boltgen.problems.problem import Problem
+from boltgen.problems.region import HeadView, Rejected
+from boltgen.problems.workload import Layer, Workload
 
 # Why no kernel computes a workload on the architecture at hand; None where one does.
 Rejects: TypeAlias = Callable[[Workload], "str | None"]

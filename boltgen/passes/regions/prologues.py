@@ -17,11 +17,11 @@ from boltgen.errors import InvalidProblemError
 from boltgen.graph.facts import has_one_reader, is_only_read_by, is_static_call
 from boltgen.graph.graph import CONSTANT, HALF, INPUT, NORMED, Graph
 from boltgen.ir.extent import typical
-from boltgen.ir.graph_costs import GraphCosts
-from boltgen.ir.workload import Workload
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.passes.regions.epilogue_walk import made_before
 from boltgen.passes.regions.products import Product, Rejects, Summed
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.workload import Workload
 
 _COMPUTED = ELEMENTWISE - {HALF, NORMED}
 

@@ -15,8 +15,8 @@ from typing import cast
 from boltgen.graph.facts import FLOATS, has_one_reader
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.ir.extent import Dim
-from boltgen.ir.region import RowView
 from boltgen.passes.regions.epilogue_rules import VIEW
+from boltgen.problems.region import RowView
 
 _SLICE = "strided_slice"
 _SIMPLE = frozenset({"add", "subtract", "multiply", "divide", "astype"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.ir.region import RowView, Shared
+from boltgen.problems.region import RowView, Shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
-from boltgen.ir.packed import GROUPS, PackedWeights
+from boltgen.problems.gemm.packed import GROUPS, PackedWeights
 
 _FLOATS = frozenset({"float16", "float32"})
 

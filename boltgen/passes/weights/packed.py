@@ -16,11 +16,11 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.packed import PackedWeights
-from boltgen.ir.problem import Gemm
-from boltgen.ir.workload import Workload
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.weights.dequantised import dequantised, pack
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Workload
 
 # Products of more rows do not take as long as their weights take to be read: there it is faster to
 # multiply floats, and only a model whose author quantised its weights alone keeps them packed.

@@ -20,7 +20,7 @@ from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.ir.workload import Layer, Workload
+from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import measured_us, predicted_us
 from boltgen.tuning.choice.select import Measurements, ModelCosts
 

@@ -10,7 +10,7 @@ from boltgen.families.registry import kernel_spec
 from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import Failure, Fault
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Costs, CostSource, Measurements, ModelCosts, launches_of
 
 # A choice: each kernel takes a compiler half a minute, and one that fails is no accident of its

@@ -16,7 +16,7 @@ from functools import lru_cache
 from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.outcome import Failure, Timing
-from boltgen.ir.workload import Cut, Layer, Workload
+from boltgen.problems.workload import Cut, Layer, Workload
 from boltgen.tuning.choice.select import Measurements, ModelCosts
 
 # A predicted time is compared: a fused kernel must be better by this share. A choice.

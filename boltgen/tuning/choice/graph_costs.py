@@ -11,8 +11,8 @@ from boltgen.arch import Arch
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.constants import model_constants
 from boltgen.ir.extent import typical
-from boltgen.ir.graph_costs import GraphCosts, KernelTimes
-from boltgen.ir.workload import Workload
+from boltgen.problems.graph_costs import GraphCosts, KernelTimes
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.fusion import measured_us, predicted_us
 from boltgen.tuning.choice.select import Measurements, ModelCosts, Task
 

@@ -14,7 +14,7 @@ from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Outcome
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Costs, CostSource
 from boltgen.tuning.database.database import Database, Source, TimedKernel
 

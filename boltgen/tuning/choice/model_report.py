@@ -20,7 +20,7 @@ from boltgen.families.constants import ModelConstants
 from boltgen.families.registry import predict
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import DeviceIdentity, Timing
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.records import Record
 
 TOP = (1, 5, 10)

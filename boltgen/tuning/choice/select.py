@@ -21,7 +21,7 @@ from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES, candidates, compiled, kernel_spec, order, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import Failure, Fault, Outcome
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 # A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
 # predicted time. A choice, not a measurement.

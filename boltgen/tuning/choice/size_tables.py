@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from boltgen.arch import Arch
 from boltgen.families.family import Config
 from boltgen.families.registry import predict, violations
-from boltgen.ir.cells import cells, joined, representative, steps
 from boltgen.ir.extent import Symbol
-from boltgen.ir.region import Region
-from boltgen.ir.workload import Workload
+from boltgen.problems.cells import cells, joined, representative, steps
+from boltgen.problems.region import Region
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Decision, Task
 from boltgen.tuning.choice.traffic import Sizes, sizes_of_region
 

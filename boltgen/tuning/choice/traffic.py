@@ -11,7 +11,7 @@ from boltgen.errors import BoltgenError
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.intake.numerals import MOST_EXTENT, shown
 from boltgen.ir.extent import Dim, Symbol
-from boltgen.ir.region import Region
+from boltgen.problems.region import Region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, Outcome, Timing
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.connection import database_errors, open_file
 from boltgen.tuning.database.query import EPOCH, MICROSECOND, VOID, Query
 from boltgen.tuning.database.records import Record, dumps, loads, task_key, tells_no_content

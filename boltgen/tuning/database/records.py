@@ -19,7 +19,7 @@ from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity, Outcome, Timing
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.record_migration import EARLIER_FORMATS, earlier_trial
 
 # Written into every line, so that files can be concatenated and cut.

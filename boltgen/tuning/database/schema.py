@@ -15,7 +15,7 @@ from typing import TypeAlias
 from boltgen.errors import RecordError
 from boltgen.families.json_form import decode
 from boltgen.intake.json_text import JsonError, parse_json
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.record_migration import earlier_workload
 from boltgen.tuning.database.records import dumps, task_key
 

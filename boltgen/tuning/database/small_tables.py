@@ -12,7 +12,7 @@ from boltgen.families.family import Config
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceIdentity
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.records import dumps, spec_key, task_key
 
 # Rows whose numbers a connection remembers.

@@ -17,7 +17,7 @@ from boltgen.cost.model import CostModel
 from boltgen.families.family import Config, Level
 from boltgen.families.registry import FAMILIES, compiled, order, spaces
 from boltgen.families.space import AnySpace
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import SearchProblem
 

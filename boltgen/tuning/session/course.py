@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from boltgen.families.family import Config
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Outcome, Timing
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from boltgen.cost.model import ANALYTICAL, CostModel
 from boltgen.families.family import Level
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.session.scheduler import ByWeight, Scheduler
 from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.strategy import StrategyFactory

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from boltgen.ir.outcome import (
     Outcome,
     Timing,
 )
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task, distinct
 from boltgen.tuning.database.database import Best, Database
 from boltgen.tuning.database.records import Record

@@ -14,7 +14,7 @@ from functools import cached_property
 from boltgen.families.family import Config
 from boltgen.families.registry import order
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Outcome
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.database.database import Database, Source
 
 # Configurations that come before all others, and problems that they may be from. Choices: more of

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.families.family import Config
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from boltgen.families.family import Config
 from boltgen.families.space import AnySpace
 from boltgen.ir.outcome import Outcome
-from boltgen.ir.workload import Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.strategies.experience import Experience
 
 Observation: TypeAlias = tuple[Config, Outcome]

@@ -16,7 +16,7 @@ from tvm import relax
 import boltgen.relax
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate, attach
-from boltgen.ir.region import Region
+from boltgen.problems.region import Region
 from boltgen.tvm_build import relax_model
 from tests.frontend.modules import build
 

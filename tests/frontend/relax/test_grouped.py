@@ -16,7 +16,8 @@ from boltgen.frontend.relax.grouped import call_of_torch
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.extent import Dim
-from boltgen.ir.problem import GroupedGemm, gathered
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.kinds import gathered
 from tests.frontend.oracle_kernels import Model
 from tests.moe import (
     GROUPS,

@@ -12,9 +12,10 @@ from torch import nn
 
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
-from boltgen.ir.problem import GroupNorm, Norm
-from boltgen.ir.workload import Workload
 from boltgen.passes.run import Partitioned, Passes
+from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.norm.problem import Norm
+from boltgen.problems.workload import Workload
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 

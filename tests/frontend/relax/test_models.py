@@ -12,7 +12,7 @@ import pytest
 import models
 from boltgen.frontend.relax import ImportedModel, annotate, import_model
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import Form, ImageLayout
+from boltgen.problems.layout_transform.problem import Form, ImageLayout
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.region_oracle import assert_stored

@@ -15,8 +15,8 @@ from tvm import relax
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
-from boltgen.ir.move import Form, ImageLayout
 from boltgen.passes.run import Passes
+from boltgen.problems.layout_transform.problem import Form, ImageLayout
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.region_oracle import assert_stored

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from boltgen.arch import arch_named
 from boltgen.frontend.relax import import_model
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.region import Region
-from boltgen.ir.workload import Workload
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.region import Region
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.graph_costs import GraphTimes
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model

@@ -17,8 +17,9 @@ from tvm.script import relax as R  # noqa: N812
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Symbol
-from boltgen.ir.problem import Conv2d, Gemm
 from boltgen.passes.run import Passes
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

@@ -11,8 +11,8 @@ from tvm import relax
 from tvm.relax import op
 
 from boltgen.frontend.relax import annotate
-from boltgen.ir.workload import Cut
 from boltgen.passes.run import Partitioned, Passes
+from boltgen.problems.workload import Cut
 from tests.frontend.modules import build, operators
 from tests.frontend.oracle_kernels import Model
 

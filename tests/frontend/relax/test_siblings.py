@@ -13,9 +13,9 @@ from torch import nn
 
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
-from boltgen.ir.graph_costs import KernelTimes
-from boltgen.ir.workload import Workload
 from boltgen.passes.run import Passes
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 from tests.frontend.modules import operators
 from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net

@@ -1,0 +1,1 @@
+"""Matrix products, alone or in batches, of packed weights or in pairs."""

@@ -1,0 +1,276 @@
+"""Matrix products: the problem that all others which multiply come down to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout, alignment_elements
+from boltgen.ir.functions import Array
+from boltgen.problems.checks import MAX_EXTENT, check_dtypes, check_positive, check_slices
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.pair import halves, run_of
+
+# The batch index is the grid's z dimension. Source: CUDA C++ Programming Guide, technical
+# specifications (z-dimension of a grid: 65535).
+_MOST_BATCH = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """`batch` matrix products of one shape, the matrices of an operand a constant stride apart.
+
+    A: (M, K) row-major. B: (K, N), row-major, or column-major (stored as (N, K)). D: (M, N)
+    row-major. With a batch beyond 1 each has the batch in front, A and B unless all products share
+    it (`a_batched`, `b_batched`); a batch of 1 shares nothing. Packed `weights` are a matrix of
+    bytes, (N, row_bytes), of one column-major B; kernels unpack it where they multiply.
+
+    Where it is `paired`, D is made of two products of one A, which an epilogue combines. B has the
+    2 N columns of both: `run` of the first product's by turns with as many of the second's.
+
+    Every `slice_rows` neighbouring rows of D are a slice, for which an epilogue may have a row of
+    its own: those of one sequence. The last slice may be shorter; 0 where there is only one.
+
+    Raises:
+        InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
+            dimension, no instruction multiplies `in_dtype` or sums its products in `acc_dtype`, or
+            `out_dtype` is neither `in_dtype` nor FP32; `weights` are packed of a batch, of a
+            row-major B, of a pair, or of another type than FP16; a batch is paired, or in slices.
+    """
+
+    kind: ClassVar[str] = "gemm"
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    b_layout: Layout = Layout.ROW
+    a_batched: bool = True
+    b_batched: bool = True
+    in_dtype: DType = DType.F16
+    acc_dtype: DType = DType.F32
+    out_dtype: DType = DType.F16
+    weights: PackedWeights | None = field(default=None, metadata={"absent_at_default": True})
+    paired: bool = field(default=False, metadata={"absent_at_default": True})
+    slice_rows: int = field(default=0, metadata={"absent_at_default": True})
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("m", "n", "k", "batch"))
+        check_dtypes(self)
+        if self.paired and (self.batch > 1 or self.weights is not None):
+            raise InvalidProblemError("Gemm: paired is one product of weights that are not packed")
+        self._check_packed()
+        check_slices(self, self.slice_rows, self.batch)
+        if self.batch > _MOST_BATCH:
+            raise InvalidProblemError(
+                f"Gemm: batch={self.batch} exceeds {_MOST_BATCH}, the grid's z dimension"
+            )
+        if self.batch == 1 and not (self.a_batched and self.b_batched):
+            raise InvalidProblemError("Gemm: batch=1 has no other product to share A or B with")
+
+    def _check_packed(self) -> None:
+        if self.weights is None:
+            return
+        taken = {
+            f"batch={self.batch}": self.batch == 1,
+            f"b_layout={self.b_layout.value}": self.b_layout is Layout.COLUMN,
+            f"in_dtype={self.in_dtype.value}": self.in_dtype is DType.F16,
+        }
+        for shown, is_taken in taken.items():
+            if not is_taken:
+                raise InvalidProblemError(
+                    f"Gemm: {shown}; packed weights are of one product of float16, whose B is "
+                    "column-major"
+                )
+
+    @property
+    def gemm(self) -> Gemm:
+        """One of the products."""
+        if self.batch == 1:
+            return self
+        return replace(self, batch=1, a_batched=True, b_batched=True)
+
+    def as_batch(self, batch: int) -> Gemm:
+        """The same as `batch` products, which divides M, of one B."""
+        return replace(self, batch=batch, m=self.m // batch, b_batched=False)
+
+    @property
+    def columns_of_b(self) -> int:
+        """N, or 2 N of a pair."""
+        return 2 * self.n if self.paired else self.n
+
+    @property
+    def run(self) -> int:
+        """Columns of one product of a pair that lie side by side in B; they divide N."""
+        return run_of(self.n)
+
+    @property
+    def unpaired(self) -> Gemm:
+        """The one product of all columns of B."""
+        return replace(self, n=self.columns_of_b, paired=False) if self.paired else self
+
+    @property
+    def short(self) -> str:
+        """`gemm 64x10x128`, `6 x gemm 64x10x128`, `2 x gemm 64x10x128` of a pair."""
+        batch = f"{self.batch} x " if self.batch > 1 else "2 x " if self.paired else ""
+        packed = f" of {self.weights.short}" if self.weights else ""
+        return f"{batch}gemm {self.m}x{self.n}x{self.k}{packed}"
+
+    @property
+    def is_foldable(self) -> bool:
+        """Whether the whole batch shares B: then it is one product of more rows."""
+        shares = self.batch > 1 and self.a_batched and not self.b_batched
+        return shares and self.batch * self.m <= MAX_EXTENT
+
+    @property
+    def folded(self) -> Gemm:
+        """The one product of more rows that a batch is which shares B."""
+        return replace(self.gemm, m=self.batch * self.m)
+
+    @property
+    def canonical(self) -> Gemm:
+        """The same, its batch folded where it can be."""
+        return self.folded if self.is_foldable else self
+
+    @property
+    def is_product(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        """No: sums are rounded."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """The type of its operands, and FP32."""
+        return frozenset({self.in_dtype, DType.F32})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(M, N)."""
+        return self.m, self.n
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(M, K), or (batch, M, K)."""
+        return self._batched((self.m, self.k), self.a_batched)
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """(K, N), or (N, K) where it is column-major; with the batch in front. Packed: bytes."""
+        if self.weights is not None:
+            return self.n, self.weights.row_bytes(self.k)
+        n = self.columns_of_b
+        matrix = (self.k, n) if self.b_layout is Layout.ROW else (n, self.k)
+        return self._batched(matrix, self.b_batched)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(M, N), or (batch, M, N)."""
+        return self._batched((self.m, self.n), True)
+
+    def _batched(self, matrix: tuple[int, int], is_batched: bool) -> tuple[int, ...]:
+        return (self.batch, *matrix) if self.batch > 1 and is_batched else matrix
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        return alignment_elements(self.in_dtype, self.k)
+
+    @property
+    def alignment_b(self) -> int:
+        """Elements of B per vector access; packed, they are bytes."""
+        if self.weights is not None:
+            return VECTOR_BYTES
+        contiguous = self.columns_of_b if self.b_layout is Layout.ROW else self.k
+        return alignment_elements(self.in_dtype, contiguous)
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return self.run if self.paired else alignment_elements(self.out_dtype, self.n)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; a fused multiply-add counts as two."""
+        return 2 * self.batch * self.m * self.columns_of_b * self.k
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A."""
+        batch = self.batch if self.a_batched else 1
+        return batch * self.m * self.k * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B."""
+        if self.weights is not None:
+            return self.n * self.weights.row_bytes(self.k)
+        batch = self.batch if self.b_batched else 1
+        return batch * self.k * self.columns_of_b * self.in_dtype.size_bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_gemm_args`."""
+        m, n, k, is_batch = self.m, self.n, self.k, self.batch > 1
+        packed = self.weights.row_bytes(k) if self.weights else 0
+        return {
+            "m": m,
+            "n": n,
+            "k": k,
+            "batch": self.batch,
+            "lda": k,
+            "ldb": packed or (self.columns_of_b if self.b_layout is Layout.ROW else k),
+            "ldd": n,
+            "batch_stride_a": m * k if is_batch and self.a_batched else 0,
+            "batch_stride_b": n * k if is_batch and self.b_batched else 0,
+            "batch_stride_d": m * n if is_batch else 0,
+        }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of `profiler_gemm`, whose run is 0 of what is no pair."""
+        runs = {"run": self.run} if self.paired else {}
+        return runs | {
+            "batch": self.batch,
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "b_is_column": int(self.b_layout is Layout.COLUMN),
+            "a_batched": int(self.batch > 1 and self.a_batched),
+            "b_batched": int(self.batch > 1 and self.b_batched),
+        }
+
+    def in_slices(self, rows: int) -> Gemm:
+        """The product with slices of so many rows; with none where that is 0."""
+        return self if rows == self.slice_rows else replace(self, slice_rows=rows)
+
+    def resized(self, channels: int, filters: int) -> Gemm:
+        """The product of so many columns of A and of D."""
+        return replace(self, k=channels, n=filters)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """What B's rows and columns gain.
+
+        Raises:
+            InvalidProblemError: it is packed.
+        """
+        if self.weights is not None:
+            raise InvalidProblemError(f"{self.short}: packed weights are not padded")
+        return (channels, filters) if self.b_layout is Layout.ROW else (filters, channels)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The product in FP64, or both of a pair; packed weights are given unpacked, (N, K)."""
+        stored = b if self.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
+        whole = np.asarray(np.matmul(a, stored), dtype=np.float64)
+        return halves(whole, self.run) if self.paired else whole

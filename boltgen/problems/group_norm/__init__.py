@@ -1,0 +1,1 @@
+"""Group norms of images."""

@@ -1,0 +1,219 @@
+"""Group norms of images in NHWC, instance norms among them, as a problem of their own.
+
+Arrow: like `problem`. `problems.norm.bounds` says how far a kernel may be off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import CONVERTED, DType, alignment_elements
+from boltgen.ir.extent import divides
+from boltgen.ir.functions import Array
+from boltgen.problems.checks import check_positive
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.norm.problem import Norm, NormFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNorm:
+    """A layer norm of each group of channels of each image, without scale and shift.
+
+    A and D: (N, H, W, C). A row of it is a group: C / groups neighbouring channels of all pixels.
+    Scale and shift, of channels, are the layer's epilogue. Statistics are in FP32. It is no
+    product: its `gemm` is an error.
+
+    Raises:
+        InvalidProblemError: an extent is out of range, its channels are no whole groups, or
+            `epsilon` is no finite number of at least 0.
+    """
+
+    kind: ClassVar[str] = "group_norm"
+
+    n: int
+    h: int
+    w: int
+    c: int
+    groups: int
+    epsilon: float = 0.0
+    in_dtype: DType = DType.F16
+    out_dtype: DType = DType.F16
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("n", "h", "w", "c", "groups"))
+        if not divides(self.groups, self.c):
+            raise InvalidProblemError(
+                f"GroupNorm: c={self.c} channels are no {self.groups} groups of as many each"
+            )
+        _ = self.row_norm  # which checks the rest
+
+    @property
+    def channels_per_group(self) -> int:
+        """Channels of a group."""
+        return self.c // self.groups
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of an image."""
+        return self.h * self.w
+
+    @property
+    def row_norm(self) -> Norm:
+        """The norm of its rows, as if each were contiguous."""
+        return Norm(
+            rows=self.n * self.groups,
+            columns=self.pixels * self.channels_per_group,
+            function=NormFunction.LAYER,
+            epsilon=self.epsilon,
+            in_dtype=self.in_dtype,
+            out_dtype=self.out_dtype,
+        )
+
+    @property
+    def acc_dtype(self) -> DType:
+        """FP32, which statistics are in."""
+        return DType.F32
+
+    @property
+    def gemm(self) -> Gemm:
+        """It has none."""
+        raise InvalidProblemError(f"{self.short} is no matrix product")
+
+    @property
+    def is_product(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """It is not: kernels round."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """All types: a result is cast when it is stored."""
+        return frozenset(map(DType, CONVERTED))
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(N*H*W, C)."""
+        return self.n * self.pixels, self.c
+
+    @property
+    def short(self) -> str:
+        """`group_norm 2x64x64x320 in 32 groups`."""
+        return f"group_norm {self.n}x{self.h}x{self.w}x{self.c} in {self.groups} groups"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> GroupNorm:
+        """Itself."""
+        return self
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is not: which pixels are one image's is of account."""
+        return False
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(N, H, W, C)."""
+        return self.n, self.h, self.w, self.c
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Empty: there is no B."""
+        return (0,)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(N, H, W, C)."""
+        return self.n, self.h, self.w, self.c
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access; one may span several groups, whole ones."""
+        return self._alignment(self.in_dtype)
+
+    @property
+    def alignment_b(self) -> int:
+        """One: there is no B."""
+        return 1
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return self._alignment(self.out_dtype)
+
+    def _alignment(self, dtype: DType) -> int:
+        of_pixel = alignment_elements(dtype, self.c)
+        spans_groups = of_pixel % self.channels_per_group == 0
+        return of_pixel if spans_groups else alignment_elements(dtype, self.channels_per_group)
+
+    @property
+    def flops(self) -> int:
+        """None of a product's, which are what is counted."""
+        return 0
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A."""
+        return self.n * self.pixels * self.c * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_image_norm_args`."""
+        return {"n": self.n, "pixels": self.pixels, "channels": self.c, "groups": self.groups}
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Its sizes; the profiler has no struct for them."""
+        return self.sizes
+
+    @property
+    def slice_rows(self) -> int:
+        """The pixels of an image."""
+        return self.pixels
+
+    def in_slices(self, rows: int) -> GroupNorm:
+        """Itself: its images are its slices."""
+        del rows
+        return self
+
+    def resized(self, channels: int, filters: int) -> GroupNorm:
+        """The norm of so many channels, of A and of D alike."""
+        if channels != filters:
+            raise InvalidProblemError(f"GroupNorm: {channels} channels of A and {filters} of D")
+        return replace(self, c=channels)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """Nothing: there is no B."""
+        del channels, filters
+        return (0,)
+
+    def as_rows(self, images: Array) -> Array:
+        """Images as rows: (N * groups, H*W * channels of a group)."""
+        apart = images.reshape(self.n, self.pixels, self.groups, self.channels_per_group)
+        return np.asarray(apart.transpose(0, 2, 1, 3).reshape(self.row_norm.a_shape))
+
+    def as_stored(self, rows: Array) -> Array:
+        """Rows as the images that they are of."""
+        apart = rows.reshape(self.n, self.groups, self.pixels, self.channels_per_group)
+        return np.asarray(apart.transpose(0, 2, 1, 3).reshape(self.a_shape))
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The norm of each row in FP64; `b` is of no account."""
+        return self.as_stored(self.row_norm.product(self.as_rows(a), b))

@@ -1,0 +1,1 @@
+"""Products of rows in groups, each with the matrix of its group."""

@@ -1,0 +1,229 @@
+"""Products of rows in groups, each group's with a matrix of its own: mixtures of experts.
+
+Arrow: like `problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType, IndexType, Layout, alignment_elements
+from boltgen.ir.functions import Array
+from boltgen.problems.checks import check_dtypes, check_positive
+from boltgen.problems.gathered import Gathered, check_gathered
+from boltgen.problems.gemm.problem import Gemm
+
+# Groups are a grid's tiles along M at least, and a batch where a model is asked for their time.
+_MOST_GROUPS = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedGemm:
+    """The product of each row of A with the matrix of its group.
+
+    A: (M, K) row-major, its rows sorted by group. B: (groups, K, N), or (groups, N, K) where it is
+    column-major. D: (M, N) row-major. A further tensor, `ends`, (groups,) of `ends_dtype`, says at
+    run time where the rows of each group end: it has the sums of their numbers so far. A group may
+    be empty. Rows behind the last end are of no group, and their product is 0. An end below the one
+    before it counts as that one, and an end beyond M as M.
+
+    Where A is (`a_rows`, K), a tensor `rows`, (M,) of `rows_dtype`, takes the M rows of it, as
+    `problems.gathered` says: those of tokens, sorted by expert.
+
+    Raises:
+        InvalidProblemError: an extent is out of range, there are more than 65535 groups, the types
+            are none that a `Gemm` takes, or `a_rows` comes without `rows_dtype`, or the other way
+            round.
+    """
+
+    kind: ClassVar[str] = "grouped gemm"
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    b_layout: Layout = Layout.ROW
+    ends_dtype: IndexType = IndexType.INT32
+    in_dtype: DType = DType.F16
+    acc_dtype: DType = DType.F32
+    out_dtype: DType = DType.F16
+    a_rows: int | None = field(default=None, metadata={"absent_at_default": True})
+    rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("groups", "m", "n", "k"))
+        check_dtypes(self)
+        check_gathered("GroupedGemm", self.a_rows, self.rows_dtype)
+        if self.groups > _MOST_GROUPS:
+            raise InvalidProblemError(
+                f"GroupedGemm: groups={self.groups}; kernels take {_MOST_GROUPS} at most"
+            )
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """How its rows are taken of A; None where A has them in order."""
+        if self.a_rows is None or self.rows_dtype is None:
+            return None
+        return Gathered(rows=self.m, of=self.a_rows, dtype=self.rows_dtype)
+
+    @property
+    def gemm(self) -> Gemm:
+        """The product of all rows with the matrix of one group."""
+        return self.of_rows(self.m)
+
+    def of_rows(self, rows: int) -> Gemm:
+        """The product of so many rows of one group."""
+        return Gemm(
+            m=rows,
+            n=self.n,
+            k=self.k,
+            b_layout=self.b_layout,
+            in_dtype=self.in_dtype,
+            acc_dtype=self.acc_dtype,
+            out_dtype=self.out_dtype,
+        )
+
+    def spans(self, ends: NDArray[Any]) -> Iterator[tuple[int, int]]:
+        """The first row of each group and the one behind its last; in the end those of none."""
+        begin = 0
+        for each in (*ends.tolist(), self.m):
+            end = min(max(begin, each), self.m)
+            yield begin, end
+            begin = end
+
+    @property
+    def short(self) -> str:
+        """`grouped gemm 64x10x128 of 8 groups`, and of how many rows they are taken."""
+        taken = "" if self.a_rows is None else f", its rows taken of {self.a_rows}"
+        return f"grouped gemm {self.m}x{self.n}x{self.k} of {self.groups} groups{taken}"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> GroupedGemm:
+        """Itself."""
+        return self
+
+    @property
+    def is_product(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        """No: sums are rounded."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """The type of its operands, and FP32."""
+        return frozenset({self.in_dtype, DType.F32})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(M, N)."""
+        return self.m, self.n
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is: A and D are."""
+        return True
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(M, K), or (a_rows, K) where rows are taken of them."""
+        return self.m if self.a_rows is None else self.a_rows, self.k
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """(groups, K, N), or (groups, N, K) where it is column-major."""
+        matrix = (self.k, self.n) if self.b_layout is Layout.ROW else (self.n, self.k)
+        return (self.groups, *matrix)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(M, N)."""
+        return self.m, self.n
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        return alignment_elements(self.in_dtype, self.k)
+
+    @property
+    def alignment_b(self) -> int:
+        """Elements of B per vector access."""
+        return alignment_elements(self.in_dtype, self.b_shape[-1])
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return alignment_elements(self.out_dtype, self.n)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations where every row is of a group."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A that are read; of rows that are taken each once, with the integers."""
+        row_bytes = self.k * self.in_dtype.size_bytes
+        if (taken := self.gathered) is None:
+            return self.m * row_bytes
+        return taken.distinct * row_bytes + taken.bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B, of all groups."""
+        return self.groups * self.k * self.n * self.in_dtype.size_bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_grouped_gemm_args`."""
+        return {
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "groups": self.groups,
+            "lda": self.k,
+            "ldb": self.b_shape[-1],
+            "ldd": self.n,
+            "batch_stride_b": self.k * self.n,
+        }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Groups and extents; the profiler has no struct for them."""
+        return {"groups": self.groups, "m": self.m, "n": self.n, "k": self.k}
+
+    @property
+    def slice_rows(self) -> int:
+        """None: its rows are in no slices."""
+        return 0
+
+    def in_slices(self, rows: int) -> GroupedGemm:
+        """Itself."""
+        del rows
+        return self
+
+    def resized(self, channels: int, filters: int) -> GroupedGemm:
+        """The product of so many columns of A and of D."""
+        return replace(self, k=channels, n=filters)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """What B's dimensions gain: its groups nothing."""
+        by_rows = self.b_layout is Layout.ROW
+        return (0, channels, filters) if by_rows else (0, filters, channels)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """It has none without `ends`: `problems.oracle` takes the products of groups one by one."""
+        raise InvalidProblemError(f"{self.short}: its product is not known without its ends")

@@ -1,0 +1,1 @@
+"""Images in another memory order, type or number of channels."""

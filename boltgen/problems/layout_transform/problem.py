@@ -1,0 +1,264 @@
+"""Moves: tensors that change dtype, layout or number of channels, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.functions import Array
+from boltgen.problems.gemm.problem import Gemm
+
+
+class ImageLayout(Enum):
+    """The memory order of a tensor of images."""
+
+    NCHW = "nchw"
+    NHWC = "nhwc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a tensor of images lies in memory."""
+
+    layout: ImageLayout
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.layout.value}_{self.dtype.short}"
+
+
+def nhwc(dtype: DType) -> Form:
+    """The form in which kernels of `dtype` compute."""
+    return Form(layout=ImageLayout.NHWC, dtype=dtype)
+
+
+NHWC_F16 = nhwc(DType.F16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """From one form to another; sizes are launch arguments.
+
+    One side is NHWC in the type that kernels multiply, through which every value passes; the other
+    has that type too, or FP32.
+
+    Raises:
+        InvalidProblemError: the sides are not so.
+    """
+
+    source: Form
+    target: Form
+
+    def __post_init__(self) -> None:
+        _ = self.source.dtype.conversions, self.target.dtype.conversions
+        types = {self.source.dtype, self.target.dtype}
+        is_known = self.narrow.size_bytes == 2 and types <= {self.narrow, DType.F32}
+        if not is_known or nhwc(self.narrow) not in (self.source, self.target):
+            known = " or ".join(str(nhwc(dtype)) for dtype in DType if dtype.accumulators())
+            raise InvalidProblemError(
+                f"Move: from {self.source} to {self.target}; one of them must be {known}, which "
+                "kernels compute in, and the other of that type or FP32"
+            )
+
+    @property
+    def narrow(self) -> DType:
+        """The type through which every value passes."""
+        is_wide = self.source.dtype is DType.F32
+        return self.target.dtype if is_wide else self.source.dtype
+
+    def __str__(self) -> str:
+        return f"{self.source}_to_{self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutTransform:
+    """A move of `images` of `pixels` each; channels that the source has not are zero.
+
+    It is no product: its `gemm` is an error.
+    """
+
+    kind: ClassVar[str] = "layout transform"
+
+    move: Move
+    images: int
+    pixels: int
+    source_channels: int
+    target_channels: int
+
+    @property
+    def in_dtype(self) -> DType:
+        """Of the source."""
+        return self.move.source.dtype
+
+    @property
+    def acc_dtype(self) -> DType:
+        """As the source: nothing is summed."""
+        return self.move.source.dtype
+
+    @property
+    def out_dtype(self) -> DType:
+        """Of the target."""
+        return self.move.target.dtype
+
+    @property
+    def gemm(self) -> Gemm:
+        """It has none."""
+        raise InvalidProblemError(f"{self.move} is no matrix product")
+
+    @property
+    def short(self) -> str:
+        """`nchw_f32_to_nhwc_f16 of 1x3x50176`."""
+        return f"{self.move} of {'x'.join(map(str, self.a_shape))}"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> LayoutTransform:
+        """Itself."""
+        return self
+
+    @property
+    def is_product(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """It is: every value is rounded once at most."""
+        return True
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """That of the target."""
+        return frozenset({self.out_dtype})
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """All of the target but its last extent, and that."""
+        return prod(self.d_shape[:-1]), self.d_shape[-1]
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(images, pixels, channels), or (images, channels, pixels)."""
+        return self._shape(self.move.source, self.source_channels)
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Empty."""
+        return (0,)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """As `a_shape`, of the target."""
+        return self._shape(self.move.target, self.target_channels)
+
+    def _shape(self, form: Form, channels: int) -> tuple[int, ...]:
+        if form.layout is ImageLayout.NCHW:
+            return self.images, channels, self.pixels
+        return self.images, self.pixels, channels
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of the source per vector access."""
+        return alignment_elements(self.in_dtype, self.a_shape[-1])
+
+    @property
+    def alignment_b(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of the target per vector access."""
+        return alignment_elements(self.out_dtype, self.d_shape[-1])
+
+    @property
+    def flops(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of the source."""
+        return prod(self.a_shape) * self.in_dtype.size_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def bytes_moved(self) -> int:
+        """What it reads and writes."""
+        return self.a_bytes + prod(self.d_shape) * self.out_dtype.size_bytes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_move_args`."""
+        return {
+            "n": self.images,
+            "pixels": self.pixels,
+            "source_c": self.source_channels,
+            "target_c": self.target_channels,
+        }
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Those of a launch; the profiler has no struct for them."""
+        return self.sizes
+
+    @property
+    def slice_rows(self) -> int:
+        """None: its rows are in no slices."""
+        return 0
+
+    def in_slices(self, rows: int) -> LayoutTransform:
+        """Itself."""
+        del rows
+        return self
+
+    def resized(self, channels: int, filters: int) -> LayoutTransform:
+        """The same of other channels."""
+        return replace(self, source_channels=channels, target_channels=filters)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """Nothing: there is no B."""
+        del channels, filters
+        return (0,)
+
+    def product(self, a: Array, b: Array) -> Array:
+        """What becomes of the source, exactly."""
+        del b
+        source = a.reshape(self.images, -1, 1, a.shape[-1])
+        if self.move.source.layout is ImageLayout.NCHW:
+            source = a.reshape(self.images, self.source_channels, self.pixels, 1)
+        moved = reference_move(self.move, source, self.target_channels)
+        return moved.reshape(self.d_shape).astype(np.float64)
+
+
+def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[Any]:
+    """What `move` makes of `source`, (N, C, H, W) or (N, H, W, C), with `target_c` channels.
+
+    Channels beyond the source's are zero. Exact: FP32 is rounded to nearest even.
+    """
+    rows = source.transpose(0, 2, 3, 1) if move.source.layout is ImageLayout.NCHW else source
+    kept = min(rows.shape[-1], target_c)
+    padded = np.zeros((*rows.shape[:-1], target_c), move.narrow.numpy)
+    padded[..., :kept] = rows[..., :kept].astype(move.narrow.numpy)
+    moved = padded.transpose(0, 3, 1, 2) if move.target.layout is ImageLayout.NCHW else padded
+    return np.ascontiguousarray(moved.astype(move.target.dtype.numpy))

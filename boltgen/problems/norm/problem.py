@@ -1,0 +1,229 @@
+"""Norms of rows: layer norm, RMS norm and softmax as problems of their own.
+
+Arrow: like `problem`. What is exact here, and how far a correct FP32 kernel may be from it, is in
+`problems.norm.bounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import ClassVar
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError, assert_never
+from boltgen.ir.dtypes import CONVERTED, DType, IndexType, alignment_elements
+from boltgen.ir.functions import Array
+from boltgen.ir.softmax import softmax
+from boltgen.problems.checks import check_positive, check_slices
+from boltgen.problems.gathered import Gathered, check_gathered
+from boltgen.problems.gemm.problem import Gemm
+
+
+class NormFunction(Enum):
+    """What is done to a row x of n elements."""
+
+    LAYER = "layer_norm"  # (x - mean) / sqrt(variance + epsilon); the variance divides by n
+    RMS = "rms_norm"  # x / sqrt(mean of squares + epsilon)
+    SOFTMAX = "softmax"  # exp(x - maximum) / sum of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """A norm of each of `rows`, without scale and shift, which are the layer's epilogue.
+
+    A and D: (rows, columns). Statistics are in FP32. It is no product: its `gemm` is an error.
+    Every `slice_rows` neighbouring rows are a slice, as of a `Gemm`: those of one sequence.
+    Where A is (`a_rows`, columns), a tensor `rows`, (rows,) of `rows_dtype`, takes the rows of it,
+    as `problems.gathered` says: those of an embedding's table.
+
+    Raises:
+        InvalidProblemError: an extent is out of range, `epsilon` is no finite number of at least 0,
+            or is given to a softmax, which has none; `a_rows` comes without `rows_dtype`, or the
+            other way round; `slice_rows` is negative.
+    """
+
+    kind: ClassVar[str] = "norm"
+
+    rows: int
+    columns: int
+    function: NormFunction
+    epsilon: float = 0.0
+    in_dtype: DType = DType.F16
+    out_dtype: DType = DType.F16
+    a_rows: int | None = field(default=None, metadata={"absent_at_default": True})
+    rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
+    slice_rows: int = field(default=0, metadata={"absent_at_default": True})
+
+    def __post_init__(self) -> None:
+        check_positive(self, ("rows", "columns"))
+        _ = self.in_dtype.conversions, self.out_dtype.conversions
+        check_gathered("Norm", self.a_rows, self.rows_dtype)
+        check_slices(self, self.slice_rows)
+        if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
+            raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; it is finite and at least 0")
+        if self.function is NormFunction.SOFTMAX and self.epsilon:
+            raise InvalidProblemError(f"Norm: epsilon={self.epsilon}; a softmax has none")
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """How its rows are taken of A; None where A has them in order."""
+        if self.a_rows is None or self.rows_dtype is None:
+            return None
+        return Gathered(rows=self.rows, of=self.a_rows, dtype=self.rows_dtype)
+
+    @property
+    def acc_dtype(self) -> DType:
+        """FP32, which statistics are in."""
+        return DType.F32
+
+    @property
+    def gemm(self) -> Gemm:
+        """It has none."""
+        raise InvalidProblemError(f"{self.short} is no matrix product")
+
+    @property
+    def is_product(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """It is not: kernels round."""
+        return False
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """All types: a result is cast when it is stored."""
+        return frozenset(map(DType, CONVERTED))
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self.rows, self.columns
+
+    @property
+    def short(self) -> str:
+        """`layer_norm 64x768`, and of how many rows its own are taken."""
+        taken = "" if self.a_rows is None else f", its rows taken of {self.a_rows}"
+        return f"{self.function.value} {self.rows}x{self.columns}{taken}"
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self) -> Norm:
+        """Itself."""
+        return self
+
+    @property
+    def is_matrix(self) -> bool:
+        """It is: rows may be counted in several dimensions."""
+        return True
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """(rows, columns), or (a_rows, columns) where rows are taken of them."""
+        return self.rows if self.a_rows is None else self.a_rows, self.columns
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Empty: there is no B."""
+        return (0,)
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """(rows, columns)."""
+        return self.rows, self.columns
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        return alignment_elements(self.in_dtype, self.columns)
+
+    @property
+    def alignment_b(self) -> int:
+        """One: there is no B."""
+        return 1
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        return alignment_elements(self.out_dtype, self.columns)
+
+    @property
+    def flops(self) -> int:
+        """None of a product's, which are what is counted."""
+        return 0
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A that are read; of rows that are taken each once, with the integers."""
+        row_bytes = self.columns * self.in_dtype.size_bytes
+        if (taken := self.gathered) is None:
+            return self.rows * row_bytes
+        return taken.distinct * row_bytes + taken.bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of `boltgen_norm_args`."""
+        n = self.columns
+        return {"rows": self.rows, "columns": n, "lda": n, "ldd": n}
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Rows and columns; the profiler has no struct for them."""
+        return {"rows": self.rows, "columns": self.columns}
+
+    def in_slices(self, rows: int) -> Norm:
+        """The norm with slices of so many rows; with none where that is 0."""
+        return self if rows == self.slice_rows else replace(self, slice_rows=rows)
+
+    def resized(self, channels: int, filters: int) -> Norm:
+        """The norm of so many columns, of A and of D alike."""
+        if channels != filters:
+            raise InvalidProblemError(f"Norm: {channels} columns of A and {filters} of D")
+        return replace(self, columns=channels)
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """Nothing: there is no B."""
+        del channels, filters
+        return (0,)
+
+    @property
+    def row_norm(self) -> Norm:
+        """Itself."""
+        return self
+
+    def as_rows(self, matrix: Array) -> Array:
+        """A tensor of A's shape as rows, which it is."""
+        return matrix
+
+    def as_stored(self, rows: Array) -> Array:
+        """Rows as they lie."""
+        return rows
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The norm of each row in FP64; `b` is of no account."""
+        del b
+        match self.function:
+            case NormFunction.LAYER:
+                centred = a - a.mean(axis=-1, keepdims=True)
+            case NormFunction.RMS:
+                centred = a
+            case NormFunction.SOFTMAX:
+                return softmax(a)
+            case _:
+                assert_never(self.function)
+        variance = np.square(centred).mean(axis=-1, keepdims=True)
+        epsilon = float(np.float32(self.epsilon))
+        return np.asarray(centred * (1.0 / np.sqrt(variance + epsilon)), dtype=np.float64)

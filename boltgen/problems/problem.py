@@ -1,0 +1,161 @@
+"""The protocol of problems, whatever their kind.
+
+Arrow: the middle end makes problems, everything after it reads them. A problem knows its operands,
+its sizes at run time and its work, so that nobody who handles one need ask for its kind.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, TypeVar
+
+from boltgen.ir.dtypes import DType
+from boltgen.ir.functions import Array
+from boltgen.problems.gemm.problem import Gemm
+
+_Self = TypeVar("_Self", bound="Problem")
+
+
+class Problem(Protocol):
+    """What a kernel computes: D = A x B, in the sense of one kind of product.
+
+    A problem is a frozen dataclass, valid once it is made. All shapes are in elements, as the
+    tensors lie in memory without gaps. `kind` is its name in the profiler.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def in_dtype(self) -> DType:
+        """The type of A and B."""
+        ...
+
+    @property
+    def acc_dtype(self) -> DType:
+        """The type in which products are summed."""
+        ...
+
+    @property
+    def out_dtype(self) -> DType:
+        """The type of D."""
+        ...
+
+    @property
+    def gemm(self) -> Gemm:
+        """The matrix product that computes it, or one of its batch."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """How many products of the shape of `gemm` it is."""
+        ...
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """Shape of A."""
+        ...
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Shape of B."""
+        ...
+
+    @property
+    def d_shape(self) -> tuple[int, ...]:
+        """Shape of D; its last extent is N, those before it are the batch and M."""
+        ...
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies A and B; what does not has no `gemm`, and an empty B."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it only moves numbers, so that each kernel's result is the same."""
+        ...
+
+    @property
+    def storable(self) -> frozenset[DType]:
+        """The types that its kernels write."""
+        ...
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of D, or of one of its batch."""
+        ...
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether A and B are matrices, whose rows may be counted in several dimensions."""
+        ...
+
+    @property
+    def alignment_a(self) -> int:
+        """Elements of A per vector access."""
+        ...
+
+    @property
+    def alignment_b(self) -> int:
+        """Elements of B per vector access."""
+        ...
+
+    @property
+    def alignment_d(self) -> int:
+        """Elements of D, and of every tensor of its shape, per vector access."""
+        ...
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; a fused multiply-add counts as two."""
+        ...
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A that the product reads, each once."""
+        ...
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B."""
+        ...
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Extents and strides by the names of the C argument struct; strides in elements."""
+        ...
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Sizes by the names of the profiler's struct for its kind; booleans are 0 and 1."""
+        ...
+
+    @property
+    def canonical(self) -> Problem:
+        """The simplest problem that computes the same from the same memory."""
+        ...
+
+    @property
+    def short(self) -> str:
+        """Enough for people to know it by: "gemm 64x10x128"."""
+        ...
+
+    @property
+    def slice_rows(self) -> int:
+        """How many neighbouring rows of D are a slice, as those of an image; 0 where in none."""
+        ...
+
+    def in_slices(self: _Self, rows: int) -> _Self:
+        """The problem with slices of so many rows; as it is where its shape says which they are."""
+        ...
+
+    def resized(self: _Self, channels: int, filters: int) -> _Self:
+        """The problem with so many channels of A and of D: the last extents of both."""
+        ...
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """What each dimension of B gains where A has so many channels more, and D."""
+        ...
+
+    def product(self, a: Array, b: Array) -> Array:
+        """The product in FP64 of A and B in their shapes, of `d_shape`; both products of a pair."""
+        ...

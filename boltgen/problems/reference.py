@@ -1,0 +1,436 @@
+"""The oracle: what a kernel must compute, and how far a correct kernel may be from it.
+
+`run` evaluates a problem and its epilogue in FP64. `error_bound` derives, element by element, the
+largest distance of a correct kernel's output from that; no tolerance is guessed. `compare` judges
+an output by both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boltgen.errors import InputError, InvalidProblemError
+from boltgen.ir.dtypes import CONVERTED, DType, ElementType
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
+from boltgen.ir.functions import Array
+from boltgen.ir.interval import (
+    Interval,
+    around,
+    enclose,
+    evaluate,
+    exactly_reduced,
+    reduced,
+    round_unbounded,
+)
+from boltgen.problems.kinds import element_b, packed_weights
+from boltgen.problems.problem import Problem
+from boltgen.problems.results import reduced_view
+
+AnyArray: TypeAlias = NDArray[Any]
+
+# The products that the tensor core adds at once: 4 on Volta, more on later ones. The sum of such a
+# block truncates each addend, the accumulator among them, by up to one ulp of the largest: in FP32
+# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block. Source: Fasi,
+# Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science
+# 2021, sections 3.1 to 3.5.
+_BLOCK = 4
+# Split-K adds up to this many partial sums afterwards.
+_MOST_SLICES = 32
+
+
+def run(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+) -> Array:
+    """The exact result, before it is rounded to the output's type.
+
+    Args:
+        problem: what to compute.
+        epilogue: what to do to the product. Its constants are rounded to FP32, in which kernels
+            hold them; its casts round. NaN propagates through every function.
+        a: of the problem's `in_dtype`, shaped as its `a_shape` says.
+        b: of its `in_dtype`, shaped as its `b_shape` says.
+        operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
+            shape, or without the batch. SLICE_ROW: (slices, N). POSITION_ROW: (rows of a
+            slice, N). ROW: (N,). COLUMN: (M,), or (M, parts). The last two may have a batch in
+            front.
+
+    Returns:
+        float64, of the problem's `d_shape`.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: the epilogue stores something else; see `results`.
+    """
+    _ = epilogue.result
+    return results(problem, epilogue, a, b, operands)[0]
+
+
+def results(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+) -> tuple[Array, ...]:
+    """The exact value of each of the epilogue's stores; arguments as in `run`.
+
+    Returns:
+        float64 arrays, of the shapes that `results.store_shape` says.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+    """
+    a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
+    with np.errstate(all="ignore"):
+        nodes = evaluate(epilogue, problem.product(a_wide, b_wide), arrays)
+        return tuple(_stored(problem, store, nodes[store.x]) for store in epilogue.results)
+
+
+def error_bound(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+) -> Array:
+    """Elementwise bound on |kernel - run(...)| for a correct kernel; arguments as in `run`.
+
+    The product is off by at most ((1 + u)^n - 1) * sum |a||b| after n additions of relative error
+    u; products of FP16 or BF16 numbers are exact in FP32 but for its range. Every node then has an
+    interval: the image of its operands' intervals, widened by the rounding of the FP32 operation.
+    The output's rounding is monotone, so it is applied to the ends. Partial sums of split-K are
+    taken to have the accumulator's type.
+
+    Returns:
+        float64, of the problem's `d_shape`. Infinite where anything is right: an intermediate
+        may overflow FP32, or may leave the domain of a function.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+    """
+    return enclosure(problem, epilogue, a, b, operands).bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosure:
+    """The exact result, and where each element of a correct kernel's output lies.
+
+    The ends are rounded to the output's type as if its exponent had no upper end.
+    """
+
+    exact: Array
+    low: Array
+    high: Array
+
+    @property
+    def bound(self) -> Array:
+        """Elementwise bound on |output - exact|."""
+        with np.errstate(invalid="ignore"):
+            bound = np.maximum(self.high - self.exact, self.exact - self.low)
+        # Infinities and NaN that are certain; `compare` checks them by value.
+        same = (self.low == self.exact) & (self.high == self.exact)
+        certain = same | (np.isnan(self.exact) & np.isnan(self.low))
+        return np.where(certain, 0.0, np.where(np.isnan(bound), np.inf, bound))
+
+
+def enclosure(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+    *,
+    a_error: Array | None = None,
+) -> Enclosure:
+    """What `run` and `error_bound` say, together; arguments as in `run`.
+
+    `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
+    where that may be anything. Without it A is exact.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+        InvalidProblemError: the epilogue stores something else; see `enclosures`.
+    """
+    _ = epilogue.result
+    return enclosures(problem, epilogue, a, b, operands, a_error=a_error)[0]
+
+
+def enclosures(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+    *,
+    a_error: Array | None = None,
+) -> tuple[Enclosure, ...]:
+    """`enclosure` for each of the epilogue's stores, in the shapes of `results`.
+
+    Raises:
+        InputError: an array's shape or dtype is not what the problem takes.
+    """
+    a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
+    with np.errstate(all="ignore"):
+        product = problem.product(a_wide, b_wide)
+        if a_error is not None:
+            a_error = a_error.reshape(a_wide.shape)
+        size = np.abs(a_wide) + (0.0 if a_error is None else a_error)
+        magnitude = problem.product(size, np.abs(b_wide))
+        accumulated = around(product, _accumulation_error(problem, magnitude))
+        if a_error is not None:
+            carried = problem.product(a_error, np.abs(b_wide))
+            anything = ~np.isfinite(carried)
+            accumulated = Interval(
+                np.where(anything, -np.inf, accumulated.low - carried),
+                np.where(anything, np.inf, accumulated.high + carried),
+            )
+        exact = evaluate(epilogue, product, arrays)
+        images = enclose(epilogue, accumulated, arrays)
+        return tuple(
+            enclosed_store(problem, store, exact[store.x], images[store.x])
+            for store in epilogue.results
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How an output compares with the oracle; `str` of it is one line for people.
+
+    `ratio` is the largest error relative to its bound: at most 1 for a correct kernel, infinite
+    where a NaN or an infinity is out of place. The rest describes the element that has it.
+    """
+
+    ratio: float
+    index: tuple[int, ...]
+    actual: float
+    expected: float
+    bound: float
+
+    @property
+    def within(self) -> bool:
+        """Whether every element is within its bound."""
+        return self.ratio <= 1.0
+
+    def __str__(self) -> str:
+        return (
+            f"worst at {self.index}: got {self.actual:.8g}, expected {self.expected:.8g} "
+            f"+- {self.bound:.3g} ({self.ratio:.3g} of the bound)"
+        )
+
+
+def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
+    """Judges an output by the oracle's values and bounds.
+
+    Args:
+        actual: the kernel's output, of any type of `DType`.
+        expected: what `run` returned.
+        bound: what `error_bound` returned.
+
+    Raises:
+        InputError: the shapes differ, or `actual` is of another dtype.
+    """
+    if actual.shape != expected.shape or bound.shape != expected.shape:
+        raise InputError(
+            f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
+            f"bound {bound.shape}"
+        )
+    if actual.dtype not in [DType(name).numpy for name in CONVERTED]:
+        known = " or ".join(CONVERTED)
+        raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")
+    overflow = DType(actual.dtype.name).overflow_threshold
+    with np.errstate(all="ignore"):
+        got = actual.astype(np.float64)
+        error = np.abs(got - expected)
+        ratio = np.where(error == 0.0, 0.0, error / bound)
+        # An infinity is right where the interval reaches what the output's type rounds to it.
+        reach = np.where(got > 0, expected + bound, bound - expected)
+        ratio = np.where(np.isinf(got), np.where(reach >= overflow, 0.0, np.inf), ratio)
+        ratio = np.where(np.isnan(got) | np.isnan(expected), np.inf, ratio)
+        ratio = np.where(np.isnan(got) & np.isnan(expected), 0.0, ratio)
+        ratio = np.where(np.isinf(bound), 0.0, ratio)
+    index = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    return Agreement(
+        ratio=float(ratio[index]),
+        index=tuple(int(i) for i in index),
+        actual=float(got[index]),
+        expected=float(expected[index]),
+        bound=float(bound[index]),
+    )
+
+
+def _wide(array: AnyArray) -> Array:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _checked(
+    problem: Problem,
+    epilogue: ElementwiseGraph,
+    a: AnyArray,
+    b: AnyArray,
+    operands: Sequence[AnyArray],
+) -> tuple[Array, Array, list[Array]]:
+    """A, B and the operands in FP64, the last shaped to broadcast against the output."""
+    a_wide = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
+    b_wide = shaped("b", b, (problem.b_shape,), element_b(problem), is_matrix=problem.is_matrix)
+    if (packed := packed_weights(problem)) is not None:
+        b_wide = _wide(packed.unpacked(b_wide.astype(np.uint8), problem.gemm.k))
+    loads = broadcast(epilogue, problem.d_shape, problem.batch > 1, operands, problem.slice_rows)
+    return a_wide, b_wide, loads
+
+
+def broadcast(
+    graph: ElementwiseGraph,
+    shape: tuple[int, ...],
+    is_batch: bool,
+    operands: Sequence[AnyArray],
+    slice_rows: int = 0,
+) -> list[Array]:
+    """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
+
+    Its first extent is the batch's where it `is_batch`, its last one that of columns. A column in
+    parts has these as a dimension behind: it broadcasts when they are added up. A row for each
+    `slice_rows` rows, or for each position in these, becomes a full tensor.
+
+    Raises:
+        InputError: their number, or a shape or dtype of one, is not what the graph loads.
+    """
+    if len(operands) != len(graph.loads):
+        raise InputError(
+            f"{len(operands)} operands for the {len(graph.loads)} loads of {graph.describe()}"
+        )
+    batch = shape[:1] if is_batch else ()
+    m, n = math.prod(shape[len(batch) : -1]), shape[-1]
+    wide = []
+    for index, (load, array) in enumerate(zip(graph.loads, operands, strict=True)):
+        plain = {
+            LoadKind.TENSOR: shape[len(batch) :],
+            LoadKind.ROW: (n,),
+            LoadKind.SLICE_ROW: (-(-m // slice_rows) if slice_rows else 0, n),
+            LoadKind.POSITION_ROW: (slice_rows, n),
+            LoadKind.COLUMN: (m,),
+        }
+        span = (*plain[load.kind], *load.parts_shape)
+        given = shaped(
+            f"operand {index}",
+            array,
+            ((*batch, *span), span),
+            load.dtype,
+            is_matrix=load.kind is LoadKind.TENSOR,
+        )
+        if load.kind.is_of_slices:
+            at, position = np.divmod(np.arange(m), slice_rows)
+            read = at if load.kind is LoadKind.SLICE_ROW else position
+            wide.append(given[read].reshape(shape))
+            continue
+        ahead = given.shape[: given.ndim - len(span)]
+        body = {LoadKind.TENSOR: span, LoadKind.ROW: (1,) * (len(shape) - len(batch) - 1) + (n,)}
+        column = (*shape[len(batch) : -1], 1, *load.parts_shape)
+        wide.append(given.reshape(*ahead, *body.get(load.kind, column)))
+    return wide
+
+
+def shaped(
+    name: str,
+    array: AnyArray,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: ElementType,
+    *,
+    is_matrix: bool,
+) -> Array:
+    """`array` in FP64 and one of `shapes`; the rows of a matrix may have several dimensions.
+
+    Raises:
+        InputError: it has another shape or dtype.
+    """
+    if array.dtype == dtype.numpy:
+        for shape in shapes:
+            is_same = array.shape == shape
+            if is_same or (
+                is_matrix and array.size == math.prod(shape) and array.shape[-1:] == shape[-1:]
+            ):
+                return _wide(array).reshape(shape)
+    wanted = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
+    raise InputError(
+        f"{name} is {array.dtype} {array.shape}; the problem takes {dtype.value} {wanted}"
+    )
+
+
+def _stored(problem: Problem, store: Store, x: Array) -> Array:
+    """What `store` stores of a node's exact values."""
+    whole = np.array(np.broadcast_to(x, problem.d_shape), dtype=np.float64)
+    if store.reduction is None:
+        return whole
+    shape, axes = reduced_view(problem, store)
+    return exactly_reduced(store.reduction, whole.reshape(shape), axes)
+
+
+def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
+    """What `store` stores of a node, by its exact values and the bounds of a kernel's."""
+    if store.reduction is not None:
+        shape, axes = reduced_view(problem, store)
+        low, high = (np.broadcast_to(end, problem.d_shape) for end in (image.low, image.high))
+        image = reduced(store.reduction, Interval(low.reshape(shape), high.reshape(shape)), axes)
+    dtype = store.dtype or problem.out_dtype
+    return Enclosure(
+        exact=_stored(problem, store, exact),
+        low=round_unbounded(image.low, dtype),
+        high=round_unbounded(image.high, dtype),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """How far a kernel's accumulated sum may be from the exact one.
+
+    Where `magnitude` is the sum of |a||b|: by relative * magnitude, and by absolute unless the
+    magnitude is 0; anywhere where magnitude and error reach `overflow`.
+    """
+
+    relative: float
+    absolute: float = 0.0
+    overflow: float = math.inf
+
+
+def accumulation_rounding(problem: Problem) -> Rounding:
+    """The rounding of the problem's sums; see `error_bound`."""
+    k = problem.gemm.k
+    blocks = -(-k // _BLOCK)
+    # Tensor cores truncate, so an addition loses a whole ulp and not half of one.
+    ulp = math.log1p(problem.acc_dtype.ulp)
+    match problem.acc_dtype:
+        case DType.F32:
+            additions = blocks * (_BLOCK + 1) + _MOST_SLICES
+            # BF16 has FP32's range: each product and each sum may underflow, or overflow for good.
+            return Rounding(
+                relative=math.expm1(additions * ulp),
+                absolute=(k + additions) * DType.F32.smallest_normal,
+                overflow=DType.F32.overflow_threshold,
+            )
+        case DType.F16:
+            additions = blocks + _MOST_SLICES
+            # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
+            return Rounding(
+                relative=math.expm1(additions * ulp),
+                absolute=additions * DType.F16.smallest_subnormal,
+                overflow=DType.F16.overflow_threshold,
+            )
+        case _:
+            sums = problem.acc_dtype.value
+            raise InvalidProblemError(f"no tensor-core instruction sums in {sums}")
+
+
+def _accumulation_error(problem: Problem, magnitude: Array) -> Array:
+    """Bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
+    rounding = accumulation_rounding(problem)
+    error = rounding.relative * magnitude + np.where(magnitude > 0.0, rounding.absolute, 0.0)
+    return np.where(magnitude + error >= rounding.overflow, np.inf, error)

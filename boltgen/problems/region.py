@@ -1,0 +1,262 @@
+"""What a frontend hands over: offloaded regions, and why the rest stayed with TVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+from boltgen.errors import InvalidProblemError, assert_never
+from boltgen.ir.extent import Dim, Symbol
+from boltgen.problems.kinds import gathered, in_groups
+from boltgen.problems.layout_transform.problem import Form, ImageLayout
+from boltgen.problems.workload import Workload
+
+
+class Convention(Enum):
+    """How TVM calls a region's function."""
+
+    RELAX = "relax"  # TVM's FFI since 0.21: typed functions of TensorView
+    RELAY = "relay"  # the packed C functions of TVM up to 0.19
+
+
+class Sharing(Enum):
+    """How products of attention share one slice of an operand."""
+
+    HEADS = "heads"  # all of a sequence: (sequences, 1, ...)
+    SEQUENCES = "sequences"  # the same one of each sequence: (1, heads, ...)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What has a slice for some products of a batch, which is sequences of so many `heads`."""
+
+    by: Sharing
+    heads: int
+
+    def slices(self, batch: int) -> int:
+        """How many slices there are."""
+        match self.by:
+            case Sharing.HEADS:
+                return batch // self.heads
+            case Sharing.SEQUENCES:
+                return self.heads
+        assert_never(self.by)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowView:
+    """Where a tensor has the rows of a load: from `offset` on in rows of so many `columns`, which
+    may be several of its dimensions.
+    """
+
+    offset: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """Where an epilogue's load comes from.
+
+    `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
+    per product of a batch, `shared` whether there are some that several products read. Where the
+    tensor is larger than the region's sizes, `within` has rows and columns of its slices: what is
+    read is the corner of each. `view` says where rows, or those of slices, are in longer ones.
+    """
+
+    parameter: int
+    batched: bool = False
+    shared: Shared | None = None
+    within: tuple[int, int] | None = None
+    view: RowView | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """How TVM has a tensor that the kernel wants in NHWC and FP16, or with more or less channels.
+
+    `shape` is TVM's; a matrix is stored as one image of NHWC, its columns the channels.
+    """
+
+    form: Form
+    shape: tuple[int, ...]
+
+    @property
+    def channels(self) -> int:
+        """The channels that TVM's tensor has."""
+        return self.shape[1 if self.form.layout is ImageLayout.NCHW else -1]
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Images and pixels of each; a matrix, or a batch of them, is one image."""
+        if self.form.layout is ImageLayout.NCHW:
+            return self.shape[0], prod(self.shape[2:])
+        return 1, prod(self.shape[:-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadView:
+    """Where TVM's tensor has the matrices of a batch: in the rows of sequences, `heads` in each.
+
+    The tensor is (sequences, rows, *`inner`), or (rows, sequences, *`inner`) if it is `rows_first`.
+    Of each row the first head has its elements from `offset` on, each other one `stride` behind the
+    one before.
+    """
+
+    heads: int
+    inner: tuple[int, ...]
+    offset: int
+    stride: int
+    rows_first: bool = False
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return prod(self.inner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRoles:
+    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`.
+
+    `b_group` neighbouring heads share one matrix of B; the tensor stores each matrix once.
+
+    `b` is None of a problem without B, `ends` of one whose rows are in no groups, `rows` of one
+    whose rows A has in order. `operands` are those of the prologue, then of the epilogue.
+    """
+
+    b: int | None
+    ends: int | None = None
+    rows: int | None = None
+    operands: tuple[Operand, ...] = ()
+    b_view: HeadView | None = None
+    b_group: int = 1
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """Their indices."""
+        own = (each for each in (self.b, self.ends, self.rows) if each is not None)
+        return (*own, *(operand.parameter for operand in self.operands))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """One external function: a workload, and the roles of its parameters.
+
+    One parameter may have several roles (a residual that is also the activation), so roles are
+    indices, not an order. `symbol` is the external function's name, `label` its operators for
+    people ("conv2d + add + relu"), `a` the first layer's A. `note` says why it is one kernel, and
+    why not with a neighbour, where there is something to say. `a_stored` and `d_stored` say how TVM
+    has A and D where that is not how the kernel takes them: the region's call then transforms them.
+    `origins` has the extent of the model that each of the workload's symbols is. `a_view` and
+    `d_view` say where the kernel reads and writes heads of attention; the workload is that of dense
+    matrices all the same.
+
+    Raises:
+        InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters
+            as the roles name; or the batch is not sequences with one number of heads in all views.
+    """
+
+    symbol: str
+    label: str
+    workload: Workload
+    parameter_count: int
+    a: int
+    layers: tuple[LayerRoles, ...]
+    note: str = ""
+    a_stored: Stored | None = None
+    d_stored: Stored | None = None
+    origins: tuple[tuple[Symbol, Dim], ...] = ()
+    a_view: HeadView | None = None
+    d_view: HeadView | None = None
+
+    @property
+    def heads(self) -> int:
+        """The heads of each sequence: those of views and operands, or that share a B; else 1."""
+        return max(self._counts, default=max(roles.b_group for roles in self.layers))
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        operands = (operand for roles in self.layers for operand in roles.operands)
+        shared = (operand.shared.heads for operand in operands if operand.shared is not None)
+        of_a, of_d = ((view.heads,) if view else () for view in (self.a_view, self.d_view))
+        of_b = (each.b_view.heads * each.b_group for each in self.layers if each.b_view)
+        return (*of_a, *of_b, *of_d, *shared)
+
+    @property
+    def views(self) -> tuple[HeadView, ...]:
+        """Those of A, of each B and of D, where there are any."""
+        views = (self.a_view, *(roles.b_view for roles in self.layers), self.d_view)
+        return tuple(view for view in views if view is not None)
+
+    def __post_init__(self) -> None:
+        if len(self.layers) != len(self.workload.layers):
+            raise InvalidProblemError(
+                f"{self.symbol}: roles of {len(self.layers)} layers for a workload of "
+                f"{len(self.workload.layers)}"
+            )
+        for index, (roles, layer) in enumerate(zip(self.layers, self.workload.layers, strict=True)):
+            if len(roles.operands) != len(layer.loads):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has {len(roles.operands)} operands for the "
+                    f"{len(layer.loads)} loads of {layer.describe()}"
+                )
+            if (roles.ends is None) != (in_groups(layer.problem) is None):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has ends={roles.ends}; its problem is "
+                    f"{layer.problem.short}"
+                )
+            if (roles.rows is None) != (gathered(layer.problem) is None):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has rows={roles.rows}; its problem is "
+                    f"{layer.problem.short}"
+                )
+            if (roles.b is None) == layer.problem.is_product:
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has B={roles.b}; its problem is "
+                    f"{layer.problem.short}"
+                )
+        batch = self.workload.first.problem.batch
+        # A region's symbol for a symbolic batch does not say what divides it.
+        is_odd = not isinstance(batch, Dim) and batch % self.heads != 0
+        if is_odd or any(count != self.heads for count in self._counts):
+            numbers = ", ".join(map(str, self._counts))
+            raise InvalidProblemError(
+                f"{self.symbol}: its views and operands have {numbers} heads for a batch of "
+                f"{batch}; it is sequences with one number of heads"
+            )
+        groups = [roles.b_group for roles in self.layers]
+        if any(self.heads % group for group in groups):
+            raise InvalidProblemError(
+                f"{self.symbol}: of {self.heads} heads {groups} share a B; groups divide the heads"
+            )
+        used = (self.a, *(index for roles in self.layers for index in roles.parameters))
+        if not all(0 <= index < self.parameter_count for index in used):
+            raise InvalidProblemError(
+                f"{self.symbol}: roles {used} are not all among its {self.parameter_count} "
+                "parameters"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """An operator that stays with TVM, and why: a sentence for people."""
+
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where an operator of the model runs.
+
+    `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
+    says why. Of a region it is the region's note. `flops` are those of its products, in the middle
+    of the ranges of symbolic extents, which are texts in `shape`.
+    """
+
+    operator: str
+    shape: tuple[int | str, ...]
+    region: str | None
+    reason: str
+    flops: int = 0
