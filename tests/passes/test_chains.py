@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
+from boltgen.passes.outline import Symbols
 from boltgen.passes.regions import products
 from boltgen.passes.regions.chains import Joined, join
 from boltgen.passes.regions.products import alike, find_products
 from boltgen.problems.workload import MAX_LAYERS, Cut, Layer
+from tests.passes.carved import carve
 
 
 def as_one(layers: tuple[Layer, ...]) -> Cut:
@@ -24,7 +29,12 @@ class Net:
         self.value = self.add("input", (32, 64))
 
     def add(self, op: str, shape: tuple[int, ...], *args: int) -> int:
-        self.exprs.append(Expr(op=op, args=args, shape=shape, dtype="float16"))
+        attrs = {"axes": (1, 0)} if op == "permute_dims" else {}
+        made = Expr(op=op, args=args, shape=shape, dtype="float16", attrs=attrs)
+        if op == "constant":
+            array = np.random.default_rng(len(self.exprs)).uniform(-0.5, 0.5, shape)
+            made = replace(made, array=array.astype(np.float16))
+        self.exprs.append(made)
         return len(self.exprs) - 1
 
     def dense(self, n: int, *, transposed: bool = False) -> int:
@@ -36,7 +46,9 @@ class Net:
         return self.value
 
     def joined(self, *also_outputs: int, cut=as_one) -> list[Joined]:
-        graph = Graph(tuple(self.exprs), frozenset({self.value, *also_outputs}))
+        outputs = (self.value, *also_outputs)
+        graph = Graph(tuple(self.exprs), frozenset(outputs), outputs)
+        carve(graph, Symbols(()), cut)  # which compares what each chain computes
         return join(graph, find_products(graph), cut)
 
 
