@@ -80,8 +80,8 @@ def ranges(graph: Graph, watched: Watched, runs: Sequence[Sequence[np.ndarray]])
                 index=index,
                 operator=expr.op.removeprefix("nn."),
                 shape=expr.static_shape,
-                low=min(ends),
-                high=max(ends),
+                low=float(np.min(ends)),  # NaN of any run stays NaN
+                high=float(np.max(ends)),
             )
         )
     return found
