@@ -178,9 +178,27 @@ def _apart_in_the_end(b: Builder) -> tuple[int, ...]:
     return tuple(b.elementwise("nn.silu", b.sliced(both, begin)) for begin in (0, F))
 
 
+def _of_other_columns(b: Builder) -> tuple[int, ...]:
+    """Each row's halves are of a half of the product's columns."""
+    rows = b.reshape(b.product(b.x(), 2 * F), (2 * M, F))
+    halves = []
+    for begin in (0, F // 2):
+        attrs = {"axis": 1, "begin": begin, "end": begin + F // 2}
+        halves.append(b.operator("strided_slice", (rows,), (2 * M, F // 2), F16, **attrs))
+    return (b.elementwise("multiply", b.elementwise("nn.silu", halves[0]), halves[1]),)
+
+
 @pytest.mark.parametrize(
     "build",
-    [_read_again, _of_other_rows, _of_unknown_weights, _thirds, _one_half, _apart_in_the_end],
+    [
+        _of_other_columns,
+        _read_again,
+        _of_other_rows,
+        _of_unknown_weights,
+        _thirds,
+        _one_half,
+        _apart_in_the_end,
+    ],
 )
 def test_other_products_stay_as_they_are(build: Callable[[Builder], tuple[int, ...]]) -> None:
     b = Builder()

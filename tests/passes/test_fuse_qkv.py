@@ -81,14 +81,14 @@ def _apart(b: Net, *, bias: Sequence[bool] = (True,) * 3, is_column: bool = Fals
 
 
 @pytest.mark.parametrize("is_column", [False, True])
-@pytest.mark.parametrize("bias", [(True, True, True), (True, False, True), (False, False, False)])
-def test_three_projections_are_one(bias: tuple[bool, ...], is_column: bool) -> None:
+@pytest.mark.parametrize("bias", [(True,) * 3, (True, False, True), (False,) * 3, (False, True)])
+def test_projections_are_one(bias: tuple[bool, ...], is_column: bool) -> None:
     made = join_siblings(_apart(Net(), bias=bias, is_column=is_column), Costs())
     found = operators(made.graph)
-    assert (found.count("matmul"), found.count("strided_slice")) == (1, 3)
+    assert (found.count("matmul"), found.count("strided_slice")) == (1, len(bias))
     assert found.count("add") == int(any(bias))
-    assert "3 products of one tensor are one" in made.notes[0]
-    assert "1.0 us instead of 3.0, made up" in made.notes[0]
+    assert f"{len(bias)} products of one tensor are one" in made.notes[0]
+    assert f"1.0 us instead of {len(bias)}.0, made up" in made.notes[0]
 
 
 def test_projections_stay_apart_where_one_is_slower() -> None:
@@ -143,14 +143,22 @@ def test_any_projections_compute_the_same(
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("is_alike", [True, False])
-def test_heads_are_rotated_at_once(kv_heads: int, is_alike: bool) -> None:
+@pytest.mark.parametrize("others", [0, 2])
+@pytest.mark.parametrize("is_of_heads", [True, False])
+def test_heads_are_rotated_at_once(
+    kv_heads: int, is_alike: bool, others: int, is_of_heads: bool
+) -> None:
+    """Heads are cut out along their columns or along themselves; `others` may lie before them."""
     b = Net()
     x = b.input(B, S, K)
-    whole = b.projected(x, HEADS + kv_heads)
+    whole = b.projected(x, others + HEADS + kv_heads)
+    if is_of_heads:
+        whole = b.reshape(whole, (B, S, others + HEADS + kv_heads, D))
+    unit = 1 if is_of_heads else D
     tables = [(b.weight(1, S, 1, D), b.weight(1, S, 1, D)) for _ in range(2)]
     parts = []
-    for place, (begin, count) in enumerate(((0, HEADS), (HEADS, kv_heads))):
-        own = b.cut(whole, 2, begin * D, (begin + count) * D)
+    for place, (begin, count) in enumerate(((others, HEADS), (others + HEADS, kv_heads))):
+        own = b.cut(whole, 2, begin * unit, (begin + count) * unit)
         heads = b.reshape(own, (B, S, count, D))
         table = tables[0] if is_alike else tables[place]
         parts.append(b.permute_dims(b.rotated(heads, *table, 3), (0, 2, 1, 3)))

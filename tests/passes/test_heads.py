@@ -187,6 +187,18 @@ def _sequences_inside(b: Builder) -> int:
     return b.permute_dims(b.input(ROWS, BATCH, HEADS, DEPTH), (1, 2, 0, 3))
 
 
+def test_a_result_that_is_computed_with_before_it_is_moved_stays() -> None:
+    def build(b: Builder) -> int:
+        q, k, v = (b.input(BATCH, HEADS, ROWS, DEPTH) for _ in range(3))
+        d = _attention(b, q, b.permute_dims(k, (0, 1, 3, 2)), v)
+        turned = b.operator("flip", (d,), b.shape(d), "float16", axis=2)
+        return b.permute_dims(turned, FORWARD)
+
+    graph, carved = _carved(build)
+    assert _operators(graph) == ["flip", "permute_dims"]
+    assert carved.region.d_view is None
+
+
 def _columns_apart(b: Builder) -> int:
     return b.permute_dims(b.input(BATCH, ROWS, DEPTH, HEADS), (0, 3, 1, 2))
 
