@@ -26,24 +26,47 @@ _EXACT = 2.0**-53
 _SIZES = (1, 13)
 
 
-def checked(rewrite: Callable[P, T], **inputs: Any) -> Callable[P, T]:
+def checked(rewrite: Callable[P, T], *, others: bool = False, **options: Any) -> Callable[P, T]:
     """Return `rewrite`, which then compares the values of its graph before and after.
 
     The graph is its first argument; its result is a graph, or has one as its attribute `graph`.
+    With `others` the same is done with each value of the graph read by somebody else too: then the
+    pass may have to leave that value as it is.
     """
 
     @wraps(rewrite)
     def compared(*args: P.args, **kwargs: P.kwargs) -> T:
-        before = args[0]
+        before, *more = args
         assert isinstance(before, Graph)
         made = rewrite(*args, **kwargs)
-        after = made if isinstance(made, Graph) else getattr(made, "graph", None)
-        assert isinstance(after, Graph)
-        if after is not before:
-            assert_same(before, after, **inputs)
+        after = _graph_of(made)
+        if after is before:
+            return made
+        assert_same(before, after, **options)
+        if others and after.exprs != before.exprs:
+            for graph in read_otherwise(before):
+                anew: Any = rewrite(graph, *more, **kwargs)  # type: ignore[arg-type]
+                assert_same(graph, _graph_of(anew), **options)
         return made
 
     return compared
+
+
+def _graph_of(made: object) -> Graph:
+    graph = made if isinstance(made, Graph) else getattr(made, "graph", None)
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def read_otherwise(graph: Graph) -> Iterator[Graph]:
+    """The graph with each of its values as a further result, and read by a further operator."""
+    for index, expr in enumerate(graph.exprs):
+        if expr.op in {INPUT, CONSTANT} or expr.shape is None or index in graph.escaping:
+            continue
+        yield Graph(graph.exprs, graph.escaping | {index}, (graph.results, index))
+        reader = Expr(op="tile", args=(index,), shape=expr.shape, dtype=expr.dtype)
+        at = len(graph)
+        yield Graph((*graph.exprs, reader), graph.escaping | {at}, (graph.results, at))
 
 
 def assert_same(

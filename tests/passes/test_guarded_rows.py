@@ -10,7 +10,7 @@ from boltgen.graph.interpret import run
 from boltgen.passes.masks import guarded_rows
 from tests.passes.differential import assert_same, checked, drawn
 
-empty_rows_behind_products = checked(guarded_rows.empty_rows_behind_products)
+empty_rows_behind_products = checked(guarded_rows.empty_rows_behind_products, others=True)
 
 
 def _attention(

@@ -12,7 +12,7 @@ from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.movement import sink_broadcasts
 from tests.passes.differential import checked
 
-with_late_broadcasts = checked(sink_broadcasts.with_late_broadcasts)
+with_late_broadcasts = checked(sink_broadcasts.with_late_broadcasts, others=True)
 
 ROWS, KEYS = 6, 8
 BATCHES = [3, symbolic(Symbol("batch", 1, 4))]
