@@ -1,9 +1,9 @@
-"""Moves, casts, masks and differences that occur several times become one. For both IRs.
+"""CSE for views, casts, masks and differences: equal ones are computed once. For both IRs.
 
 PyTorch's programs reshape and cast a tensor, and make a mask, anew for each layer that reads it.
-Once a tensor has one reader, the kernel that makes it can store it as it is read. What a norm
-squares and what it scales is one difference, or it is no norm. A reshape of a reshape is one too:
-TVM would make a kernel of two.
+Once a tensor has one reader, the kernel that makes it can store it in the reader's form. A norm is
+recognised only if it squares and scales one and the same difference. A reshape of a reshape becomes
+one reshape: TVM would make a kernel for each.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import replace
 from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
 
-# What masks are made by, and a norm's difference from its mean. Other arithmetic is computed anew:
-# of two norms of a tensor each is a kernel.
+# Operators that make masks, and a norm's difference from its mean. Other arithmetic stays repeated:
+# two norms of a tensor are two kernels.
 _COMPUTED = frozenset({"where", "clip", "max", "min", "subtract"}) | COMPARISONS | AND | OR | NOT
 _KNOWN = _COMPUTED | {"astype", "permute_dims", "reshape", "broadcast_to"}
 
 
 def without_repeated(graph: Graph) -> Graph:
-    """`graph`, in which equal operators of these on equal values are one expression."""
+    """Return `graph` with each of these operators computed once for equal operands."""
     builder = GraphBuilder()
     names: dict[int, int] = {}
     known: dict[Hashable, list[int]] = {}
@@ -41,7 +41,7 @@ def without_repeated(graph: Graph) -> Graph:
 
 
 def with_single_reshapes(graph: Graph) -> Graph:
-    """`graph`, in which no reshape reads another one, and none keeps its operand's shape."""
+    """Return `graph` without reshapes of reshapes, and without reshapes that keep the shape."""
     builder = GraphBuilder()
     names: dict[int, int] = {}
     for index, expr in enumerate(graph.exprs):
@@ -63,7 +63,9 @@ def _is_reshape(expr: Expr) -> bool:
 
 
 def _is_equal(left: Expr, right: Expr) -> bool:
-    """Whether both do alike. Its result's shape tells what a reshape does, if it is known."""
+    """Return whether two operators compute the same. A reshape also needs the same known result
+    shape.
+    """
     if left.shape is None or left.shape != right.shape:
         return False
     return left.op in {"reshape", "broadcast_to"} or left.attrs == right.attrs

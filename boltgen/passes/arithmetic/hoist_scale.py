@@ -1,4 +1,4 @@
-"""Numbers that multiply an operand of a product of two tensors, behind the product instead.
+"""Move scalar factors from the operands of a matmul to its result: (f Q)(g K) becomes f g (Q K).
 
     (f Q) (g K) -> f g (Q K)
 
@@ -22,7 +22,7 @@ _FLOATS = frozenset({"float16", "float32"})
 
 
 def factors_behind_products(graph: Graph) -> Graph:
-    """`graph` with the factors of products' operands behind the products."""
+    """Return `graph` with the factors of matmuls' operands after the matmuls."""
     found: dict[int, float] = {}
     dropped: set[int] = set()
     for index, expr in enumerate(graph.exprs):
@@ -51,7 +51,7 @@ def factors_behind_products(graph: Graph) -> Graph:
 
 
 def _before(observed: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    """The range of what a factor multiplies, by that of the result."""
+    """Return the range of a factor's operand, from the range of the result."""
     if observed is None or factor == 0.0:
         return None
     low, high = sorted(end / factor for end in observed)
@@ -59,7 +59,7 @@ def _before(observed: tuple[float, float] | None, factor: float) -> tuple[float,
 
 
 def _factors(graph: Graph, product: Expr) -> dict[int, float]:
-    """The operators that only multiply an operand by a number, and the numbers."""
+    """Return the operators that only multiply an operand by a number, and the numbers."""
     if any(graph[arg].op == CONSTANT for arg in product.args):
         return {}  # there the weights take it, or the epilogue of the product before
     if product.args[0] == product.args[1]:
@@ -76,7 +76,7 @@ def _factors(graph: Graph, product: Expr) -> dict[int, float]:
 
 
 def _number(graph: Graph, index: int) -> float | None:
-    """What a tensor's one reader reads multiplied; None for any other operator."""
+    """Return the factor by which an operator multiplies its only reader's operand, or None."""
     expr = graph[index]
     if expr.op not in {"multiply", "divide"} or not is_read_once(graph, index):
         return None
@@ -94,12 +94,12 @@ def _number(graph: Graph, index: int) -> float | None:
 
 
 def _is_large(expr: Expr) -> bool:
-    """Whether a value was seen to leave FP16's range."""
+    """Return whether a value was observed to leave FP16's range."""
     return not expr.largest_seen <= FP16_MAX  # NaN is beyond too
 
 
 def _is_view(graph: Graph, index: int) -> bool:
-    """Whether an operator has the elements of its first operand, each of them once."""
+    """Return whether an operator has the elements of its first operand, each of them once."""
     expr = graph[index]
     is_same = expr.op == "broadcast_to" and graph[expr.args[0]].shape == expr.shape
     return expr.op in VIEWS or is_same

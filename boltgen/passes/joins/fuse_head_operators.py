@@ -1,10 +1,11 @@
-"""What is computed alike of the heads of Q and of K, side by side in one product, at once.
+"""Compute operators on the heads of Q and of K at once, if both lie side by side in one matmul's
+result.
 
     q, k = columns of x [Wq Wk Wv];  rotary(q), rotary(k)
     ->  both = rotary(columns of q and k);  heads of both
 
-A rotary embedding turns all heads of a place alike, so one kernel of TVM's turns those of Q and K,
-and attention reads the heads of each by strides. For both IRs.
+A rotary embedding turns all heads of a position alike, so one kernel of TVM's turns the heads of Q
+and K, and attention reads the heads of each by strides. For both IRs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _UNLIKE = frozenset({INPUT, CONSTANT, OPAQUE})
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """Heads that are cut out of a product, (..., heads, columns), and what is computed of them.
+    """Heads that are sliced from a matmul's result, (..., heads, columns), and the operators on
+    them.
 
     `view` makes heads of the slice `cut`. Only the operators `members` read the heads, and others
     read only the result of the last one, `output`.
@@ -54,7 +56,7 @@ class _Heads:
 
 
 def with_joint_heads(graph: Graph) -> Graph:
-    """`graph`, in which what is computed alike of neighbouring heads is computed once."""
+    """Return `graph` with equal operators on neighbouring heads computed once."""
     found = [heads for index in range(len(graph)) if (heads := _heads(graph, index)) is not None]
     alone = {each.output: each for each in found}
     groups: dict[int, tuple[_Heads, ...]] = {}
@@ -68,7 +70,7 @@ def with_joint_heads(graph: Graph) -> Graph:
 
 
 def _heads(graph: Graph, index: int) -> _Heads | None:
-    """The heads that a reshape makes of a slice, if one value is computed of them."""
+    """Return the heads that a reshape makes of a slice, if one value is computed from them."""
     view = graph[index]
     if view.op != _VIEW or not view.is_static or len(view.static_shape) < 3:
         return None
@@ -91,7 +93,7 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
 
 
 def _source(graph: Graph, index: int) -> int:
-    """What is reshaped, once or several times, for `index` alone."""
+    """Return the value that is reshaped, once or several times, only for `index`."""
     while True:
         (source,) = graph[index].args
         if only_reader(graph, source) is None:
@@ -102,7 +104,7 @@ def _source(graph: Graph, index: int) -> int:
 
 
 def _members(graph: Graph, view: int) -> frozenset[int]:
-    """What is computed of heads alone, and of what all of them share."""
+    """Return the operators on heads alone, and on values that all heads share."""
     found = {view}
     for index in range(view + 1, len(graph)):
         expr = graph[index]
@@ -123,13 +125,13 @@ def _is_of_each(graph: Graph, index: int, view: int) -> bool:
 
 
 def _is_shared(graph: Graph, index: int) -> bool:
-    """Whether a value has one row for all heads."""
+    """Return whether a value has one row for all heads."""
     expr = graph[index]
     return expr.is_static and (len(expr.static_shape) < 2 or expr.static_shape[-2] == 1)
 
 
 def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
-    """What reads a value, moved or not, and the value as it is read."""
+    """Yield each reader of a value, through views, and the value as it is read."""
     pending = [index]
     while pending:
         value = pending.pop()
@@ -141,14 +143,14 @@ def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_product(graph: Graph, reader: int, value: int) -> bool:
-    """Whether a product of a batch reads a value, or it is joined to others, as to a cache."""
+    """Return whether a batched matmul reads a value, or a join with others, as with a cache."""
     expr = graph[reader]
     is_batched = expr.op == MATMUL and len(graph[value].static_shape) > 2
     return is_batched or expr.op == _JOIN
 
 
 def _are_alike(graph: Graph, first: _Heads, second: _Heads) -> bool:
-    """Whether the same is computed of heads of both, which lie side by side."""
+    """Return whether the same is computed from two groups of heads, which lie side by side."""
     one, two = (graph[each.view].static_shape for each in (first, second))
     if not _are_neighbours(graph, first, second) or (one[:-2], one[-1]) != (two[:-2], two[-1]):
         return False
@@ -177,7 +179,9 @@ def _axis(cut: Expr) -> int:
 def _same(
     graph: Graph, first: _Heads, second: _Heads, pair: tuple[int, int]
 ) -> Steps[tuple[int, int], bool]:
-    """Whether one of a pair is made of the heads of the first as the other of the second's."""
+    """Return whether one value of a pair depends on the first heads as the other does on the
+    second.
+    """
     one, two = pair
     if one == first.view or two == second.view:
         return (one, two) == (first.view, second.view)
@@ -217,8 +221,8 @@ def _written(graph: Graph, groups: Mapping[int, Sequence[_Heads]]) -> Graph:
 def _write(
     graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: dict[int, int]
 ) -> None:
-    """Write what is computed of the heads of a group, and name those of each."""
-    # What the others read may not be written yet.
+    """Write the operators on a group of heads, and name the results of each."""
+    # The operands of the others may not be written yet.
     first = min(group, key=lambda each: each.output)
     counts = [graph[each.view].static_shape[-2] for each in group]
     own = {first.view: _write_view(graph, group, builder, names)}
@@ -241,9 +245,9 @@ def _write(
 def _write_view(
     graph: Graph, group: Sequence[_Heads], builder: GraphBuilder, names: Mapping[int, int]
 ) -> int:
-    """Heads of a group, cut out of all heads of the product, if it has no others.
+    """Slice the heads of a group from all heads of the matmul, if it has others too.
 
-    Of an open size TVM fuses a slice into what follows, but not where a reshape is in between.
+    With a dynamic size TVM fuses a slice into the following operator, but not through a reshape.
     """
     cut, view = graph[group[0].cut], graph[group[0].view]
     source, axis = names[cut.args[0]], _axis(cut)

@@ -1,14 +1,13 @@
-"""Masks that hide all keys behind a row's own. A kernel that knows needs none, and half the time.
+"""Recognise causal masks. A causal kernel loads no mask, and needs half the time.
 
     softmax(scores + where(row >= key, 0, lowest))    ->    causal softmax(scores)
 
-Of a sliding window of W keys it also hides what lies W or more before a row's own.
+A sliding window of W keys also hides the keys W or more before a row's own.
 
-The mask is known, or made of places in the model. Of one that is made the rows are as many as the
-keys, so that the row and the key of the same place meet; of one that is known the last row and the
-last key meet, and there may be more keys, as of earlier steps. A number that hides is at most that
-of PyTorch's attention, half of FP16's range below what is seen: exponentials of such differences
-are 0.
+The mask is constant, or computed from positions in the model. A computed mask must be square, so
+that equal positions meet on the diagonal. In a constant mask the last row and the last key meet,
+and there may be more keys, as in a step with a cache. A number hides keys if it is at most
+PyTorch's: half of FP16's range below visible scores. Exponentials of such differences are 0.
 """
 
 from __future__ import annotations
@@ -36,12 +35,15 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.passes.regions.products import Product
 
-# How a mask joins the scores, and the least number that leaves them as they are: all, for a sum.
+# The operator by which a mask joins the scores, and the least number that leaves them as they are:
+# any, for a sum.
 _NEUTRAL = {BinaryOp.ADD: 0.0, BinaryOp.MINIMUM: 65504.0}
 
 
 def causal(graph: Graph, pair: tuple[Product, Product]) -> tuple[Product, Product]:
-    """`pair`, the products of scores and values, without a mask that hides what is behind a row."""
+    """Return `pair`, the matmuls of scores and values, without a mask that hides keys after a row's
+    own.
+    """
     scores, values = pair
     assert values.prologue is not None
     mask = _mask(graph, scores)
@@ -63,7 +65,9 @@ def _loads(epilogue: ElementwiseGraph) -> list[int]:
 
 
 def _mask(graph: Graph, scores: Product) -> tuple[int, int] | None:
-    """The node of the scores' epilogue that loads a causal mask, if one does, and its window."""
+    """Return the node of the scores' epilogue that loads a causal mask, if one does, and its
+    window.
+    """
     epilogue = scores.tail.epilogue
     rows, keys = scores.anchor.problem.matrix
     is_known = not (isinstance(rows, Dim) or isinstance(keys, Dim))
@@ -82,7 +86,7 @@ def _mask(graph: Graph, scores: Product) -> tuple[int, int] | None:
 
 
 def joins(epilogue: ElementwiseGraph, load: int) -> BinaryOp | None:
-    """How a mask joins the scores; None where what follows could show what it hides."""
+    """Return how a mask joins the scores; None if later operators could show hidden keys."""
     nodes = epilogue.nodes
     at, joined = load, None
     while at + 1 < len(nodes) or joined is None:
@@ -104,7 +108,7 @@ def joins(epilogue: ElementwiseGraph, load: int) -> BinaryOp | None:
 
 
 def _keeps(node: Node) -> bool:
-    """Whether what is hidden stays so, and what is seen too."""
+    """Return whether hidden keys stay hidden, and visible keys stay visible."""
     if not isinstance(node, Unary) or node.op is not UnaryOp.CLIP:
         return isinstance(node, Cast)
     low, high = node.params
@@ -121,7 +125,7 @@ def _read(node: Node) -> tuple[int, ...]:
 
 
 def _without(epilogue: ElementwiseGraph, mask: int) -> ElementwiseGraph:
-    """`epilogue` without the mask that node `mask` loads, and what joins it to the scores."""
+    """Return `epilogue` without the mask that node `mask` loads, and without its operator."""
     names: dict[int, int] = {}
     nodes: list[Node] = []
     for index, node in enumerate(epilogue.nodes):
@@ -145,8 +149,8 @@ def _renamed(node: Node, names: Mapping[int, int]) -> Node:
 
 
 def _window(graph: Graph, index: int, neutral: float) -> int | None:
-    """How many keys up to its own a row of a tensor of (rows, keys) sees, 0 for all: its numbers
-    are `neutral` there, and hide elsewhere. None for any other tensor.
+    """Return how many keys up to its own a row of a (rows, keys) mask sees, 0 for all; its numbers
+    are `neutral` there, and hide elsewhere. Return None for any other tensor.
     """
     expr = graph[behind(graph, index, _AS_NUMBERS)]
     if expr.op == CONSTANT:
@@ -187,7 +191,7 @@ def _window_of_numbers(mask: Array, neutral: float) -> int | None:
 
 
 def _window_of_truths(shown: Array) -> int | None:
-    """How many keys up to its own each row has; 0 for all, None where they are other ones."""
+    """Return how many keys up to its own each row sees; 0 for all, None for other patterns."""
     rows, keys = shown.shape
     ahead, window = keys - rows, int(shown[-1].sum())
     seen = np.tri(rows, keys, ahead, bool) & ~np.tri(rows, keys, ahead - window, bool)
@@ -198,7 +202,7 @@ def _window_of_truths(shown: Array) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A tensor of truths that is `holds` for the `window` keys up to a row's own, 0 for all, and
+    """A boolean tensor that is `holds` for the `window` keys up to a row's own, 0 for all, and
     nowhere else.
     """
 
@@ -207,7 +211,7 @@ class _Seen:
 
 
 def _seen(graph: Graph, index: int, *, joins: bool = True) -> _Seen | None:
-    """The keys that truths show, those that `_both` joins too if it `joins`."""
+    """Return the keys that booleans show, and if it `joins`, the keys that `_both` joins too."""
     holds = True
     while True:
         index = behind(graph, index, _AS_TRUTHS)
@@ -242,7 +246,7 @@ def _seen_alone(graph: Graph, index: int) -> _Seen | None:
 
 
 def _both(graph: Graph, *args: int) -> _Seen | None:
-    """Up to the diagonal, and less than a window before it."""
+    """Combine two tests: up to the diagonal, and less than a window before it."""
     for diagonal, reach in (args, args[::-1]):
         seen = _seen(graph, diagonal, joins=False)
         window = _reach(graph, reach)
@@ -252,7 +256,7 @@ def _both(graph: Graph, *args: int) -> _Seen | None:
 
 
 def _reach(graph: Graph, index: int) -> int | None:
-    """W where a tensor of truths is key > row - W."""
+    """Return W if a boolean tensor is key > row - W."""
     expr = graph[behind(graph, index, {"reshape", "broadcast_to"})]
     if expr.op not in {"greater", "less"}:
         return None
@@ -278,7 +282,9 @@ _COMPARISONS = {
 
 
 def _place(graph: Graph, index: int) -> str:
-    """What a tensor has: the places of rows, in a column, or those of keys, in a row; else ""."""
+    """Return "rows" for positions of rows in a column, "keys" for positions of keys in a row, else
+    "".
+    """
     shape = graph[index].static_shape
     if not counts(graph, index):
         return ""

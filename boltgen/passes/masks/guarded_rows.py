@@ -1,4 +1,4 @@
-"""Rows of scores without keys, whose weights a model makes zero. For both IRs.
+"""Rows of scores without visible keys, whose weights a model makes zero. For both IRs.
 
     w = softmax(scores + where(seen, 0, -inf));  where(isnan(w), 0, w) V
     -> (softmax(scores + where(seen, 0, HIDDEN)) V) * any(seen)
@@ -26,10 +26,9 @@ _SOFTMAX, _CHOICE, _NAN = "nn.softmax", "where", "isnan"
 
 @dataclass(frozen=True, slots=True)
 class _Guarded:
-    """A choice whose value is `weights`, but zero in rows that the truths `seen` leave empty.
+    """A choice that returns `weights`, but zero in rows where the booleans `seen` have no key.
 
-    `choice` is where -inf is chosen for the keys that a row does not see: those whose truth is
-    `hidden`.
+    `choice` selects -inf for the keys that a row does not see: the keys whose boolean is `hidden`.
     """
 
     weights: int
@@ -39,7 +38,7 @@ class _Guarded:
 
 
 def empty_rows_behind_products(graph: Graph) -> Graph:
-    """`graph` with the zeros of rows without keys behind the products of their weights."""
+    """Return `graph` with rows without keys zeroed after the matmul of their weights."""
     infinite = infinities(graph)
     guarded = {index: _guarded(graph, index, infinite) for index in range(len(graph))}
     found = {index: each for index, each in guarded.items() if each is not None}
@@ -63,14 +62,14 @@ def empty_rows_behind_products(graph: Graph) -> Graph:
 
 
 def _finite(builder: GraphBuilder, choice: Expr, guarded: _Guarded) -> Expr:
-    """The choice of a finite number in the place of -inf."""
+    """Replace -inf by a finite number in the choice."""
     condition, *numbers = choice.args
     numbers[0 if guarded.hidden else 1] = builder.constant(np.array(HIDDEN, choice.dtype))
     return replace(choice, args=(condition, *numbers))
 
 
 def _kept(builder: GraphBuilder, product: int, guarded: _Guarded, names: dict[int, int]) -> int:
-    """A product, whose rows are multiplied by 1 where anything is seen, and else by 0."""
+    """Multiply a matmul's rows by 1 if any key is visible, and else by 0."""
     seen = names[guarded.seen]
     if guarded.hidden:
         seen = builder.elementwise("logical_not", seen)
@@ -86,7 +85,7 @@ def _kept(builder: GraphBuilder, product: int, guarded: _Guarded, names: dict[in
 
 
 def _guarded(graph: Graph, index: int, infinite: frozenset[int]) -> _Guarded | None:
-    """What a choice of zero for NaN weights is, where one product multiplies it, and all is known.
+    """Match a choice of zero for NaN weights, if one matmul multiplies it and all is known.
 
     The scores themselves are taken for numbers: NaN among them would be zero weights, too.
     """
@@ -121,12 +120,12 @@ def _guarded(graph: Graph, index: int, infinite: frozenset[int]) -> _Guarded | N
 
 
 def _has_readers(graph: Graph, index: int, *readers: int) -> bool:
-    """Whether these read a value, and nothing else does."""
+    """Return whether only these operators read a value."""
     return index not in graph.escaping and set(graph.consumers[index]) == set(readers)
 
 
 def _masked(graph: Graph, scores: int, reader: int, infinite: frozenset[int]) -> int | None:
-    """The choice of -inf for keys that a row does not see: of a mask, or of the scores themselves.
+    """Match the choice of -inf for keys that a row does not see, in a mask or in the scores.
 
     Nothing else hides a key with -inf.
     """

@@ -18,13 +18,12 @@ from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.passes.masks.causal import joins
 from boltgen.passes.regions.products import Product
 
-# What is added to scores in any case and is no larger than this, either way, hides nothing, and
-# shows nothing that is hidden: biases of places.
+# A bias of positions within this bound, either way, hides no key, and shows no hidden key.
 _MOST_BIAS = 1024.0
 
 
 def hiding(graph: Graph, scores: Product) -> Product:
-    """Mark the mask of keys of `scores` as one that hides keys.
+    """Mark the key mask of `scores` as one that hides keys.
 
     A mask of rows and keys beside it might hide the keys that it shows, unless its numbers are
     known. Then `scores` stay as they are.

@@ -1,4 +1,4 @@
-"""Masks of scores in parts: what the model itself knows, and the keys of each sequence. For both.
+"""Split masks of scores into a constant part and the keys of each sequence. For both IRs.
 
     scores + where(ahead & seen, 0, lowest), ahead: (M, N) is known, seen: (B, 1, 1, N)
     ->  (scores + where(ahead, 0, lowest)) + where(seen, 0, lowest)
@@ -9,9 +9,10 @@
     where(ahead & seen, scores, lowest)
     ->  where(seen, where(ahead, scores, lowest), lowest)
 
-So transformers joins a causal mask, or a bias of places, and a tokenizer's mask. Apart no mask of
-(B, H, M, N) is made, and a kernel that is causal loads no mask but that of keys. Only a softmax
-reads the sums: there exponentials are 0 of what either part hides.
+The library transformers joins a causal mask, or a bias of positions, with a tokenizer's mask.
+Split, no mask of (B, H, M, N) is computed, and a causal kernel loads only the mask of keys. The
+split is exact because only a softmax reads the sums: the exponential is 0 for every key that either
+part hides.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from boltgen.ir.key_masks import HIDDEN
 
 _ADD, _CAST, _CLIP, _SOFTMAX = "add", "astype", "clip", "nn.softmax"
 _WHERE, _BROADCAST = "where", "broadcast_to"
-# What scores of all keys go through before a softmax, beside a sum with another mask.
+# Operators on scores of all keys before a softmax, besides a sum with another mask.
 _BEFORE = frozenset({_ADD, _CAST, _CLIP, _WHERE, "minimum"})
-# What a clip leaves as it is at least, of what is no mask: the greatest number of FP16.
+# A clip of scores must keep all numbers up to FP16's greatest.
 _GREATEST = 65504.0
 
 
@@ -43,7 +44,7 @@ _Truths: TypeAlias = tuple[int, bool]
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """A choice of `shown` where all truths show a key, and of `hidden` elsewhere.
+    """A choice of `shown` if all booleans show a key, and of `hidden` elsewhere.
 
     No input has a part in the truths `known`; the truths `keys` are the same for all rows. Before
     the choice is added to scores, it goes through the operators `through`.
@@ -57,7 +58,7 @@ class _Joint:
 
 
 def with_masks_apart(graph: Graph) -> Graph:
-    """`graph`, in which scores are added to a mask that is known and to one of keys in turn."""
+    """Return `graph` with scores added first to a constant mask, then to a mask of keys."""
     return _Walk(graph).run()
 
 
@@ -79,7 +80,7 @@ class _Walk:
         return self._builder.graph(mapped(self._graph.results, self._names))
 
     def _apart(self, index: int) -> int | None:
-        """Scores and the two parts of a mask, where `index` adds or chooses by a joint one."""
+        """Return scores and the two parts of a mask, if `index` adds or chooses by a joint mask."""
         expr = self._graph[index]
         if not expr.is_static or not answer(self._is_softmaxed, index, self._softmaxed):
             return None
@@ -96,7 +97,7 @@ class _Walk:
         return None
 
     def _is_softmaxed(self, index: int) -> Steps[int, bool]:
-        """Whether a softmax along keys alone reads a value, or sums of it with other masks."""
+        """Return whether only a softmax along keys reads a value, or its sums with other masks."""
         at = only_reader(self._graph, index)
         if at is None:
             return False
@@ -106,7 +107,7 @@ class _Walk:
         return reader.op in _BEFORE and (yield at)
 
     def _chosen(self, index: int) -> int | None:
-        """Scores where a key is seen, chosen by what is known, and then by what is of keys."""
+        """Return scores chosen by the constant part, and then by the part of keys."""
         joint = self._choice(index)
         if joint is None or not joint.known or self._is_known(joint.shown):
             return None
@@ -116,7 +117,7 @@ class _Walk:
         return self._where(joint.keys, self._where(joint.known, shown, hidden), hidden)
 
     def _joint(self, index: int) -> _Joint | None:
-        """What a mask is joined of, if it is one that has both parts."""
+        """Return the parts of a mask, if it has both."""
         through: list[int] = []
         while self._graph[index].op in {_CAST, _BROADCAST} or self._keeps_hidden(index):
             through.append(index)
@@ -133,7 +134,7 @@ class _Walk:
         return replace(joint, through=tuple(reversed(through)))
 
     def _choice(self, index: int) -> _Joint | None:
-        """A choice by truths of keys among others, of a number that hides."""
+        """Match a choice by booleans, of keys among others, of a number that hides."""
         expr = self._graph[index]
         if expr.op != _WHERE or len(expr.static_shape) < 3 or expr.static_shape[-2] == 1:
             return None
@@ -156,7 +157,8 @@ class _Walk:
         return low <= HIDDEN and high >= _GREATEST
 
     def _joined(self, index: int, *, negated: bool) -> Iterator[_Truths]:
-        """The truths that are all true where those at `index` are, or are not, before broadcasts.
+        """Return the booleans before broadcasts; all must be true, or `negated`, for `index` to be
+        so.
 
         Source: De Morgan's laws.
         """
@@ -187,7 +189,7 @@ class _Walk:
         return expr.is_static and len(expr.static_shape) > 2 and expr.static_shape[-2] == 1
 
     def _parts(self, joint: _Joint) -> tuple[int, int]:
-        """The mask that is known, and that of keys."""
+        """Return the constant mask, and the mask of keys."""
         known = self._names[joint.shown]
         if joint.known:
             known = self._where(joint.known, known, self._names[joint.hidden])
@@ -214,7 +216,7 @@ class _Walk:
         return self._builder.elementwise("logical_not", truths) if negated else truths
 
     def _passed(self, index: int, x: int) -> int:
-        """What an operator that a mask goes through makes of `x`."""
+        """Apply to `x` an operator that a mask goes through."""
         expr = self._graph[index]
         if expr.op == _CAST:
             return self._builder.astype(x, expr.dtype)

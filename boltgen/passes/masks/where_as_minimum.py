@@ -1,4 +1,4 @@
-"""Masks that choose between scores and a number, as numbers that a kernel takes a minimum with.
+"""Rewrite masks that choose between scores and a number as a minimum, which a kernel computes.
 
     softmax(where(seen, scores, lowest)) -> softmax(minimum(scores, where(seen, inf, lowest)))
 
@@ -16,13 +16,13 @@ from boltgen.graph.patterns import Match, Number, Pattern, Value, op
 from boltgen.graph.recursion import Steps
 from boltgen.graph.rules import Rule, rewrite
 
-# What scores go through before a softmax: types and shapes, and other masks, whose shape is no
-# larger than theirs.
+# Operators on scores before a softmax: types and shapes, and other masks, whose shape is no larger
+# than the scores'.
 _VIEWS, _MASKS = frozenset({"astype", "reshape"}), frozenset({"add", "clip", "minimum", "where"})
 
 
 def masks_as_bounds(graph: Graph) -> Graph:
-    """`graph` with each choice between scores and the lowest number as a minimum."""
+    """Return `graph` with each choice between scores and the lowest number as a minimum."""
     return rewrite(graph, _RULES)
 
 
@@ -41,7 +41,7 @@ def _obstacle(found: Match) -> str | None:
 
 @recursive_fact
 def _is_score(graph: Graph, index: int) -> Steps[int, bool]:
-    """Whether a softmax reads a value, if only behind other masks, and nothing else."""
+    """Return whether only a softmax reads a value, perhaps after other masks."""
     readers = graph.consumers[index]
     if not readers or index in graph.escaping:
         return False

@@ -1,10 +1,10 @@
-"""Masks that the windows of each image have, as masks of all windows. For both IRs.
+"""Turn masks of the windows of each image into masks of all windows. For both IRs.
 
     scores (B W, H, M, N) -> reshape (B, W, H, M, N) -> + mask (1, W, 1, M, N) -> reshape, as before
     scores + masks, (B W, 1, M, N)
 
-A kernel of attention reads a mask for each sequence, or for each head. A shifted window has that of
-its place in the image, which a constant repeats for each image.
+A kernel of attention reads a mask for each sequence, or for each head. A shifted window has the
+mask of its position in the image; a constant repeats it for each image.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from boltgen.ir.extent import Dim
 
 _VIEW = "reshape"
 _COMBINED = frozenset({"add", "subtract", "multiply", "minimum", "maximum"})
-# What is larger than this stays as it is: libraries carry their constants. It is enough for the
+# A larger constant stays as it is, because libraries carry their constants. It is enough for the
 # masks of 100 images of 64 windows of 49 tokens, in FP16.
 _MOST_BYTES = 32 << 20
 
 
 def masks_of_all_windows(graph: Graph) -> Graph:
-    """`graph` with constants combined with scores whose images and windows are one dimension."""
+    """Return `graph` with constants combined with scores whose images and windows are one
+    dimension.
+    """
     if not any(expr.op == _VIEW and _splits(graph[expr.args[0]], expr) for expr in graph.exprs):
         return graph
     builder = GraphBuilder()
@@ -40,7 +42,7 @@ def masks_of_all_windows(graph: Graph) -> Graph:
 
 
 def _splits(whole: Expr, view: Expr) -> bool:
-    """Whether a view of `whole` splits the first of at least three dimensions in two."""
+    """Return whether a view of `whole` splits the first of at least three dimensions in two."""
     if not (_is_known(whole) and _is_known(view)):
         return False
     before, after = whole.static_shape, view.static_shape
@@ -58,7 +60,7 @@ def _combined(
     names: dict[int, int],
     joined: dict[int, bool],
 ) -> int | None:
-    """An operator on split scores and a constant, done before they are split; None for others.
+    """Apply an operator on split scores and a constant before the split; None for others.
 
     A view behind it that takes the split back is no operator. `joined` has what is known of scores.
     """
@@ -88,7 +90,7 @@ def _combined(
 
 
 def _is_joined(graph: Graph, index: int) -> Steps[int, bool]:
-    """Whether nothing reads split scores but, at last, a view that takes the split back."""
+    """Return whether split scores are read only until a view undoes the split."""
     shape = graph[index].static_shape
     joined = (prod(shape[:2]), *shape[2:])
     readers = graph.consumers[index]

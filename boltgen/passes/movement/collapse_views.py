@@ -1,4 +1,4 @@
-"""Reshapes, transposes and slices in a row, as few as say the same. For both IRs.
+"""Collapse chains of reshapes, transposes and slices into as few as possible. For both IRs.
 
     (S, B, 3 H D) -> (S, B, 3, H D) -> (3, S, B, H D) -> take -> (S, B H, D) -> (B H, S, D)
 
@@ -41,7 +41,7 @@ _POINTWISE = frozenset(ELEMENTWISE) - RESHAPES | {"astype"}
 
 
 def with_fewer_moves(graph: Graph) -> Graph:
-    """`graph` with chains of moves as one reshape, transpose and reshape at most."""
+    """Return `graph` with chains of views as one reshape, transpose and reshape at most."""
     kept: set[int] = set()
     while True:
         walk = _Walk(graph, frozenset(kept))
@@ -52,11 +52,11 @@ def with_fewer_moves(graph: Graph) -> Graph:
 
 
 class _Walk:
-    """One graph under way, in which the products `kept` have their rows in their author's order.
+    """One graph under way; the rows of the matmuls `kept` stay in their author's order.
 
-    `turned_back` are others whose rows had to be moved back. `_known` has what tensors are made of,
-    `_made` those that were written with fewer moves than their author's, `_names` the new
-    expressions of what is an operand.
+    `turned_back` are other matmuls whose rows had to be permuted back. `_known` has the sources of
+    tensors, `_made` the tensors that were written with fewer views than their author's, `_names`
+    the new expressions of operands.
     """
 
     def __init__(self, graph: Graph, kept: frozenset[int]) -> None:
@@ -69,7 +69,7 @@ class _Walk:
         self._made: dict[int, int] = {}
 
     def run(self) -> Graph:
-        """The whole graph anew."""
+        """Rewrite the whole graph."""
         for index, expr in enumerate(self._graph.exprs):
             moved = self._moved(index, expr)
             if moved is not None:
@@ -84,7 +84,7 @@ class _Walk:
         return self._builder.graph(mapped(self._graph.results, results))
 
     def _written(self, index: int) -> int:
-        """The expression of a value in the new graph: its author's, if none has fewer moves."""
+        """Return a value's expression in the new graph: its author's, if none has fewer views."""
         moved = self._known.get(index)
         if moved is None:
             return self._names[index]
@@ -97,7 +97,7 @@ class _Walk:
         return self._made[index]
 
     def _of(self, moved: Moved) -> int:
-        """The expression of a value by a reshape, a transpose and a reshape, as far as needed."""
+        """Write a value by a reshape, a transpose and a reshape, as far as needed."""
         shape = tuple(extent(dim) for dim in moved.dims)
         at = moved.source
         if not moved.is_view:
@@ -111,7 +111,7 @@ class _Walk:
         return at if self._builder.shape(at) == shape else self._builder.reshape(at, shape)
 
     def _moved(self, index: int, expr: Expr) -> Moved | None:
-        """What an expression's tensor is made of, if it is one that this pass writes anew."""
+        """Return the source of an expression's tensor, if this pass rewrites the expression."""
         if not expr.is_static or expr.pinned or not expr.args:
             return None
         if expr.op == PART:
@@ -146,7 +146,7 @@ class _Walk:
         dims: tuple[Factors, ...] | None,
         of: Moved | None = None,
     ) -> Moved | None:
-        """One more move, of `x` or, where that is a part of it, `of` another tensor."""
+        """Add one more view, of `x` or, if `x` is a part of it, `of` another tensor."""
         before = of or x
         if dims is None:
             return None
@@ -188,7 +188,7 @@ class _Walk:
         return self._sliced(x, axis, end - expr.static_shape[axis], end)
 
     def _taken(self, expr: Expr, x: Moved) -> Moved | None:
-        """One element along an axis, which is no more."""
+        """Select one element along an axis, which disappears."""
         number = self._graph[expr.args[1]]
         axis, shape = expr.attrs["axis"], self._graph[expr.args[0]].static_shape
         if number.op != CONSTANT or number.scalar is None or number.shape != ():
@@ -205,7 +205,7 @@ class _Walk:
         return replace(made, dims=(*made.dims[:axis], *made.dims[axis + 1 :]), plain=None)
 
     def _sliced(self, x: Moved, axis: int, begin: int, end: int) -> Moved | None:
-        """Neighbours along an axis, as a slice of the source; None if that has them apart."""
+        """Slice neighbours along an axis from the source; None if they lie apart there."""
         if (plain := _authored(x)) is not None:
             x = whole(plain, self._builder.shape(plain))
         shape: tuple[int, ...] = self._builder.shape(x.source)
@@ -221,7 +221,7 @@ class _Walk:
             return None
         place = own.index(factor)
         source, factors = x.source, {each: each for each in x.factors}
-        if place:  # what lies before it becomes an axis of its own
+        if place:  # the elements before it become an axis of their own
             before = prod(each.extent for each in own[:place])
             split = (*shape[:at], before, shape[at] // before, *shape[at + 1 :])
             source = self._builder.reshape(source, split)
@@ -249,7 +249,7 @@ class _Walk:
         return replace(x, source=source, dims=without, plain=None, moves=0, transposes=0)
 
     def _product(self, index: int, expr: Expr) -> Moved | None:
-        """A product of rows whose two parts change places, with these as they lie.
+        """Multiply rows as they lie, if only the two parts of their order are swapped.
 
         A weight that is repeated for each product of a batch is one weight.
         """
@@ -281,7 +281,7 @@ class _Walk:
         return replace(apart, dims=tuple(dims), plain=None, product=index, second=second)
 
     def _repeated(self, b: int) -> int:
-        """The matrix that is repeated for each product of a batch; `b` itself if none is."""
+        """Return the matrix that is repeated for each matmul of a batch; `b` itself if none is."""
         at = b
         while self._graph[at].op in {_BROADCAST, *RESHAPES}:
             (inner,) = self._graph[at].args
@@ -294,7 +294,7 @@ class _Walk:
         return at if len(self._graph[at].shape or ()) == 2 else b
 
     def _behind(self, expr: Expr) -> Moved | None:
-        """An elementwise operator on rows that lie in another order, before they are moved."""
+        """Apply an elementwise operator to permuted rows before they are moved."""
         floating = [arg for arg in expr.args if self._is_floating(arg)]
         if len(set(floating)) != 1:
             return None
@@ -313,19 +313,19 @@ class _Walk:
         return replace(x, source=made)
 
     def _is_floating(self, index: int) -> bool:
-        """Whether a value is transposed at its source only, and lies otherwise there."""
+        """Return whether a value is transposed at its source only, and lies otherwise there."""
         moved = self._known.get(index)
         return moved is not None and moved.plain is None and not moved.is_view
 
 
 def _pads(expr: Expr) -> bool:
-    """Whether a pad adds or takes away anything."""
+    """Return whether a pad adds or removes anything."""
     widths = cast("tuple[tuple[int, int], ...] | None", expr.attrs.get("widths"))
     return widths is None or any(width != 0 for pair in widths for width in pair)
 
 
 def _authored(moved: Moved) -> int | None:
-    """A value as its author made it, unless by more transposes, or more views beside one."""
+    """Return a value as its author made it, unless by more transposes, or more views beside one."""
     if moved.is_view:
         is_short = moved.transposes == 0
     else:

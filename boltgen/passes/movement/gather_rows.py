@@ -1,4 +1,4 @@
-"""Rows of a tensor in another order, written where that costs least. For both IRs.
+"""Write rows of a tensor in another order where it costs least. For both IRs.
 
     (norm(x) W + b)[rows]    ->    norm(x[rows]) W + b
 
@@ -22,16 +22,16 @@ from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
 _POINTWISE = ELEMENTWISE - RESHAPES - {"nn.prelu"}
 _REDUCTIONS = frozenset({"mean", "sum", "variance"})
-# What begins a norm, spelled out or not.
+# Operators that begin a norm, spelled out or not.
 NORMING = ROW_NORMS | _REDUCTIONS
 # No norm is spelled by more operators.
 _MOST_SPELLED = 16
 
 
 def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
-    """The operands that have the rows of an operator's result; none if it treats no row alone.
+    """Return the operands with the rows of an operator's result; empty if it mixes rows.
 
-    What else it reads all rows share: a matrix, a number, or one for each column.
+    All rows share its other operands: a matrix, a number, or one number for each column.
     """
     if not is_known(expr) or len(expr.static_shape) < 2 or not expr.args:
         return ()
@@ -58,7 +58,7 @@ def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
 
 
 def _is_of_columns(expr: Expr) -> bool:
-    """Whether all rows share an operand: a number, or one for each column."""
+    """Return whether all rows share an operand: a number, or one for each column."""
     if not expr.is_static:
         return False
     return expr.shape == () or (is_known(expr) and expr.elements == expr.static_shape[-1])
@@ -66,8 +66,8 @@ def _is_of_columns(expr: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What makes rows of those of the tensor `before`, each alone; whether that is a norm, or a
-    part of one that is spelled out.
+    """Operators that make each row from one row of the tensor `before`; and whether they are a
+    norm, or a part of a norm that is spelled out.
     """
 
     before: int
@@ -76,7 +76,7 @@ class _Step:
 
 
 class RowTaking:
-    """Writes rows in other orders to a graph under way.
+    """Write rows in other orders to a graph under way.
 
     `authored` maps an expression of the new graph to the author's expression that it stands for. No
     rows are taken before an author's expression that is `kept`. `written` maps a source and the
@@ -92,15 +92,17 @@ class RowTaking:
         self._numbers: dict[bytes, int] = {}
 
     def turned_back(self, live: frozenset[int]) -> frozenset[int]:
-        """The author's operators that were done to taken rows, and have other readers as well."""
+        """The author's operators that were applied to gathered rows, and have other readers as
+        well.
+        """
         return frozenset(self.authored[each] for each in self._redone & live)
 
     def count(self, source: int) -> int:
-        """The rows of a tensor."""
+        """Return the number of rows of a tensor."""
         return self._builder[source].elements // self._builder.shape(source)[-1]
 
     def root(self, at: int) -> int:
-        """The tensor whose rows a view has, each in its place."""
+        """Return the tensor whose rows a view has, each in its place."""
         expr = self._builder[at]
         while expr.op in RESHAPES and is_known(expr) and is_known(self._builder[expr.args[0]]):
             (before,) = expr.args
@@ -110,12 +112,12 @@ class RowTaking:
         return at
 
     def reshaped(self, at: int, shape: Sequence[int]) -> int:
-        """The same elements in another shape, if it is another one."""
+        """Reshape a value, if the shape differs."""
         is_same = self._builder.shape(at) == tuple(shape)
         return at if is_same else self._builder.reshape(at, shape)
 
     def applied(self, expr: Expr, args: Sequence[int], shape: Sequence[int]) -> int:
-        """The author's operator on rows that are counted in other dimensions."""
+        """Apply the author's operator to rows that are counted in other dimensions."""
         origin = None if expr.op in {MATMUL, *_REDUCTIONS} else expr.origin
         if expr.op in _REDUCTIONS:
             expr = replace(expr, attrs={**expr.attrs, "axis": (-1,)})
@@ -123,12 +125,12 @@ class RowTaking:
         return self._builder.add(replace(expr, args=own, shape=tuple(shape), origin=origin))
 
     def _in_few_dimensions(self, at: int, rank: int) -> int:
-        """An operand that all rows share in no more than `rank` dimensions."""
+        """Return an operand that all rows share in no more than `rank` dimensions."""
         is_short = len(self._builder[at].shape or ()) <= rank
         return at if is_short else self.reshaped(at, self._builder.shape(at)[-1:])
 
     def in_order(self, source: int, rows: Rows) -> int:
-        """The rows of `source` by their numbers."""
+        """Gather the rows of `source` by their numbers."""
         chain = self._chain(source)
         normed = None
         for step in chain:
@@ -142,11 +144,11 @@ class RowTaking:
         return self._done(source, rows, shortest if normed is None else normed)
 
     def is_before_norm(self, source: int) -> bool:
-        """Whether a norm's kernel takes the rows of `source`."""
+        """Return whether a norm's kernel gathers the rows of `source`."""
         return any(step.is_norm for step in self._chain(source))
 
     def _done(self, source: int, rows: Rows, end: int) -> int:
-        """The rows of `source`, made of those of `end`, which are taken."""
+        """Compute the rows of `source` from gathered rows of `end`."""
         key = source, rows.tobytes()
         if key in self.written:
             return self.written[key]
@@ -187,7 +189,7 @@ class RowTaking:
         return self.reshaped(taken, (*rows.shape, columns))
 
     def _chain(self, source: int) -> list[_Step]:
-        """How `source` is made, the last step first, as far as each is of one tensor's rows."""
+        """Return the steps that make `source`, the last first; each reads one tensor's rows."""
         chain: list[_Step] = []
         while (step := self._step(source)) is not None:
             chain.append(step)
@@ -195,8 +197,8 @@ class RowTaking:
         return chain
 
     def _step(self, source: int) -> _Step | None:
-        """The operator that makes `source`, or all that spell the norm which does; None if they
-        read the rows of two tensors.
+        """Return the operator that makes `source`, or all operators of a spelled norm; None if they
+        read rows of two tensors.
         """
         ends, is_norm, is_spelled = {source}, self._builder[source].op in ROW_NORMS, False
         for count in range(_MOST_SPELLED):

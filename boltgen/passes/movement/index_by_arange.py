@@ -1,4 +1,4 @@
-"""Tensors of places, and indexing with all of them, which is a reshape. For both IRs.
+"""Replace a gather by the full index range (`arange`) with a reshape. For both IRs.
 
     index_tensor(mask (B, S), (arange(B) as (B, 1, 1, 1), arange(S) as (1, 1, 1, S)))
     ->  reshape(mask, (B, 1, 1, S))
@@ -17,7 +17,7 @@ _INDEX = "index_tensor"
 
 
 def indexed_by_all_places(graph: Graph) -> Graph:
-    """`graph` with reshapes for what takes all elements of a tensor in their order."""
+    """Return `graph` with reshapes for gathers of all elements of a tensor in order."""
     found = {index for index in range(len(graph)) if _is_whole(graph, index)}
 
     def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
@@ -28,7 +28,7 @@ def indexed_by_all_places(graph: Graph) -> Graph:
 
 
 def _is_whole(graph: Graph, index: int) -> bool:
-    """Whether an index has all places of each dimension, and they stay in their order."""
+    """Return whether an index has all positions of each dimension, in order."""
     expr = graph[index]
     if expr.op != _INDEX or not is_static_call(graph, index):
         return False
@@ -42,6 +42,6 @@ def _is_whole(graph: Graph, index: int) -> bool:
 
 
 def _axes(places: Expr, rank: int) -> list[int]:
-    """The dimensions of a result of `rank` along which an index has several places."""
+    """Return the dimensions of a result of `rank` along which an index has several positions."""
     shape = places.static_shape
     return [rank - len(shape) + axis for axis, extent in enumerate(shape) if extent != 1]

@@ -1,12 +1,13 @@
-"""Rows in other orders, as the windows of images are, where no kernel has to move them. For both
+"""Sink permutations of rows, such as window partitions, until no kernel has to move them. For both
 IRs.
 
     x + reverse(attention(partition(norm(x)))) -> reverse(y + attention(norm(y))), y = partition(x)
 
-What treats each row alone does so in any order: a norm, an elementwise operator, a product with a
-matrix. So a move of rows goes behind those, up to where the next one cancels it or joins it, and
-what is left of them is integers that take the rows of a norm's operand, as `gathers` has them. The
-norm's kernel takes them itself, and writes for others the rows that it has taken.
+An operator that treats each row alone works in any order of rows: a norm, an elementwise operator,
+a product with a matrix. So a permutation of rows sinks below such operators, until the next
+permutation cancels or joins it. A remaining permutation becomes integers that gather the rows of a
+norm's operand, as in `sink_gathers`. The norm's kernel gathers the rows itself, and also writes the
+gathered rows for other readers.
 
 Source of the windows: Liu et al., Swin Transformer, 2021, section 3.2.
 """
@@ -41,7 +42,7 @@ _MOST_ROWS = 1 << 20
 
 
 def with_rows_in_place(graph: Graph) -> Graph:
-    """`graph` with fewer moves of rows, where there is a way; else itself."""
+    """Return `graph` with fewer permutations of rows if there is a way; else itself."""
     if not any(expr.op in _KERNELS for expr in graph.exprs):
         return graph
     kept: frozenset[int] = frozenset()
@@ -54,7 +55,7 @@ def with_rows_in_place(graph: Graph) -> Graph:
 
 
 def _kernels(graph: Graph) -> int:
-    """How many moves are kernels: all but those whose result is what a norm takes."""
+    """Count the views and gathers that are kernels: all except gathers of a norm's operand."""
     return sum(
         expr.op in _KERNELS and not (expr.op == TAKE and _is_of_norm(graph, index))
         for index, expr in enumerate(graph.exprs)
@@ -62,7 +63,7 @@ def _kernels(graph: Graph) -> int:
 
 
 def _is_of_norm(graph: Graph, index: int) -> bool:
-    """Whether a norm reads these rows, directly or through a reshape that keeps them."""
+    """Return whether a norm reads these rows, directly or through a reshape that keeps them."""
     columns, pending = (graph[index].shape or ())[-1:], [index]
     while pending:
         value = pending.pop()
@@ -76,7 +77,7 @@ def _is_of_norm(graph: Graph, index: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
-    """A tensor whose rows are those of `source`, an expression of the new graph, by number.
+    """A tensor whose rows are rows of `source`, an expression of the new graph, by number.
 
     It is `plain` where its author's moves make it of values that are written anyway; so many of
     these are kernels as `kernels` says.
@@ -88,22 +89,23 @@ class _Moved:
     kernels: int = 0
 
     def is_whole(self, count: int) -> bool:
-        """Whether it has each of so many rows once."""
+        """Return whether it has each of so many rows once."""
         rows = self.rows.reshape(-1)
         return rows.size == count and bool((np.bincount(rows, minlength=count) == 1).all())
 
     def is_in_order(self, count: int) -> bool:
-        """Whether it has each of so many rows in its place."""
+        """Return whether it has each of so many rows in its place."""
         rows = self.rows.reshape(-1)
         return rows.size == count and np.array_equal(rows, np.arange(count))
 
     def is_as(self, other: _Moved) -> bool:
-        """Whether both have their rows in the same order."""
+        """Return whether both have their rows in the same order."""
         return np.array_equal(self.rows.reshape(-1), other.rows.reshape(-1))
 
 
 class _Walk:
-    """One graph under way: `_names` has what is written of it, `_moved` what is not so far.
+    """One graph under way: `_names` has the written values, `_moved` the values that are not
+    written yet.
 
     No rows are taken before the author's operators that are `kept`; `turned_back` are others that
     should be.
@@ -118,7 +120,7 @@ class _Walk:
         self._moved: dict[int, _Moved] = {}
 
     def run(self) -> Graph:
-        """The whole graph anew."""
+        """Rewrite the whole graph."""
         for index, expr in enumerate(self._graph.exprs):
             moved = self._moves(expr) or self._behind(index, expr)
             if moved is None:
@@ -135,7 +137,7 @@ class _Walk:
         return self._builder.graph(results)
 
     def _again(self, index: int, expr: Expr) -> int:
-        """An operator as its author has it."""
+        """Write an operator as its author has it."""
         for arg in expr.args:
             self._written(arg)
         made = self._builder.add(renamed(expr, self._names))
@@ -143,14 +145,14 @@ class _Walk:
         return made
 
     def _of(self, index: int) -> _Moved:
-        """The rows of a value of the author's, in order where it is written."""
+        """Return the rows of an author's value, in order if it is written."""
         if index in self._names:
             rows = in_order(self._graph[index].static_shape)
             return _Moved(source=self._rows.root(self._names[index]), rows=rows, plain=True)
         return self._moved[index]
 
     def _moves(self, expr: Expr) -> _Moved | None:
-        """What a move makes of rows, where it keeps them whole and does not leave them in place."""
+        """Return the rows after an operator that keeps them whole and permutes them."""
         tensors = moved_tensors(self._graph, expr)
         if not tensors or self._graph[tensors[0]].op == CONSTANT:
             return None
@@ -173,8 +175,8 @@ class _Walk:
         return None if is_in_place else made
 
     def _side_by_side(self, expr: Expr) -> int | None:
-        """Rows of one source side by side in longer ones, as of four neighbouring tokens that are
-        merged: all of them taken at once, where they would be moved anyway.
+        """Join rows of one source side by side in longer rows, as for four neighbouring tokens that
+        are merged: gather all of them at once, if they would be moved anyway.
         """
         axis = expr.attrs.get("axis")
         if expr.op != CONCAT or not any(arg in self._moved for arg in expr.args):
@@ -192,7 +194,7 @@ class _Walk:
         return self._rows.reshaped(self._rows.in_order(given[0].source, rows), expr.static_shape)
 
     def _behind(self, index: int, expr: Expr) -> _Moved | None:
-        """The result of an operator that treats each row alone, as if rows were moved after it."""
+        """Apply an operator that treats each row alone, and permute the rows after it."""
         if expr.pinned or not any(arg in self._moved for arg in expr.args):
             return None
         tensors = row_operands(self._graph.exprs, expr)
@@ -220,7 +222,7 @@ class _Walk:
         return self._builder.shape(source)[-1]
 
     def _is_order_of(self, order: _Moved, given: Mapping[int, _Moved]) -> bool:
-        """Whether all of `given` are written in the order that the source of one has.
+        """Return whether all of `given` are written in the order of one's source.
 
         It moves no rows for this that another reader does not need in that order.
         """
@@ -230,14 +232,16 @@ class _Walk:
         return all(self._in_order_of(each, order) is not None for each in given.values())
 
     def _in_order_of(self, x: _Moved, order: _Moved) -> int | None:
-        """The rows of `x` as the source of `order` has them; None where nothing has them so."""
+        """Return the rows of `x` in the order of the source of `order`; None if no value has them
+        so.
+        """
         if x.is_as(order) and self._rows.count(x.source) == x.rows.size:
             return x.source
         wanted = x.rows.reshape(-1)[np.argsort(order.rows.reshape(-1))]
         return self._rows.written.get((x.source, wanted.tobytes()))
 
     def _written(self, index: int) -> int:
-        """The expression of a value in the new graph, its rows in the order of its author's."""
+        """Return a value's expression in the new graph, its rows in its author's order."""
         if index in self._names:
             return self._names[index]
         moved, expr = self._moved[index], self._graph[index]
@@ -251,7 +255,7 @@ class _Walk:
         return self._names[index]
 
     def _is_author_s(self, moved: _Moved) -> bool:
-        """Whether a value is made by its author's moves: there is no better way."""
+        """Return whether the author's own operators make a value best."""
         if not moved.plain or not moved.is_whole(self._rows.count(moved.source)):
             return moved.plain
         return moved.kernels < 2 and not self._rows.is_before_norm(moved.source)

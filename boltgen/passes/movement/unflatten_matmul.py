@@ -1,11 +1,11 @@
-"""Products of rows that an exporter has put one behind the other, of the tensor as it is.
+"""Undo an exporter's flattening of two row dimensions before a matmul. For both IRs.
 
     (B, S, K) -> reshape (B S, K) -> matmul -> add -> reshape (B, S, N)
     (B, S, K) -> matmul -> add
 
-Of an open B or S only: there a region's call reads extents off its tensors, and of B S alone it
-knows neither. So heads of attention can be cut out of the product's columns where they lie. For
-both IRs; a kernel has as many rows either way.
+It applies only to a dynamic B or S: a region's call reads extents from its tensors, and from B S
+alone it knows neither. So heads of attention can be sliced from the matmul's columns in place. A
+kernel has as many rows either way.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SLICE = "strided_slice"
 
 
 def products_of_open_rows(graph: Graph) -> Graph:
-    """`graph`, in which no product has an open number of rows that are two dimensions."""
+    """Return `graph` without matmuls whose dynamic number of rows has two dimensions."""
     if not any(_is_joined(graph, index) for index in range(len(graph))):
         return graph
     return _Walk(graph).run()
 
 
 def _is_joined(graph: Graph, index: int) -> bool:
-    """Whether a value is another one with its rows as one open dimension."""
+    """Return whether a value is another one with its rows as one dynamic dimension."""
     expr = graph[index]
     if expr.op != VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
         return False
@@ -39,7 +39,9 @@ def _is_joined(graph: Graph, index: int) -> bool:
 
 
 class _Walk:
-    """One graph anew. `_apart` has, by matrices of `graph`, the same with dimensions of rows."""
+    """One graph under way. `_apart` maps matrices of `graph` to the same values with two row
+    dimensions.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -48,14 +50,14 @@ class _Walk:
         self._apart: dict[int, int] = {}
 
     def run(self) -> Graph:
-        """The whole graph."""
+        """Rewrite the whole graph."""
         for index, expr in enumerate(self._graph.exprs):
             if _is_joined(self._graph, index):
                 source = expr.args[0]
                 self._apart[index] = self._apart.get(source, self._names[source])
             elif (made := self._with_rows(expr)) is not None:
                 self._apart[index] = made
-            # Where nothing reads a matrix as it was, it is dropped with all that is not live.
+            # If nothing reads the flattened matrix, it is dropped with all dead values.
             self._names[index] = self._named(index, expr)
         return self._builder.graph(mapped(self._graph.results, self._names))
 
@@ -70,7 +72,7 @@ class _Walk:
         return source if is_same else self._builder.reshape(source, shape)
 
     def _with_rows(self, expr: Expr) -> int | None:
-        """The operator on what has dimensions of rows; None where it cannot be."""
+        """Apply the operator to operands with row dimensions; None if it is impossible."""
         places = [place for place, arg in enumerate(expr.args) if arg in self._apart]
         if not places or not expr.is_static or expr.pinned:
             return None
@@ -101,6 +103,6 @@ class _Walk:
         return self._builder.shape(self._apart[index])[:-1]
 
     def _is_row(self, index: int) -> bool:
-        """Whether a value is broadcast to all rows."""
+        """Return whether a value is broadcast to all rows."""
         expr = self._graph[index]
         return expr.is_static and len(expr.static_shape) < 2

@@ -1,4 +1,4 @@
-"""How a padding plan changes a graph: its weights, its rows, and what reads them."""
+"""Apply a padding plan to a graph: to weights, rows, and their readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boltgen.passes.regions.products import Product
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """How one operator is written anew: by its operands, the elements put behind each dimension.
+    """The new form of an operator, by its operands: the elements to append to each dimension.
 
     `constants` are operands whose values are known, `values` those that an operator pads.
     """
@@ -26,7 +26,7 @@ class Edit:
 
 
 def padded(graph: Graph, plan: Sequence[Padding]) -> Graph:
-    """`graph` with the tensors of `plan` padded; its results keep their shapes."""
+    """Return `graph` with the tensors of `plan` padded; its results keep their shapes."""
     changed = edits(graph, plan)
     if not changed:
         return graph
@@ -56,7 +56,7 @@ def _operand(
 
 
 def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:
-    """`expr` on `args`, its last dimension as wide as theirs are."""
+    """Return `expr` on `args`, with its last dimension as wide as theirs."""
     made = replace(expr, args=args)
     if not expr.args or not expr.is_static:
         return made
@@ -78,7 +78,7 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
 
 
 def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
-    """For each operator of the plan's products that reads something padded, how to write it."""
+    """Return the new form of each operator of the plan's anchors that reads a padded tensor."""
     made: dict[int, Edit] = {}
     for padding in filter(lambda each: each.is_padded, plan):
         anchor = padding.product.anchor
@@ -109,7 +109,7 @@ def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
 def _weight_widths(
     graph: Graph, product: Product, more_a: int, more_d: int
 ) -> dict[int, tuple[int, ...]]:
-    """The weight's constant, and what is put behind each of its dimensions."""
+    """Return the weight's constant, and the elements to append to each of its dimensions."""
     anchor = product.anchor
     widths = anchor.problem.padding_of_b(more_a, more_d)
     weight = graph[anchor.b]

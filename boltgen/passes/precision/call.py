@@ -1,4 +1,4 @@
-"""What a normalisation rule sees of an operator, and what all rules need."""
+"""The operator that a normalisation rule rewrites, and the context of all rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What all operators of a function share.
+    """The state that all operators of a function share.
 
     In a `is_mixed` function some products have FP16 operands: then its author made FP32 what is
     FP32, and it stays so. With `grouped_nhwc` the IR computes grouped convolutions in NHWC.
@@ -76,22 +76,22 @@ class OperatorCall:
 
     @property
     def is_kept_wide(self) -> bool:
-        """Whether the result is FP32 whatever it is made of."""
+        """Return whether the result is FP32 regardless of its operands."""
         return self.is_angle or self.is_large
 
     @property
     def store(self) -> Store:
-        """What converts values."""
+        """The store, which converts values."""
         return self.context.store
 
     @property
     def narrow(self) -> str:
-        """The dtype of what products multiply."""
+        """The dtype of the operands of matmuls and convolutions."""
         return self.context.store.narrow
 
     @property
     def builder(self) -> GraphBuilder:
-        """What writes operators."""
+        """The builder, which writes operators."""
         return self.context.store.builder
 
     def tensor(self, position: int) -> Value:
@@ -106,7 +106,7 @@ class OperatorCall:
         return [arg for arg in self.args if isinstance(arg, Value)]
 
     def scaled(self, reach: Reach) -> Reach:
-        """`reach` by what is known of the size of the result."""
+        """Adjust `reach` by the known size of the result."""
         return replace(reach, size=min(reach.size, self.size))
 
     def compute_dtype(self, reach: Reach = WITHIN) -> str:
@@ -164,7 +164,7 @@ def common_order(values: list[Value], shape: tuple[int, ...], *, is_score: bool 
         and value.order != identity(len(shape))
     ]
     full = [value for value in candidates if value.shape == shape]
-    # Products and norms make rows, and read them; of images most lie otherwise.
+    # Matmuls and norms write and read rows; most images lie otherwise.
     is_of_rows = len(shape) == 3 or is_score or not full
     if is_of_rows and any(_is_written(value, shape) for value in values):
         return identity(len(shape))
@@ -172,6 +172,6 @@ def common_order(values: list[Value], shape: tuple[int, ...], *, is_score: bool 
 
 
 def _is_written(value: Value, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of this shape is computed, and lies as it is written."""
+    """Return whether a tensor of this shape is computed in the order in which it is written."""
     is_plain = value.shape == shape and value.order == identity(len(shape))
     return is_plain and value.constant is None and value.flat is None

@@ -1,4 +1,4 @@
-"""A product's constant operands in the type of products: cast, scaled by powers of two, or not."""
+"""Convert an anchor's constant operands to its type: cast, scaled by powers of two, or refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGEST_SHIFT = 126  # 2^-126 is FP32's least normal number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A product's constant operands and what follows it, as expressions.
+    """An anchor's constant operands and the operators after it, as expressions.
 
     The product multiplies `weight` in `dtype` and is in `summed`; `factors` and `bias` bring it to
     its result, which is in `stored`.
@@ -36,7 +36,7 @@ class Folded:
     attrs: Mapping[str, object] = field(default_factory=dict)
 
     def finish(self, builder: GraphBuilder, made: int) -> int:
-        """The result of the product `made`."""
+        """Return the result of the anchor `made`."""
         if self.factors is not None:
             made = builder.elementwise("multiply", made, self.factors)
         if self.summed != self.stored:
@@ -53,7 +53,8 @@ def fold_constants(
     axis: int,
     along: tuple[int, ...],
 ) -> Folded:
-    """The constant operands in the type of products where it holds both; else FP32 and why.
+    """Convert the constant operands to the anchors' type if it holds both; else keep FP32 and say
+    why.
 
     Weights of which FP16 has few bits are multiplied by powers of two, and the result by their
     inverses, which changes no bit. `axis` is the output channel's in the weight; in the result the
@@ -92,7 +93,7 @@ def fold_constants(
 def _along(
     call: OperatorCall, array: Array | None, shape: tuple[int, ...], dtype: str
 ) -> int | None:
-    """One number for each channel, as a constant."""
+    """Return a constant with one number for each channel."""
     if array is None:
         return None
     with np.errstate(over="ignore"):  # the numbers that are too large are infinite on purpose
@@ -100,7 +101,7 @@ def _along(
 
 
 def unfit(call: OperatorCall, *operands: Value) -> str | None:
-    """Why constants that are multiplied as they are cannot be so in FP16; None where they can."""
+    """Return why constants cannot be multiplied unscaled in FP16, or None if they can."""
     precision = call.store.precision
     for array in (value.constant for value in operands):
         if array is not None and not fits(array, precision):
@@ -122,16 +123,16 @@ def _too_large(precision: DType, *arrays: Array) -> str:
 
 
 def fits(array: Array, precision: DType) -> bool:
-    """Whether every finite element of `array` is finite in `precision` too."""
+    """Return whether every finite element of `array` is finite in `precision` too."""
     finite = array[np.isfinite(array)]
     return not finite.size or float(np.abs(finite).max()) <= precision.largest
 
 
 def keeps(array: Array, precision: DType) -> bool:
-    """Whether rounding a constant to `precision` loses no more than that of normal numbers may.
+    """Return whether rounding a constant to `precision` loses no more than it may.
 
-    Compared are the RMS of the errors and of the numbers. Of normal FP16 numbers the error is at
-    most 2^-11; 2^-9 is allowed.
+    The RMS of the errors is compared with the RMS of the numbers. Normal FP16 numbers have an error
+    of at most 2^-11; 2^-9 is allowed.
     """
     if precision is not DType.F16 or str(array.dtype) == precision.value or not array.size:
         return True
@@ -145,7 +146,7 @@ def keeps(array: Array, precision: DType) -> bool:
 
 
 def power_of_two(array: Array, axis: int, precision: DType, *, by_channel: bool) -> Array | None:
-    """The factors by which a weight's numbers become normal in `precision`; None for 1.
+    """Return the factors by which a weight's numbers become normal in `precision`; None for 1.
 
     One number, or one for each channel along `axis` where `by_channel` asks that each channel keeps
     its bits.

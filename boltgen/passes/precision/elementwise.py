@@ -1,4 +1,4 @@
-"""Normalisation of elementwise operators, and of casts."""
+"""Normalise elementwise operators and casts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from boltgen.passes.precision.values import (
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.passes.weights.checks import FP16_MAX
 
-# What they compute on the way leaves FP16's range for ordinary arguments, or loses too many digits.
+# Their intermediate values leave FP16's range for ordinary arguments, or lose too many digits.
 _WIDE = frozenset(
     {"exp", "log", "power", "square", "sqrt", "rsqrt", "sin", "cos", "tan", "nn.softplus"}
 )
@@ -44,12 +44,12 @@ _OTHERS = (
     *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
     *("logical_and", "logical_or", "logical_not"),
 )
-# FP16 and BF16 have every number of these types: 8 bits are no more than those of a significand.
+# FP16 and BF16 have every number of these types: their significands have at least 8 bits.
 _SMALL = frozenset({"bool", "int8", "uint8"})
 
 
 def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
-    """The elementwise operator `name` on `args` in the place of `call`."""
+    """Compute the elementwise operator `name` on `args` in place of `call`."""
     options = {"original": None, "attrs": {}, **changes}
     made = elementwise(replace(call, name=name, args=args, **options))
     assert isinstance(made, Value)
@@ -57,7 +57,7 @@ def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
 
 
 def _prelu(call: OperatorCall) -> Item | None:
-    """PReLU as ordinary elementwise operators, since its slopes have an axis of their own."""
+    """Write PReLU as ordinary elementwise operators, since its slopes have an axis of their own."""
     x, slopes = call.tensor(0), call.tensor(1).constant
     if slopes is None or x.flat is not None:
         return None
@@ -74,7 +74,7 @@ def _prelu(call: OperatorCall) -> Item | None:
 def _astype(call: OperatorCall) -> Item | None:
     x = call.tensor(0)
     narrow = call.narrow
-    known = FLOATS | {narrow}  # what a BF16 program takes and gives is BF16
+    known = FLOATS | {narrow}  # inputs and outputs of a BF16 program are BF16
     if call.dtype not in known:
         return None
     if x.dtype not in known:
@@ -97,7 +97,7 @@ def _astype(call: OperatorCall) -> Item | None:
 
 
 def _from_integer(call: OperatorCall, x: Value) -> Item:
-    """A number made of an integer: FP16 has those up to 2048 only, BF16 those up to 256."""
+    """Keep a number that is made from an integer in FP32: FP16 is exact to 2048, BF16 to 256."""
     made = call.store.of_expr(call.store.get(x, x.order, call.dtype), x.shape, call.dtype, x.order)
     made.single_use = call.single_use
     made.reach = WITHIN if x.dtype in _SMALL or call.dtype != "float32" else BEYOND
@@ -105,7 +105,7 @@ def _from_integer(call: OperatorCall, x: Value) -> Item:
 
 
 def _add(call: OperatorCall) -> Item | None:
-    """A constant bias joins the product that is not emitted yet; else as any other operator."""
+    """Fold a constant bias into an anchor that is not emitted yet; else add as usual."""
     for value, other in ((0, 1), (1, 0)):
         x, bias = call.tensor(value), call.tensor(other).constant
         if x.pending is None or not x.single_use or bias is None or x.shape != call.shape:
@@ -121,7 +121,7 @@ def _add(call: OperatorCall) -> Item | None:
 
 
 def _bias_add(call: OperatorCall) -> Item | None:
-    """An `add` whose second operand lies along an axis of its own."""
+    """Write an `add` whose second operand lies along an axis of its own."""
     x, bias = call.tensor(0), call.tensor(1)
     shape = [1] * len(x.shape)
     shape[cast("int", call.attrs["axis"])] = bias.shape[0]
@@ -134,7 +134,7 @@ def _bias_add(call: OperatorCall) -> Item | None:
 
 
 def elementwise(call: OperatorCall) -> Item | None:
-    """Applies the operator in the order and dtype in which its operands are stored."""
+    """Apply the operator in the order and dtype in which its operands are stored."""
     store = call.store
     for value in call.tensors:
         store.settle(value)
@@ -204,7 +204,7 @@ def _reach(call: OperatorCall) -> Reach:
 
 
 def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
-    """`call` with its masks in FP16, where scores and masks make what only a softmax reads.
+    """Return `call` with its masks in FP16, if only a softmax reads scores and masks.
 
     Additive masks have numbers such as -1e9. FP16's lowest number serves as well: the exponential
     of its difference to any score is zero. -inf stays -inf: a row of nothing else is NaN.
@@ -230,7 +230,7 @@ def _with_saturated_masks(call: OperatorCall) -> OperatorCall | None:
 
 
 def _is_infinite(call: OperatorCall) -> bool:
-    """Whether a sum may be -inf because its author says so, and so may have no bounds.
+    """Return whether a sum may be -inf because its author says so, and so may have no bounds.
 
     Its masks are half of FP16's range at most then: a sum with a score of the other half is finite.
     """
@@ -250,7 +250,7 @@ def _saturated(call: OperatorCall, mask: Value, lowest: float) -> Value:
 
 
 def _within(call: OperatorCall, mask: Value, lowest: float) -> int:
-    """A mask's numbers between bounds, in FP32; -inf stays."""
+    """Clip a mask's numbers to bounds, in FP32; -inf stays."""
     builder, wide = call.builder, call.store.get(mask, mask.order, "float32")
     finite = builder.elementwise("clip", wide, low=lowest, high=FP16_MAX)
     if not mask.is_infinite:
@@ -262,7 +262,7 @@ def _within(call: OperatorCall, mask: Value, lowest: float) -> int:
 
 
 def _sum_within(call: OperatorCall) -> Item | None:
-    """Scores and finite masks together, which stay finite: a row of -inf has no softmax."""
+    """Add scores and finite masks such that they stay finite: a row of -inf has no softmax."""
     made = elementwise(call)
     if call.name != "add" or not isinstance(made, Value) or _is_infinite(call):
         return made
@@ -272,7 +272,7 @@ def _sum_within(call: OperatorCall) -> Item | None:
 
 
 def _aligned(store: Store, value: Value, order: Order, dtype: str, rank: int) -> int:
-    """`value` in `order` of the result's `rank` dimensions, extents of 1 put in front."""
+    """Return `value` in `order` of the result's `rank` dimensions, with leading extents of 1."""
     full = (1,) * (rank - len(value.shape)) + value.shape
     is_plain = full == value.shape or order == identity(rank)
     if value.constant is not None and (value.constant.size == 1 or not is_plain):

@@ -1,4 +1,4 @@
-"""A model that tells the range of each of its tensors, to be run in the precision of its author."""
+"""Build a model that returns the range of each of its tensors, in its author's precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOATS = frozenset({"float16", "float32", "float64"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What a tensor holds when the model runs on given inputs.
+    """The range of a tensor when the model runs on given inputs.
 
     `index` is its expression in the graph of the function `main`, as imported.
     """
@@ -28,7 +28,7 @@ class Range:
     high: float
 
     def is_beyond(self, dtype: DType) -> bool:
-        """Whether `dtype` cannot hold it, or has few bits of all its elements."""
+        """Return whether `dtype` cannot hold it, or has few bits of all its elements."""
         largest = max(-self.low, self.high)
         return not (largest == 0.0 or dtype.smallest_normal <= largest <= dtype.largest)  # or NaN
 
@@ -42,7 +42,7 @@ class Watched:
 
 
 def watch(graph: Graph) -> Watched:
-    """`graph` with the ends of the range of every floating tensor in the place of its results."""
+    """Return `graph` with the range of every floating tensor as its results."""
     builder = GraphBuilder()
     for expr in graph.exprs:
         builder.add(expr)
@@ -70,7 +70,7 @@ def _is_watched(expr: Expr) -> bool:
 
 
 def ranges(graph: Graph, watched: Watched, runs: Sequence[Sequence[np.ndarray]]) -> list[Range]:
-    """The ranges over all `runs`, each of which has the results of the watched graph."""
+    """Return the ranges over all `runs`, each of which has the results of the watched graph."""
     found = []
     for place, index in enumerate(watched.indices):
         ends = [float(run[2 * place + side].reshape(())) for run in runs for side in (0, 1)]

@@ -1,4 +1,4 @@
-"""Normalisation of matrix products, convolutions and the batch norms that follow them."""
+"""Normalise matmuls, convolutions and the batch norms that follow them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _order(layout: str, goal: str) -> Order:
 
 
 def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
-    """Why a product of `operands` cannot be computed in FP16 or BF16; None where it can.
+    """Return why a product of `operands` cannot be computed in FP16 or BF16, or None if it can.
 
     BF16 has FP32's range, so that nothing is beyond it.
     """
     is_short = call.store.precision.max_exponent < DType.F32.max_exponent
     for value in operands:
         if value.constant is not None:
-            continue  # what is known is judged by its numbers
+            continue  # a constant is judged by its numbers
         reach = call.store.settle(value).reach
         if is_short and reach.is_small and not value.is_exact:
             return (
@@ -63,7 +63,7 @@ def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
 
 
 def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
-    """The dtype of a product's result, and whether FP16 may not hold it.
+    """Return the dtype of a product's result, and whether FP16 may not hold it.
 
     FP32 where its author made FP32 of FP16 operands, where a sine is taken of it, where it was seen
     to leave FP16's range, and where it is a sum of squares.
@@ -99,7 +99,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     out_dtype, reach = _result_dtype(call)
 
     def product(kernel: int, dtype: str, wanted: str, **more: object) -> int:
-        # What TVM computes, it accumulates in the output's type: grouped ones are summed in FP32.
+        # TVM accumulates in the output's type: grouped convolutions are summed in FP32.
         summed = "float32" if groups != 1 else wanted
         args = [store.get(x, order, dtype), kernel]
         expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
@@ -120,7 +120,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
 
 
 def _conv1d(call: OperatorCall) -> Item | Declined | None:
-    """A convolution of images whose height is one."""
+    """Write a convolution of images whose height is one."""
     attrs = call.attrs
     layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
     known = layout in {"NCW", "NWC"} and set(kernel_layout) == set("OIW")
@@ -172,7 +172,9 @@ def _conv1d(call: OperatorCall) -> Item | Declined | None:
 
 
 def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
-    """What a convolution reads, and its padding, with zeros around the image made part of it."""
+    """Return a convolution's operand and padding, with zeros around the image merged into the
+    padding.
+    """
     if x.padded is None:
         return x, padding
     widths = dict(zip(layout, x.padded.widths, strict=True))
@@ -262,12 +264,12 @@ def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
 
 
 def _transposed(rank: int) -> Order:
-    """The order of matrices whose columns are contiguous."""
+    """Return the order of matrices whose columns are contiguous."""
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _right_operand(call: OperatorCall, b: Value) -> int:
-    """B as rows, or, where its K lies contiguous, as columns that are transposed."""
+    """Return B as rows or, if its K is contiguous, as transposed columns."""
     rank = len(b.shape)
     columns = _transposed(rank)
     if b.constant is None and b.flat is None and b.order[-1] == rank - 2:
@@ -279,7 +281,7 @@ def _right_operand(call: OperatorCall, b: Value) -> int:
 
 
 def _batch_norm(call: OperatorCall) -> Item | None:
-    """Into the weights of the product before it; where there is none, a scale and a shift."""
+    """Fold a batch norm into the weights of the anchor before it; else scale and shift."""
     attrs = call.attrs
     x = call.tensor(0)
     parameters = [value.constant for value in call.tensors[1:]]

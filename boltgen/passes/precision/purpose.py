@@ -1,4 +1,4 @@
-"""What values of a graph are for, where that decides in which precision they are computed."""
+"""Find the purposes of values that decide the precision in which they are computed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _ANGLES = (
     | {"permute_dims", "concat", "stack", "broadcast_to", "take", "strided_slice", "tile", "repeat"}
     | {"expand_dims", "squeeze", "flatten"}
 )
-# What an infinity may go through.
+# Operators that pass an infinity on.
 _CARRIERS = _ANGLES | {"where"}
 # Bounded functions: near their bounds FP16 has few digits of the distance to these.
 _SATURATED = frozenset({"sigmoid", "tanh", "erf", "exp", "nn.softmax"})
-# Of what it keeps the distance to zero or one matters to a logarithm or a division behind.
+# Operators that keep the distance to zero or one for a later logarithm or division.
 _KEEPS_DISTANCE = (
     frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
     | {"negative", "abs", "square", "power", "sqrt", "astype"}
     | {"reshape", "permute_dims", "broadcast_to", "strided_slice", "expand_dims", "squeeze"}
 )
-# A factor from here on brings back what FP16 has few bits of: what it multiplies is small.
+# A factor of at least this restores values that FP16 holds with few bits: its operand is small.
 _LARGE_FACTOR = 2.0**13
 _LARGEST_FACTOR = 2.0**149  # it makes 1 of FP32's least number
-# What makes small numbers of small numbers, moved or reduced or bounded.
+# Operators that make small numbers from small numbers, moved or reduced or bounded.
 _HOMOGENEOUS = (
     frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
     | {"negative", "abs", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.bias_add"}
@@ -37,12 +37,12 @@ _HOMOGENEOUS = (
     | {"mean", "sum", "max", "min", "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 )
 _SOFTMAX = frozenset({"nn.softmax", "nn.log_softmax"})
-# What may stand between scores and their softmax.
+# Operators that may stand between scores and their softmax.
 _ON_SCORES = frozenset({"add", "where", "reshape"})
 
 
 def angles(graph: Graph) -> frozenset[int]:
-    """Values of which sines are taken, and what they are made of, back to other computations.
+    """Return the operands of sines and cosines, and their sources, back to other computations.
 
     An angle of 1000 has half a turn of error in FP16.
     """
@@ -55,7 +55,7 @@ def angles(graph: Graph) -> frozenset[int]:
 
 
 def infinities(graph: Graph) -> frozenset[int]:
-    """Values that elementwise operators and views make of infinite constants."""
+    """Return the values that elementwise operators and views make from infinite constants."""
     found: set[int] = set()
     for index, expr in enumerate(graph.exprs):
         if expr.op == CONSTANT:
@@ -70,7 +70,7 @@ def infinities(graph: Graph) -> frozenset[int]:
 
 
 def scores(graph: Graph) -> frozenset[int]:
-    """Values that nothing but a softmax reads, directly or with masks added."""
+    """Return the values that only a softmax reads, directly or with masks added."""
     found: set[int] = set()
     for index in range(len(graph) - 1, -1, -1):
         readers = graph.consumers[index]
@@ -85,9 +85,10 @@ def scores(graph: Graph) -> frozenset[int]:
 
 
 def distances(graph: Graph) -> frozenset[int]:
-    """Bounded functions, and what is made of them, up to where their distance to a bound matters.
+    """Return bounded functions and values made from them, up to where the distance to a bound
+    matters.
 
-    Of log(1 - sigmoid(x)) nothing is right where FP16 makes 1 of the sigmoid.
+    log(1 - sigmoid(x)) is wrong if FP16 rounds the sigmoid to 1.
     """
     made: set[int] = set()
     for index, expr in enumerate(graph.exprs):
@@ -107,7 +108,8 @@ def distances(graph: Graph) -> frozenset[int]:
 
 
 def sizes_ahead(graph: Graph) -> dict[int, float]:
-    """Values that a large constant multiplies later, back to other computations, and their sizes.
+    """Return the values that a large constant multiplies later, back to other computations, and
+    their sizes.
 
     Their author takes them for small numbers: what is of ordinary size would become too large.
     """
@@ -131,7 +133,7 @@ def sizes_ahead(graph: Graph) -> dict[int, float]:
 
 
 def _constant_factors(graph: Graph, index: int) -> dict[int, float]:
-    """The operand that an operator multiplies by a constant, and the largest factor."""
+    """Return the operand that an operator multiplies by a constant, and the largest factor."""
     expr = graph[index]
     if expr.op not in {"multiply", "divide"}:
         return {}
@@ -146,12 +148,12 @@ def _constant_factors(graph: Graph, index: int) -> dict[int, float]:
 
 
 def _sizes(array: Array) -> Array:
-    """The magnitudes of a constant's numbers that are neither zero nor infinite."""
+    """Return the magnitudes of a constant's numbers that are neither zero nor infinite."""
     sizes: Array = np.abs(array[np.isfinite(array) & (array != 0)], dtype=np.float64)
     return sizes
 
 
 def _constant(graph: Graph, index: int) -> Array | None:
-    """The numbers of a floating constant, wherever it is moved."""
+    """Return the numbers of a floating constant, through views."""
     array = graph[behind(graph, index, RESHAPES | {"broadcast_to", "astype"})].array
     return array if array is not None and array.dtype.kind == "f" else None

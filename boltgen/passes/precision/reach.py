@@ -1,10 +1,11 @@
-"""Which values FP16 may not hold: squares, sums, positions, guards, small numbers, and their kin.
+"""Find values that FP16 may not hold: squares, sums, positions, guards, small numbers, and their
+kin.
 
-Activations of networks are taken to be within FP16's range; nothing can be known of them without
-running the model. What an operator does to ordinary values is known: a square of 300 is beyond, so
-is a sum of thousands of them, and a number made of an integer is exact to 2048 only. Downwards it
-is the same: a bound of 1e-12 is zero in FP16 and one of 1 - 1e-7 is one, a factor of 1e-6 leaves
-few bits of what it multiplies. Such a value stays FP32 until an operator brings it back: a root, a
+Activations of networks are taken to be within FP16's range; only running the model could tell. The
+effect of an operator on ordinary values is known: a square of 300 is beyond, so is a sum of
+thousands of them, and a number made from an integer is exact to 2048 only. Downwards it is the
+same: a bound of 1e-12 is zero in FP16 and one of 1 - 1e-7 is one, a factor of 1e-6 leaves few bits
+of what it multiplies. Such a value stays FP32 until an operator brings it back: a root, a
 logarithm, a bounded function, a division by another such value, a factor that makes it large again.
 """
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from boltgen.ir.dtypes import DType
 from boltgen.passes.weights.checks import FP16_MAX
 
-# Below it FP16's numbers lose bits; what is no larger is called small.
+# Below it FP16's numbers lose bits; a number up to it is called small.
 SMALL = DType.F16.smallest_normal
 # No FP32 number but zero is smaller, and no estimate needs to be.
 _LEAST = DType.F32.smallest_subnormal
@@ -43,27 +44,27 @@ class Reach:
 
     @property
     def is_small(self) -> bool:
-        """Whether FP16 has few bits of all the value's elements."""
+        """Return whether FP16 has few bits of all the value's elements."""
         return self.size < SMALL
 
     @property
     def has_guard(self) -> bool:
-        """Whether the value is kept from zero, or from one, by a number that FP16 has not."""
+        """Return whether a number that FP16 lacks keeps the value from zero, or from one."""
         return self.floor < SMALL
 
     @property
     def is_fine(self) -> bool:
-        """Whether FP16 has too few digits near zero, or near one, for the value."""
+        """Return whether FP16 has too few digits near zero, or near one, for the value."""
         return self.is_small or self.has_guard
 
     @property
     def is_outside(self) -> bool:
-        """Whether FP16 has too large or too few numbers for most of the value's elements."""
+        """Return whether most of the value's elements are too large or too small for FP16."""
         return self.over or self.under or self.is_small
 
     @property
     def is_beyond(self) -> bool:
-        """Whether FP16 may not hold the value."""
+        """Return whether FP16 may not hold the value."""
         return self.is_outside or self.has_guard
 
     @property
@@ -78,13 +79,13 @@ class Reach:
 
     @staticmethod
     def of_constant(array: npt.NDArray[np.generic], precision: DType = DType.F16) -> Reach:
-        """The reach of a constant, of any dtype, where its readers are in `precision`.
+        """Return the reach of a constant, of any dtype, whose readers are in `precision`.
 
         FP16 holds infinities as they are. In BF16 they are beyond, as every great number is: sums
         with such masks are FP32.
         """
         if str(array.dtype) != "float32":
-            return WITHIN  # what is FP16 already fits, and what is no float is not narrowed
+            return WITHIN  # FP16 already fits, and other types are not narrowed
         known = array[np.isfinite(array)] if precision is DType.F16 else array
         if not known.size:
             return WITHIN
@@ -108,7 +109,8 @@ _Rule = Callable[[Sequence[Reach]], Reach]
 
 
 def floor_of(number: float, precision: DType) -> float:
-    """The distance from zero, or from a whole number, that `precision` loses of a number; else 1.
+    """Return the distance from zero, or from a whole number, that `precision` loses of a number;
+    else 1.
 
     A bound of 1 - 1e-7 keeps 1 - x from zero, and FP16 makes 1 of it.
     """
@@ -116,14 +118,14 @@ def floor_of(number: float, precision: DType) -> float:
         return 1.0
     if abs(number) < precision.smallest_normal:
         return abs(number)
-    with np.errstate(over="ignore"):  # what becomes infinite is whole
+    with np.errstate(over="ignore"):  # an overflow to infinity is intended
         narrow = float(np.float32(number).astype(precision.numpy))
     is_whole = abs(narrow) < 1.0 / precision.ulp and narrow == round(narrow)
     return min(abs(number - narrow), SMALL / 2) if is_whole and narrow != number else 1.0
 
 
 def smallest_floor(array: npt.NDArray[np.generic], precision: DType) -> float:
-    """The least of what `precision` loses of the elements of an FP32 constant."""
+    """Return the least distance that `precision` loses of the elements of an FP32 constant."""
     if str(array.dtype) != "float32" or not array.size:
         return 1.0
     sizes = np.abs(array[array != 0])
@@ -131,7 +133,7 @@ def smallest_floor(array: npt.NDArray[np.generic], precision: DType) -> float:
 
 
 def any_of(args: Sequence[Reach]) -> Reach:
-    """The reach of what is one or the other of `args`, or their sum."""
+    """Return the reach of a value that is one of `args`, or their sum."""
     return Reach(
         over=any(each.over for each in args),
         under=any(each.under for each in args),
@@ -142,12 +144,12 @@ def any_of(args: Sequence[Reach]) -> Reach:
 
 
 def side_by_side(args: Sequence[Reach]) -> Reach:
-    """The reach of tensors of `args` as one: it is small where one of them is."""
+    """Return the reach of joined tensors of `args`: small if one of them is."""
     return replace(any_of(args), size=min(each.size for each in args))
 
 
 def _ranged(rule: Callable[[Sequence[Reach]], tuple[bool, bool]]) -> _Rule:
-    """A rule that tells whether a result of the size of its operands is over and under."""
+    """Return a rule that tells whether a result as large as its operands is over and under."""
 
     def reach(args: Sequence[Reach]) -> Reach:
         over, under = rule(args)
@@ -157,12 +159,12 @@ def _ranged(rule: Callable[[Sequence[Reach]], tuple[bool, bool]]) -> _Rule:
 
 
 def _size(magnitude: float, most: float = 1.0) -> float:
-    """An estimate within bounds: a computed value is taken for no larger than 1."""
+    """Estimate a size within bounds: a computed value is taken for no larger than 1."""
     return max(_LEAST, min(most, magnitude))
 
 
 def multiplied(args: Sequence[Reach]) -> Reach:
-    """The reach of a product, element by element, of two values."""
+    """Return the reach of an elementwise product of two values."""
     a, b = args
     size = _size(a.size * b.size)
     floor = min(_scaled_floor(a, b.size), _scaled_floor(b, a.size))
@@ -180,7 +182,7 @@ def multiplied(args: Sequence[Reach]) -> Reach:
 
 
 def _scaled_floor(x: Reach, factor: float) -> float:
-    """The floor of a value with a guard behind a factor."""
+    """Return the floor of a value with a guard after a factor."""
     return _size(x.floor * factor) if x.floor < min(1.0, x.size) else 1.0
 
 
@@ -201,7 +203,7 @@ def _divided(args: Sequence[Reach]) -> Reach:
 
 
 def _reciprocal(least: float, size: float, number: float = 1.0) -> Reach:
-    """The reach of a number divided by a value of such magnitudes."""
+    """Return the reach of a number divided by a value of such magnitudes."""
     if number > FP16_MAX * least:
         return Reach(
             over=True, under=True, size=_size(number / size, 1.0 / _LEAST), is_reciprocal=True
@@ -210,7 +212,7 @@ def _reciprocal(least: float, size: float, number: float = 1.0) -> Reach:
 
 
 def _bounded(args: Sequence[Reach]) -> Reach:
-    """The reach of a bounded function that is near its argument where that is small."""
+    """Return the reach of a bounded function that is near its argument for small arguments."""
     (x,) = args
     return Reach(size=_size(x.size), floor=x.floor)
 
@@ -245,12 +247,12 @@ _RULES: Mapping[str, _Rule] = {
 
 
 def reach_of(name: str, args: Sequence[Reach]) -> Reach:
-    """The reach of an elementwise operator's result, from those of its operands."""
+    """Return the reach of an elementwise operator's result, from its operands' reaches."""
     return _RULES.get(name, any_of)(args)
 
 
 def power_reach(exponent: float | None, base: Reach) -> Reach:
-    """The reach of a power; `exponent` is None where it is not known."""
+    """Return the reach of a power; `exponent` is None if it is unknown."""
     if exponent is None:
         return BEYOND
     size, floor = (
@@ -267,7 +269,7 @@ def power_reach(exponent: float | None, base: Reach) -> Reach:
 
 
 def clipped_reach(low: float, high: float, x: Reach, precision: DType) -> Reach:
-    """The reach of `x` between two bounds, where its readers are in `precision`."""
+    """Return the reach of `x` between two bounds, if its readers are in `precision`."""
     return replace(
         x,
         over=x.over and high > FP16_MAX,

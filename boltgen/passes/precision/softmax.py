@@ -1,4 +1,4 @@
-"""Recognises a softmax that is spelled out: exp(x - max(x)) over its sum along an axis."""
+"""Recognise a softmax that is spelled out: exp(x - max(x)) over its sum along an axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpelledSoftmax:
 
 
 def spelled_softmax(graph: Graph, index: int) -> SpelledSoftmax | None:
-    """The softmax whose division is at `index`; without its maximum it is the same function."""
+    """Return the softmax whose division is at `index`; its maximum may be missing."""
     division = graph[index]
     if division.op != "divide" or not division.is_static:
         return None
@@ -37,7 +37,7 @@ def spelled_softmax(graph: Graph, index: int) -> SpelledSoftmax | None:
 
 
 def _axis(reduction: Expr, rank: int) -> int | None:
-    """The one axis of a reduction that keeps it."""
+    """Return the one axis of a reduction that keeps it."""
     axes = cast("tuple[int, ...] | None", reduction.attrs["axis"])
     is_one = axes is not None and len(axes) == 1 and bool(reduction.attrs["keepdims"])
     return axes[0] % rank if axes is not None and is_one else None

@@ -1,4 +1,4 @@
-"""Recognises the softplus that PyTorch's importers spell with a branch.
+"""Recognise the softplus that PyTorch's importers spell with a branch.
 
 It stands before the rules, since the branch compares: what compares is no part of an epilogue.
 """
@@ -53,7 +53,7 @@ def spelled_softplus(graph: Graph, index: int) -> Softplus | None:
 
 
 def _operands(graph: Graph, *index_and_name: int | str) -> tuple[int, ...]:
-    """The operands of an expression that is the named operator, else none."""
+    """Return the operands of an expression if it is the named operator, else none."""
     *indices, name = index_and_name
     if len(indices) != 1 or not isinstance(indices[0], int):
         return ()
@@ -62,14 +62,14 @@ def _operands(graph: Graph, *index_and_name: int | str) -> tuple[int, ...]:
 
 
 def _scaled(graph: Graph, index: int, name: str) -> tuple[int, float]:
-    """(x, c), where an expression is x under the operator `name` with the number c."""
+    """Return (x, c) if an expression applies the operator `name` to x and the number c."""
     parts = _operands(graph, index, name)
     c = graph[parts[1]].scalar if parts else None
     return (parts[0], c) if parts and c is not None else (index, 1.0)
 
 
 def softplus(call: OperatorCall, x: Value, beta: float) -> Item:
-    """What takes the place of `call`: a softplus of `x`."""
+    """Return a softplus of `x` in place of `call`."""
 
     if beta == 1.0:
         return apply(call, "nn.softplus", x, attrs={"beta": 1.0})

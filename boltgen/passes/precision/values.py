@@ -1,4 +1,4 @@
-"""A model's values under normalisation: what each one is, and in which layout and dtype it is kept.
+"""A model's values under normalisation: their contents, layouts and dtypes.
 
 A value's *logical* form is the one that the model's author wrote. It is *stored* with its
 dimensions permuted (`order`), and narrowed to FP16 or BF16; converting back waits until someone
@@ -19,8 +19,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.reach import WITHIN, Reach
 
 Order = tuple[int, ...]
-NHWC: Order = (0, 2, 3, 1)  # of a logical NCHW
-FLAT: Order = (-1,)  # of a logical (N, C*H*W) that is stored as (N, H*W*C)
+NHWC: Order = (0, 2, 3, 1)  # for a logical NCHW
+FLAT: Order = (-1,)  # for a logical (N, C*H*W) that is stored as (N, H*W*C)
 FLOATS = frozenset({"float16", "float32"})
 # Weights up to it are looked at more closely: the largest of most is greater.
 _ORDINARY = 2.0**-6
@@ -48,14 +48,15 @@ def moves_nothing(shape: tuple[int, ...], order: Order) -> bool:
 
 
 def regrouped(shape: tuple[int, ...], order: Order, target: tuple[int, ...]) -> Order | None:
-    """The order of `target`, which has the elements of `shape`, as those lie in `order`.
+    """Return the order of `target`, with the elements of `shape` in the layout `order`.
 
-    None where they would have to move: where dimensions that become one are not side by side.
+    Return None if elements would have to move: if dimensions that are merged do not lie side by
+    side.
     """
     old = [axis for axis, extent in enumerate(shape) if extent != 1]
     new = [axis for axis, extent in enumerate(target) if extent != 1]
     lying = [axis for axis in order if shape[axis] != 1]
-    blocks: dict[int, list[int]] = {}  # axes of the target by where those of the shape lie
+    blocks: dict[int, list[int]] = {}  # axes of the target by the shape's axes
     while old and new:
         if parts := _leading([target[axis] for axis in new], shape[old[0]]):
             taken, made = old[:1], new[:parts]
@@ -79,7 +80,7 @@ def regrouped(shape: tuple[int, ...], order: Order, target: tuple[int, ...]) -> 
 
 
 def _leading(extents: list[int], whole: int) -> int:
-    """How many of the first extents have this product; 0 where none do."""
+    """Return how many of the first extents have this product; 0 if none have."""
     counts = range(1, len(extents) + 1)
     return next((count for count in counts if prod(extents[:count]) == whole), 0)
 
@@ -187,12 +188,12 @@ class Value:
 
 
 def is_same(a: Value, b: Value) -> bool:
-    """Whether two values have the same elements, in whatever order and shape."""
+    """Return whether two values have the same elements, in any order and shape."""
     return a.elements_of is b.elements_of
 
 
 class Store:
-    """Converts values from one form to another, emitting what that takes.
+    """Convert values from one form to another, and emit the necessary operators.
 
     `precision` is the type that products multiply, `narrow` the name of its arrays.
     """
@@ -234,7 +235,9 @@ class Store:
         return value
 
     def get(self, value: Value, order: Order | None = None, dtype: str | None = None) -> int:
-        """The expression of `value` in `order` and `dtype`; by default logical and as stored."""
+        """Return the expression of `value` in `order` and `dtype`; by default logical and as
+        stored.
+        """
         self.settle(value)
         order = identity(len(value.shape)) if order is None else order
         dtype = value.stored if dtype is None else dtype
@@ -287,5 +290,5 @@ class Store:
         return expr
 
     def result(self, value: Value) -> int:
-        """The logical form in the logical dtype: what leaves the function."""
+        """Return the logical form in the logical dtype, which leaves the function."""
         return self.get(value, None, value.dtype)

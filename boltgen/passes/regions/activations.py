@@ -1,4 +1,4 @@
-"""Recognises activations that a model spells out: `x * sigmoid(x)` is SiLU.
+"""Recognise activations that a model spells out: `x * sigmoid(x)` is SiLU.
 
 IR-neutral. A rewrite happens only where both sides are the same function. Constants may differ by
 what rounding them to FP16 or BF16 does, since that is how they arrive in such a model.
@@ -38,7 +38,7 @@ _Polynomial: TypeAlias = "dict[tuple[int, ...], float]"
 def recognise(
     epilogue: ElementwiseGraph, out_dtype: DType, precision: DType = DType.F16
 ) -> ElementwiseGraph:
-    """The same function in fewer nodes; loads stay, in their order.
+    """Return the same function in fewer nodes; loads stay, in their order.
 
     A final cast to the type of a result goes, of D to `out_dtype`: storing does it. Constants were
     rounded to `precision`.
@@ -95,7 +95,7 @@ class _Rewriter:
     polynomials: dict[int, _Polynomial] = field(default_factory=dict)
 
     def append(self, node: Node) -> int:
-        """Add `node`, or what it simplifies to; returns where the value is."""
+        """Add `node`, or its simpler form; return where the value is."""
         if not isinstance(node, Load) and node in self.nodes:
             return self.nodes.index(node)
         self.nodes.append(node)
@@ -111,14 +111,14 @@ class _Rewriter:
         return math.isclose(value, goal, rel_tol=self.tolerance)
 
     def _are_close(self, terms: _Polynomial, goal: _Polynomial, *, roundings: int = 1) -> bool:
-        """Whether coefficients differ by so many roundings at most."""
+        """Return whether coefficients differ by at most so many roundings."""
         tolerance = roundings * self.tolerance
         return terms.keys() == goal.keys() and all(
             math.isclose(terms[factors], c, rel_tol=tolerance) for factors, c in goal.items()
         )
 
     def _ratio(self, terms: _Polynomial, of: _Polynomial) -> float | None:
-        """c, where `terms` are c times those of another polynomial."""
+        """Return c if `terms` are c times the terms of another polynomial."""
         factors = next(iter(of), None)
         if factors is None or factors not in terms:
             return None
@@ -219,7 +219,7 @@ class _Rewriter:
                             yield Unary(UnaryOp.SOFTPLUS, x)
 
     def _exponential_linear(self, positive: int, rest: int, sign: float) -> Iterator[Node]:
-        """relu(x) - alpha * relu(1 - exp(x)), of whose two terms one is always 0."""
+        """Match relu(x) - alpha * relu(1 - exp(x)); one of its two terms is always 0."""
         c, factors = self._monomial(rest)
         match self.nodes[positive], [self.nodes[factor] for factor in factors]:
             case Unary(op=UnaryOp.RELU, x=x), [Unary(op=UnaryOp.RELU, x=below)]:
@@ -235,7 +235,9 @@ class _Rewriter:
                     yield Unary(UnaryOp.SELU, x)
 
     def _monomial(self, index: int) -> tuple[float, tuple[int, ...]]:
-        """(c, factors) such that the value is c times their product; itself where it is a sum."""
+        """Return (c, factors) such that the value is c times their product; a sum is its own
+        factor.
+        """
         terms = [*self._polynomial(index).items()]
         if len(terms) != 1:
             return 1.0, (index,)
@@ -371,7 +373,7 @@ def _sum(left: _Polynomial, right: _Polynomial) -> _Polynomial:
 
 
 def _clip_bounds(node: Unary) -> tuple[float, float] | None:
-    """Between what `node` clips its argument; None where it does something else."""
+    """Return the bounds between which `node` clips its argument; None if it is no clip."""
     if node.op is UnaryOp.CLIP:
         return node.params[0], node.params[1]
     return node.op.function.clip_bounds
