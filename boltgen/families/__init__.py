@@ -1,1 +1,1 @@
-"""Configurations: what they are, which are legal, how they are enumerated."""
+"""Configurations: their definition, their legality, and their enumeration."""

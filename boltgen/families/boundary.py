@@ -76,7 +76,7 @@ def with_rows(problem: Problem, rows: int) -> Problem:
 
 
 def _reach(problem: Conv2d, axis: int, extent: int) -> int:
-    """The activation's extent that gives `extent` of the output, or the least one that is valid.
+    """Return the activation's extent that gives `extent` of the output, or the least valid one.
 
     Pixels beyond the last window, which no output reads, are there where the stride allows them.
     """
@@ -87,5 +87,5 @@ def _reach(problem: Conv2d, axis: int, extent: int) -> int:
 
 
 def with_depth(problem: Problem, depth: int) -> Problem:
-    """`problem` with so much of K; of a convolution, with so many channels."""
+    """Return `problem` with so much of K; a convolution gets so many channels."""
     return problem.resized(depth, problem.d_shape[-1])

@@ -26,7 +26,7 @@ def most(a: Any, b: Any) -> Any:
 
 
 def ceil_div(a: Any, b: Any) -> Any:
-    """How many of `b` cover `a`, both of them whole numbers."""
+    """Return how many of `b` cover `a`, both of them whole numbers."""
     return -(-a // b)
 
 

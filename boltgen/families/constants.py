@@ -1,4 +1,4 @@
-"""The cost model's constants that no document states: what they are, and where they come from.
+"""The cost model's constants that no document states: their meanings and their origins.
 
 Their values lie in `constants.json` beside this module, which `benchmarks.fit_cost_model`
 writes. Figures of the hardware are in `boltgen.arch`.

@@ -1,4 +1,4 @@
-"""KernelFamily: how a workload becomes a kernel.
+"""KernelFamily: a record of the functions that turn a workload into a kernel.
 
 A family is a value. Whatever enumerates, selects, renders, launches, measures or stores kernels
 asks the families in `families.registry`, and names none of them. See docs/develop/kernel-family.md.
@@ -37,7 +37,7 @@ class Config(Protocol):
 
     @property
     def tile(self) -> str:
-        """What of it people know a kernel by: "128x128x32"."""
+        """The tile, by which people know a kernel: "128x128x32"."""
         ...
 
     def __lt__(self, other: Any, /) -> bool: ...
@@ -73,7 +73,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What a threadblock takes of a multiprocessor; registers are an estimate, of one thread."""
+    """The resources of a threadblock on a multiprocessor; registers are an estimate, for one
+    thread.
+    """
 
     registers: int
     shared_memory_bytes: int
@@ -81,7 +83,7 @@ class Footprint:
 
 
 class Level(Enum):
-    """How much of a family's space a kernel library holds."""
+    """The part of a family's space that a kernel library holds."""
 
     QUICK = "quick"
     STANDARD = "standard"

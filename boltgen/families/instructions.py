@@ -1,7 +1,7 @@
-"""Instructions: what a kernel issues, as its configuration and its problem decide it.
+"""The instructions of a kernel, as its configuration and its problem decide them.
 
-No compiler is asked, so that candidates can be ranked by it before there is a kernel of any. What
-ptxas makes of addresses, predicates and loops is not in it.
+No compiler is asked, so that candidates can be ranked by instructions before any kernel exists.
+Instructions that ptxas adds for addresses, predicates and loops are not counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instructions:
-    """What one warp issues until its threadblock ends, and the grid that it is in.
+    """The instructions of one warp until its threadblock ends, and its grid.
 
     The warp is one that multiplies, where only some do, and its threadblock is one that has most to
     do. `products` counts instructions of tensor cores. `shared_loads` counts the loads of their

@@ -250,7 +250,7 @@ def _object(kind: type[Any]) -> tuple[Encoder, Decoder]:
 
 
 def _unknown(within: str, name: str, kind: type[Any], known: list[str]) -> str:
-    """What to say of an unknown field; one in another unit is the likeliest mistake."""
+    """Describe an unknown field; a field in another unit is the likeliest mistake."""
     stem = name.rpartition("_")[0]
     same = [other for other in known if "_" in other and other.rpartition("_")[0] == stem]
     unit = f"; the unit is part of the name: convert it to {same[0]!r}" if same else ""

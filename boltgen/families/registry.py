@@ -109,7 +109,7 @@ def kernel_spec(workload: Workload, config: Config, arch: str) -> KernelSpec:
 
 
 def compiled(config: Config) -> Any:
-    """What of a configuration is compiled; the rest are arguments of the launch."""
+    """Return the compiled part of a configuration; the others are arguments of the launch."""
     return FAMILIES.of(config).compiled(config)
 
 
@@ -128,7 +128,7 @@ def boundaries(workload: Workload, config: Config, arch: Arch) -> tuple[Workload
 
 
 def violations(workload: Workload, config: Config, arch: Arch) -> tuple[Violation, ...]:
-    """Why a configuration cannot compute a workload; none where it can."""
+    """Return why a configuration cannot compute a workload; empty if it can."""
     family = FAMILIES.of(config)
     rejected = family.rejects(workload, arch)
     if rejected is not None:
@@ -173,7 +173,7 @@ def candidates(workload: Workload, arch: Arch) -> tuple[Any, ...]:
 def predict(
     workload: Workload, config: Config, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
-    """What the configuration's family predicts of a launch."""
+    """Return the prediction of the configuration's family for a launch."""
     return FAMILIES.of(config).predict(workload, config, arch, constants)
 
 
@@ -200,5 +200,5 @@ def predicted_us(
 
 
 def order(config: Config) -> tuple[str, Any]:
-    """By which configurations of several families are sorted."""
+    """Return a key that sorts configurations of several families."""
     return config.family, config

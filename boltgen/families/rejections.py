@@ -36,7 +36,7 @@ MMA_SYNC_IN_F32 = tuple(row for row in MMA_SYNC if row.sums is DType.F32)
 
 
 def graph_rejection(graph: ElementwiseGraph) -> str | None:
-    """Why no epilogue computes an elementwise graph; None where they do.
+    """Return why no epilogue computes an elementwise graph, or None if they do.
 
     D is written by the iterator that the tile was made for, each further result by the threads
     that have its elements; what reduces is added up in memory, where atomic operations are FP32's.
@@ -68,14 +68,14 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
 
 
 def one_result_rejection(graph: ElementwiseGraph) -> str | None:
-    """Why no kernel of several layers computes the elementwise graph of one; None where they do."""
+    """Return why no kernel of several layers computes a layer's graph, or None if they do."""
     if graph.stores:
         return f"{len(graph.stores)} stores of a layer: kernels of several layers write D alone"
     return others_rejection(graph)
 
 
 def others_rejection(graph: ElementwiseGraph) -> str | None:
-    """Why a kernel of another family does not compute an elementwise graph: what it has not."""
+    """Return which feature of a graph kernels of other families lack, or None."""
     if graph.is_paired:
         return f"two accumulators: kernels of cutlass2 alone combine them: {graph.describe()}"
     if graph.has_parts:
@@ -86,7 +86,7 @@ def others_rejection(graph: ElementwiseGraph) -> str | None:
 
 
 def operand_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied]) -> str | None:
-    """Why no kernel of a family multiplies a problem's operands as they are; None where one does.
+    """Return why no kernel of a family multiplies a problem's operands as they are, or None.
 
     `table` has the combinations of types that the family multiplies.
     """
@@ -94,13 +94,13 @@ def operand_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied])
 
 
 def packed_rejection(problem: Problem) -> str | None:
-    """Why a kernel that takes B as it is computes no product of packed weights; None of others."""
+    """Return why a kernel without unpacking refuses a problem: its weights are packed; or None."""
     packed = packed_weights(problem)
     return None if packed is None else f"it multiplies B as it is, not {packed.short}"
 
 
 def type_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied]) -> str | None:
-    """Why a family does not multiply a problem's types on an architecture; None where it does."""
+    """Return why a family does not multiply a problem's types on an architecture, or None."""
     operand, sums, output = problem.in_dtype, problem.acc_dtype, problem.out_dtype
     rows = [row for row in table if row.a is row.b is operand]
     if not rows:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.space import Violation
 
-# Addresses, predicates, loop counters and the epilogue's vectors: what ptxas reported for 2.x
-# GEMMs lies 30 to 60 above accumulators and fragments. An estimate.
+# Addresses, predicates, loop counters and the epilogue's vectors: for 2.x GEMMs ptxas reports 30 to
+# 60 above accumulators and fragments. An estimate.
 BOOKKEEPING_REGISTERS = 40
 # Source: CUDA C++ Programming Guide, technical specifications: the most that an instruction names.
 MOST_REGISTERS = 255

@@ -39,7 +39,7 @@ _SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 LDMATRIX_BYTES = 512
 
 
-# Of these operands each element of the output reads one of its own, if from L2 mostly.
+# Each element of the output reads one element of these operands, mostly from L2.
 _READ_ANEW = frozenset({LoadKind.TENSOR, LoadKind.POSITION_ROW})
 
 
@@ -61,7 +61,7 @@ def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps
 
 
 def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
-    """What the tensor cores of `arch` do when they sum in `acc_dtype`."""
+    """Return the rate of `arch`'s tensor cores if they sum in `acc_dtype`, in TFLOP/s."""
     rates = {DType.F32: arch.tensor_f32_acc_tflops, DType.F16: arch.tensor_f16_acc_tflops}
     if acc_dtype not in rates:
         raise InvalidProblemError(f"no tensor-core instruction sums in {acc_dtype.value}")
@@ -69,7 +69,7 @@ def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
 
 
 def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
-    """What an SM moves to or from L2 in vectors of that width.
+    """Return the bytes that an SM moves per clock to or from L2 in vectors of that width.
 
     Narrow vectors take as many instructions as wide ones: Bolt, section 3.2.3.
     """

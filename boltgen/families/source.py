@@ -32,12 +32,12 @@ class KernelSource:
 
     @property
     def arch(self) -> str:
-        """What it is compiled for ("sm_80")."""
+        """The architecture that it is compiled for ("sm_80")."""
         return self.spec.arch
 
 
 def kernel_symbol(spec: KernelSpec) -> str:
-    """The C symbol: what people want to see in a profile, and a digest of the whole spec.
+    """Return the C symbol: a name for people in a profile, and a digest of the whole spec.
 
     Example: `boltgen_gemm_sm80_128x128x32_64x64_s3_rc888_0123456789`.
     """
@@ -50,7 +50,7 @@ def workspace_symbol(symbol: str) -> str:
 
 
 def headers_of(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     return FAMILIES.named(spec.family).includes(spec)
 
 

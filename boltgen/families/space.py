@@ -157,7 +157,7 @@ class Space(Generic[C]):
 
     @property
     def size(self) -> int:
-        """How many settings there are."""
+        """The number of settings."""
         return math.prod(len(knob.values) for knob in self.knobs)
 
     def __contains__(self, config: C) -> bool:

@@ -14,9 +14,9 @@ ARCH_NAME = "sm_90a"
 # 128 bytes of FP16 or BF16 along K: the widest swizzle of TMA and wgmma.
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
 TILE_DEPTH = 64
-# What setmaxnreg leaves a thread that multiplies; the same source.
+# The registers that setmaxnreg leaves a thread that multiplies; the same source.
 MATH_REGISTERS = 240
-# Of im2col tensor maps of two dimensions, in pixels.
+# Limits of im2col tensor maps of two dimensions, in pixels.
 _MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
 # The driver's documentation has no case of a stride of 0 along an extent beyond 1.
 NO_STRIDE = "and no document says that TMA takes a stride of 0"
@@ -40,7 +40,9 @@ WARPGROUP_M = 64
 
 
 def im2col_rejection(problem: Conv2d) -> str | None:
-    """What a tensor map cannot say. Source: CUDA driver API, cuTensorMapEncodeIm2col."""
+    """Return why a tensor map cannot describe a convolution, or None. Source: CUDA driver API,
+    cuTensorMapEncodeIm2col.
+    """
     if max(problem.stride) > _MOST_STRIDE:
         return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
     sides = (problem.r, problem.h, problem.p), (problem.s, problem.w, problem.q)
@@ -60,7 +62,7 @@ def im2col_rejection(problem: Conv2d) -> str | None:
 
 
 def steps(problem: Problem, depth: int) -> int:
-    """Steps of K: of a convolution, whole ones of channels for each tap of the filter."""
+    """Return the steps of K; a convolution has whole steps of channels for each filter tap."""
     if isinstance(problem, Conv2d):
         return problem.r * problem.s * math.ceil(problem.c / depth)
     return math.ceil(problem.gemm.k / depth)

@@ -24,7 +24,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: AttentionConfig) -> Footprint:
-    """What `resources` says, of a kernel with asynchronous copies."""
+    """Return the footprint by `resources`, for a kernel with asynchronous copies."""
     return Footprint(
         registers=registers_per_thread(workload, config, is_async=True),
         shared_memory_bytes=shared_memory_bytes(workload, config),
@@ -40,7 +40,7 @@ def _launch(workload: Workload, config: AttentionConfig) -> Launch:
     )
 
 
-# What is compiled, and a launch, are as of a chain.
+# The compiled part, and a launch, are as for a chain.
 FAMILY = KernelFamily(
     config_type=AttentionConfig,
     rejects=rejection,

@@ -14,8 +14,8 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
-    """A large workload and a small one. What is not legal is left out; where neither is, the
-    workload itself is all.
+    """Return a large workload and a small one. An illegal one is left out; if both are illegal,
+    return the workload itself.
     """
     traits = compiled_traits(workload)
     tile = Tile(

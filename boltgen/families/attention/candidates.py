@@ -20,7 +20,7 @@ _STAGES = (2, 3)
 _SPLITS = (1, 2, 4, 8, 16, 32)
 # Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
 _LEAST_STEPS = 2
-# Columns of Q and V in a threadblock: what lies beyond the head is zero, and multiplied all the
+# Columns of Q and V in a threadblock: columns beyond the head are zero, and multiplied all the
 # same.
 _HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
 
@@ -94,7 +94,7 @@ def _tried(workload: Workload) -> Iterator[AttentionConfig]:
 def _config(
     workload: Workload, *, rows: int, keys: int, warps: int, stages: int, splits: int
 ) -> AttentionConfig | None:
-    """The configuration whose head is the least tile that holds it; None where none does."""
+    """Return the configuration with the least tile that holds the head, or None if no tile does."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
     depth, columns = _least(scores.k), _least(output.n)
     if depth is None or columns is None:

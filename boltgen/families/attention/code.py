@@ -40,13 +40,13 @@ class AttentionView:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     del spec
     return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: rows, keys and the head, `attention_sm80_64x64x64_s2`."""
+    """Return rows, keys and the head as a name for people, `attention_sm80_64x64x64_s2`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
     split = f"_split{config.splits}" if config.splits > 1 else ""

@@ -10,8 +10,9 @@ from typing import ClassVar
 class AttentionConfig:
     """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
 
-    `depth` is at least the columns of Q, `columns` those of V; `stages` those of the pipeline that
-    brings K and V from global memory. So many threadblocks as `splits` share the keys.
+    `depth` is at least the columns of Q, `columns` at least the columns of V; `stages` counts the
+    stages of the pipeline that brings K and V from global memory. As many threadblocks as `splits`
+    share the keys.
     """
 
     family: ClassVar[str] = "attention"

@@ -30,9 +30,9 @@ from boltgen.families.roofline import (
 from boltgen.ir.dtypes import DType
 from boltgen.problems.workload import Workload
 
-# Of the rate of mma.sync, on devices whose tensor cores have a faster instruction: FlashAttention-2
-# reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %.
-# Source: Shah et al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
+# Share of mma.sync's rate, on devices whose tensor cores have a faster instruction:
+# FlashAttention-2 reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %. Source: Shah et
+# al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
 _REACHED_OF_MMA_SYNC = 0.35 / 0.629
 # The four lanes of a row read 16 neighbouring bytes: half of a sector.
 _READ_SECTORS = 2
@@ -108,7 +108,9 @@ def _clocks(
 
 
 def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
-    """What a launch issues: a warp multiplies its own rows with all keys and columns."""
+    """Return the instructions of a launch: a warp multiplies its own rows with all keys and
+    columns.
+    """
     first, last = workload.layers
     steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
     width = config.depth + config.columns

@@ -1,4 +1,4 @@
-"""What an attention kernel takes of a multiprocessor: shared memory, and estimated registers."""
+"""The resources of an attention kernel on a multiprocessor: shared memory, estimated registers."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def split_workspace_bytes(workload: Workload, config: AttentionConfig) -> int:
     tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
     counts = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
     rows = config.warp_rows // _ROWS_PER_LANE
-    # Of eight columns a lane has two.
+    # A lane has two of eight columns.
     of_lane = rows * (_STATISTICS_PER_ROW + config.columns // 4)
     return counts + tiles * config.splits * config.threads * of_lane * DType.F32.size_bytes

@@ -23,7 +23,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: AttentionSm90Config) -> Footprint:
-    """What `legality` says; registers are those of a thread that multiplies."""
+    """Return the footprint by `legality`; registers are of a thread that multiplies."""
     return Footprint(
         registers=registers_per_thread(config, has_masks=has_key_masks(workload)),
         shared_memory_bytes=shared_memory_bytes(
@@ -39,7 +39,7 @@ def _launch(workload: Workload, config: AttentionSm90Config) -> Launch:
     return launch_of_heads(workload)
 
 
-# What TMA cannot load, `attention` computes.
+# `attention` computes workloads that TMA cannot load.
 FAMILY = KernelFamily(
     config_type=AttentionSm90Config,
     rejects=rejection,

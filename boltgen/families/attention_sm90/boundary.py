@@ -14,9 +14,9 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> tuple[Workload, ...]:
-    """Those of `attention.boundary.edges`; and several tiles for each threadblock, all but whose
-    first find the rings in use. What is not legal is left out; where nothing is left, the workload
-    itself is all.
+    """Return the boundaries of `heads.boundary.edges`, and several tiles for each threadblock: all
+    but its first find the rings in use. Illegal ones are left out; if none is left, return the
+    workload itself.
     """
     traits = compiled_traits(workload)
 
@@ -33,7 +33,7 @@ def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> t
     found = edges(workload, tile, fits)
     if found:
         rows = 2 * CHECKED_SMS * config.rows + 1
-        # Of causal rows that have no key the result is NaN, and says nothing.
+        # Causal rows without a key give NaN, which checks nothing.
         keys = (
             rows + -rows % 8 if workload.last.prologue.is_causal else found[-1].first.problem.gemm.n
         )

@@ -38,7 +38,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:
 
 
 def _config(workload: Workload, rows: int, keys: int) -> AttentionSm90Config | None:
-    """The configuration whose head is the least tile that holds it; None where none does."""
+    """Return the configuration with the least tile that holds the head, or None if no tile does."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
     depth, columns = (
         next((tile for tile in HEADS if tile >= extent), None) for extent in (scores.k, output.n)

@@ -36,13 +36,13 @@ class AttentionSm90View:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     del spec
     return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: rows, keys and the head, `attention_sm90a_128x128x64`."""
+    """Return rows, keys and the head as a name for people, `attention_sm90a_128x128x64`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
     return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}"

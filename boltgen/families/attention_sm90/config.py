@@ -18,8 +18,8 @@ from boltgen.problems.workload import Workload
 class AttentionSm90Config:
     """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
 
-    `depth` is at least the columns of Q, `columns` those of V. Each warpgroup that multiplies has
-    64 of the rows; stages follow from shared memory.
+    `depth` is at least the columns of Q, `columns` at least the columns of V. Each warpgroup that
+    multiplies has 64 of the rows; stages follow from shared memory.
     """
 
     family: ClassVar[str] = "attention_sm90"
@@ -31,7 +31,7 @@ class AttentionSm90Config:
 
     @property
     def warpgroups(self) -> int:
-        """Those that multiply."""
+        """The number of warpgroups that multiply."""
         return self.rows // WARPGROUP_M
 
     @property
@@ -44,7 +44,7 @@ class AttentionSm90Config:
 
 
 def compiled_traits(workload: Workload) -> B2bTraits:
-    """What a kernel that computes `workload` is compiled for.
+    """Return the traits for which a kernel of `workload` is compiled.
 
     TMA takes no operand below 16 bytes of alignment, and a lane stores pairs of columns.
     """

@@ -29,17 +29,18 @@ _MOST_STAGES = 4
 _BARRIER_BYTES = 1024
 # Without a second warpgroup that multiplies, setmaxnreg moves none. Source: PTX ISA, maxnreg.
 _MOST_REGISTERS = 255
-# Of two rows: the greatest score, the sum, and the factor of what was summed before.
+# For two rows: the greatest score, the sum, and the factor of the earlier sum.
 _STATISTICS = 6
 # Addresses, descriptors and barriers. An estimate, by ptxas's of the tests' kernels.
 _BOOKKEEPING_REGISTERS = 34
-# Which keys masks leave, besides; and where registers are moved, what threads that load keep of
-# them to find those. Both by ptxas's of the tests' kernels: 216 and a mask are spilt, 208 are not.
+# Registers for the keys that masks leave; and, if registers are moved, the ones that loading
+# threads keep to find these keys. Both follow ptxas on the tests' kernels: 216 and a mask are
+# spilt, 208 are not.
 _MASK_REGISTERS, _KEPT_REGISTERS = 20, 8
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     if arch.cutlass_api < 3:
         return f"wgmma and TMA are instructions of sm_90a, and {arch.name} has not both"
     if (reason := attention_rejection(workload, arch)) is not None:
@@ -64,7 +65,7 @@ def _queries_bytes(config: AttentionSm90Config, dtype: DType) -> int:
 
 
 def stages(config: AttentionSm90Config, dtype: DType, arch: Arch) -> int:
-    """How many stages fit beside Q: a threadblock has a multiprocessor to itself."""
+    """Return how many stages fit beside Q: a threadblock has a multiprocessor to itself."""
     left = arch.shared_memory_per_cta_bytes - _queries_bytes(config, dtype) - _BARRIER_BYTES
     return min(_MOST_STAGES, max(0, left // stage_bytes(config, dtype)))
 
@@ -79,8 +80,8 @@ def shared_memory_bytes(config: AttentionSm90Config, dtype: DType, arch: Arch) -
 
 
 def registers_per_thread(config: AttentionSm90Config, *, has_masks: bool) -> int:
-    """Estimated registers of a thread that multiplies: sums, a step's scores in FP32 and those of
-    the step before as 16-bit exponentials, and a row's statistics; and what masks of keys leave.
+    """Estimate the registers of a thread that multiplies: sums, a step's scores in FP32, the
+    previous step's as 16-bit exponentials, and a row's statistics; and the limits of key masks.
     """
     sums = config.columns // 2
     scores = config.keys // 2

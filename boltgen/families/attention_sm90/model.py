@@ -32,8 +32,8 @@ from boltgen.families.roofline import (
 from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, WARPGROUP_M
 from boltgen.problems.workload import Workload
 
-# Of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, where they say 920.
-# Source: the same, abstract.
+# Share of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, and these clocks
+# predict 920. Source: the same, abstract.
 _REACHED = 0.8
 # A warp stores 16 neighbouring bytes of eight rows: half of each sector.
 _STORED_SECTORS = 2
@@ -116,7 +116,7 @@ def _output_clocks(
 
 
 def instructions(workload: Workload, config: AttentionSm90Config, arch: Arch) -> Instructions:
-    """What a launch issues: TMA brings K and V of a step, and the rows of Q once for a tile."""
+    """Return the instructions of a launch: TMA brings K and V of a step, and Q once for a tile."""
     first, last = workload.layers
     dtype = first.problem.in_dtype
     tiles = math.ceil(first.problem.gemm.m / config.rows) * workload.batch

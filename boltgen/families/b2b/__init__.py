@@ -1,4 +1,4 @@
-"""`b2b`: layers back to back in one kernel, of the CUTLASS 2.x parts: Bolt, section 3.1."""
+"""`b2b`: layers back to back in one kernel, from parts of CUTLASS 2.x: Bolt, section 3.1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: B2bConfig) -> Footprint:
-    """What `resources` says."""
+    """Return the footprint by `resources`."""
     return Footprint(
         registers=registers_per_thread(workload, config),
         shared_memory_bytes=shared_memory_bytes(workload, config),

@@ -31,7 +31,7 @@ _RESIDENCES = tuple(Residence)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """What all layers of a configuration share."""
+    """The parts of a configuration that all layers share."""
 
     rows: int
     warps: int
@@ -122,7 +122,7 @@ def _config(block: _Block, tiles: tuple[LayerTile, ...]) -> B2bConfig:
 def _tiles(
     workload: Workload, arch: Arch, block: _Block, stages: int, *, deep: bool
 ) -> tuple[LayerTile, ...] | None:
-    """Tiles for every layer, with the fewest columns that are legal; None if a layer has none."""
+    """Return tiles for every layer, with the fewest legal columns; None if a layer has none."""
     tiles: list[LayerTile] = []
     for index, layer in enumerate(workload.layers):
         depth = _depth(tiles[-1].n if tiles else None, deep=deep)
@@ -162,6 +162,6 @@ def _layer_tiles(layer: Layer, block: _Block, depth: int, stages: int) -> Iterat
 
 
 def _depth(columns_before: int | None, *, deep: bool) -> int:
-    """The step along K; of a later layer, one that divides the columns before it."""
+    """Return the step along K; a later layer's step divides the columns before it."""
     deepest = _DEPTHS[-1] if deep else _DEPTHS[0]
     return deepest if columns_before is None else min(deepest, columns_before)

@@ -68,13 +68,13 @@ class ChainView:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     _, traits = _parts(spec)
     return _ACTIVATIONS_HEADER, _CONV2D_HEADER if traits.conv_iterator else _GEMM_HEADER
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: rows, columns of each layer, `b2b_gemm_sm80_64x64x128_rf`."""
+    """Return rows, and columns of each layer, for people: `b2b_gemm_sm80_64x64x128_rf`."""
     config, traits = _parts(spec)
     kind = "b2b_conv2d" if traits.conv_iterator else "b2b_gemm"
     extents = (config.threadblock_m, *(tile.n for tile in config.layers))

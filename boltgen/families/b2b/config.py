@@ -40,7 +40,7 @@ class B2bConfig:
     residence: Residence
 
     def of_layer(self, layer: int) -> Tiles:
-        """The tiles of one layer, as those of a kernel of its own."""
+        """Return the tiles of one layer, as for a kernel of its own."""
         tile = self.layers[layer]
         return Tiles(
             threadblock=Shape(self.threadblock_m, tile.n, tile.k),

@@ -38,7 +38,7 @@ _INNER_LAYER_H = "templates/include/boltgen/b2b_layer.h"
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no back-to-back kernel computes a workload; None where one can."""
+    """Return why no back-to-back kernel computes a workload, or None if one can."""
     del arch  # sm_75 and all that came after have their instructions
     if not workload.is_fused:
         return "it computes layers back to back, not one"

@@ -80,7 +80,9 @@ def _steps(workload: Workload, config: B2bConfig, index: int) -> int:
 
 
 def _loaded_bytes(workload: Workload, config: B2bConfig, index: int) -> int:
-    """Bytes that a threadblock takes from L2 in a step of a layer: of A only in the first."""
+    """Return the bytes that a threadblock takes from L2 in a step of a layer: only the first loads
+    A.
+    """
     tile = config.layers[index]
     rows = config.threadblock_m if index == 0 else 0
     return (rows + tile.n) * tile.k * workload.first.problem.in_dtype.size_bytes
@@ -96,7 +98,7 @@ class _Multiprocessor:
     constants: ModelConstants
 
     def clocks(self, resident: int) -> float:
-        """Of `resident` threadblocks, all layers of them."""
+        """Return the clocks of all layers of `resident` threadblocks."""
         return sum(self._layer(index, resident) for index in range(len(self.workload.layers)))
 
     def _layer(self, index: int, resident: int) -> float:
@@ -138,7 +140,7 @@ class _Multiprocessor:
 
 
 def instructions(workload: Workload, config: B2bConfig, arch: Arch) -> Instructions:
-    """What a launch issues: all layers one after the other, each with its own steps."""
+    """Return the instructions of a launch: all layers in turn, each with its own steps."""
     del arch  # the configuration has its instruction
     products = shared_loads = copied_bytes = arithmetic = 0.0
     steps = 0

@@ -1,4 +1,4 @@
-"""What a back-to-back configuration takes of a multiprocessor: shared memory and registers.
+"""The resources of a back-to-back kernel on a multiprocessor: shared memory and registers.
 
 Shared memory follows from the headers in templates/include; registers are an estimate, since ptxas
 decides.

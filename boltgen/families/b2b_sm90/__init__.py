@@ -21,7 +21,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:
-    """What `legality` says; registers are those of a thread that multiplies."""
+    """Return the footprint by `legality`; registers are of a thread that multiplies."""
     return Footprint(
         registers=MATH_REGISTERS,
         shared_memory_bytes=shared_memory_bytes(

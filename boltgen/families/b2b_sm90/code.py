@@ -48,12 +48,12 @@ class ChainSm90View:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     return "boltgen/activations.h", f"boltgen/b2b_{_kind(spec)}_sm90.h"
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: rows, columns of each layer, `b2b_gemm_sm90a_128x64x128_rf`."""
+    """Return rows, and columns of each layer, for people: `b2b_gemm_sm90a_128x64x128_rf`."""
     config, _ = _parts(spec)
     extents = (config.threadblock_m, *config.columns)
     residence = "rf" if config.residence is Residence.REGISTERS else "smem"
@@ -120,7 +120,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainSm90View:
 
 
 def _kind(spec: KernelSpec) -> str:
-    """What the headers, structs and functions call the first layer."""
+    """Return the name of the first layer's kind in headers, structs and functions."""
     _, traits = _parts(spec)
     return "conv2d" if traits.is_conv else "gemm"
 

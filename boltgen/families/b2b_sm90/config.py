@@ -55,7 +55,7 @@ class B2bSm90Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class B2bSm90Traits:
-    """What of a workload is compiled; `is_conv` tells whether the first layer is a convolution,
+    """The compiled part of a workload; `is_conv` tells whether the first layer is a convolution,
     whose filter, stride, padding and dilation are arguments.
 
     TMA takes no operand below 16 bytes of alignment.
@@ -73,7 +73,7 @@ class B2bSm90Traits:
 
 
 def compiled_traits(workload: Workload) -> B2bSm90Traits:
-    """What a kernel that computes `workload` is compiled for."""
+    """Return the traits for which a kernel of `workload` is compiled."""
     chain = traits_of_chain(workload)
     aligned = alignment_elements(chain.in_dtype)
     return B2bSm90Traits(

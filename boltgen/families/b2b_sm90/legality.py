@@ -29,7 +29,7 @@ from boltgen.problems.workload import Layer, Workload
 ROWS = (64, 128)
 # Columns of one wgmma: widths that CuTe has without its extended shapes, and that are whole steps
 # of the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector. Registers set no further
-# limit: of two layers of 256 columns, 64 hold A's fragments and 128 the sums, and 48 are left.
+# limit: for two layers of 256 columns, 64 hold A's fragments and 128 the sums, and 48 are left.
 WARPGROUP_COLUMNS = (16, 32, 64, 96, 128, 192, 256)
 
 _HEADER = "templates/include/boltgen/b2b_sm90.h"
@@ -38,7 +38,7 @@ _BARRIER_BYTES, _SWIZZLE_BYTES = 2 * 8, 1024
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     if arch.cutlass_api < 3:
         return f"wgmma and TMA are instructions of sm_90a, and {arch.name} has not both"
     if not workload.is_fused:
@@ -78,7 +78,7 @@ def _layer_rejection(layer: Layer, arch: Arch, *, is_first: bool) -> str | None:
 
 
 def fewest_columns(n: int, residence: Residence) -> int | None:
-    """The narrowest tile that holds `n` columns; None if none does."""
+    """Return the narrowest tile that holds `n` columns, or None if none does."""
     sides = 1 if residence is Residence.REGISTERS else 2
     return next((sides * each for each in WARPGROUP_COLUMNS if sides * each >= n), None)
 
@@ -96,7 +96,9 @@ def staging_bytes(config: B2bSm90Config, dtype: DType) -> int:
 
 
 def stages(config: B2bSm90Config, dtype: DType, arch: Arch) -> int:
-    """How many stages fit beside the intermediate: a threadblock has a multiprocessor to itself."""
+    """Return how many stages fit beside the intermediate: a threadblock has a multiprocessor to
+    itself.
+    """
     left = arch.shared_memory_per_cta_bytes - staging_bytes(config, dtype) - _SWIZZLE_BYTES
     return max(0, left // stage_bytes(config, dtype))
 

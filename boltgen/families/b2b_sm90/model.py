@@ -81,7 +81,7 @@ def _steps(workload: Workload, config: B2bSm90Config, index: int) -> int:
 
 
 def _step_bytes(workload: Workload, config: B2bSm90Config, index: int) -> int:
-    """Bytes that a threadblock loads in a step of a layer: of A only in the first."""
+    """Return the bytes that a threadblock loads in a step of a layer: only the first loads A."""
     rows = 0 if index else config.threadblock_m
     size = workload.first.problem.in_dtype.size_bytes
     return (rows + config.columns[index]) * TILE_DEPTH * size
@@ -107,7 +107,9 @@ def _product_clocks(workload: Workload, config: B2bSm90Config, index: int, arch:
 def _epilogue_clocks(
     workload: Workload, config: B2bSm90Config, index: int, arch: Arch, c: ModelConstants
 ) -> float:
-    """Arithmetic, operands from L2, and the way of the result: to shared memory, or to L2."""
+    """Return the clocks of arithmetic, of operands from L2, and of the result's way to shared
+    memory or L2.
+    """
     layer = workload.layers[index]
     elements = config.threadblock_m * config.columns[index]
     moved = elements * tensor_operand_bytes(layer.epilogue)
@@ -126,8 +128,8 @@ def _epilogue_clocks(
 
 
 def instructions(workload: Workload, config: B2bSm90Config, arch: Arch) -> Instructions:
-    """What a launch issues: a warpgroup has one wgmma for each sixteen of K. TMA brings A and B of
-    a step, and B alone after the first layer.
+    """Return the instructions of a launch: a warpgroup has one wgmma for each sixteen of K. TMA
+    brings A and B in a step of the first layer, and only B later.
     """
     tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)

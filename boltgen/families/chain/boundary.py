@@ -17,7 +17,7 @@ def of_rows(workload: Workload, rows: int) -> Workload:
 
 
 def of_depth(workload: Workload, depth: int) -> Workload:
-    """The same chain whose first layer multiplies so many columns, or channels, of A."""
+    """Return the same chain, whose first layer multiplies so many columns, or channels, of A."""
     return _rebuilt(workload, with_depth(workload.first.problem, depth), _columns(workload))
 
 

@@ -1,4 +1,4 @@
-"""What of several layers a back-to-back kernel is compiled for, and what its launch is told.
+"""The compiled part of a back-to-back kernel of several layers, and the arguments of its launch.
 
 As of single layers, sizes are the launch's. A layer's columns may be any number that its tile
 holds.
@@ -20,7 +20,7 @@ from boltgen.problems.workload import Layer, Workload
 # In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
 # epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
 FRAGMENT_PAIR = 2
-# What of a layer's sizes is an argument; the first layer's are the launch's.
+# The sizes of a layer that are arguments; the first layer's are the launch's.
 _LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
 
@@ -41,10 +41,10 @@ class LayerTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class B2bTraits:
-    """What of a workload is compiled; `alignment_a` is of the first layer's A.
+    """The compiled part of a workload; `alignment_a` is of the first layer's A.
 
-    `conv_iterator` is None where the first layer is a matrix product. Where it `is_causal`, the
-    softmax between its layers ends at the diagonal, and has a `window` of columns if that is not 0.
+    `conv_iterator` is None if the first layer is a matmul. If it `is_causal`, the softmax between
+    its layers ends at the diagonal, and has a `window` of columns unless that is 0.
     """
 
     layers: tuple[LayerTraits, ...]
@@ -62,7 +62,7 @@ class B2bTraits:
 
 
 def compiled_traits(workload: Workload) -> B2bTraits:
-    """What a kernel that computes `workload` is compiled for."""
+    """Return the traits for which a kernel of `workload` is compiled."""
     first, last = workload.first.problem, workload.last.problem
     end = len(workload.layers) - 1
     return B2bTraits(
@@ -106,18 +106,18 @@ def launch_of(workload: Workload) -> Launch:
 
 
 def _sizes(problem: Problem) -> dict[str, int]:
-    """A layer's sizes as those of a matrix product."""
+    """Return a layer's sizes in the form of a matmul's."""
     return (problem if problem.is_matrix else problem.gemm).sizes
 
 
 class Residence(Enum):
-    """Where a back-to-back kernel keeps what lies between two layers."""
+    """The place where a back-to-back kernel keeps the intermediate of two layers."""
 
     REGISTERS = "registers"
     SHARED_MEMORY = "shared_memory"
 
     def __lt__(self, other: Residence) -> bool:
-        """By name: so that configurations have an order."""
+        """Compare by name, so that configurations have an order."""
         return self.value < other.value
 
 

@@ -37,7 +37,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: Cutlass2Config) -> Footprint:
-    """What `resources` says."""
+    """Return the footprint by `resources`."""
     problem = workload.single.problem
     types = problem.in_dtype, problem.acc_dtype
     return Footprint(
@@ -70,7 +70,7 @@ def _times_us(
 
 
 def _instructions(workload: Workload, config: Cutlass2Config, arch: Arch) -> Instructions:
-    """Those of `instructions`."""
+    """Return the instructions by `instructions`."""
     del arch
     layer = workload.single
     return instructions(layer.problem, layer.epilogue, config)
@@ -98,7 +98,7 @@ def _ranking(workload: Workload) -> Workload | None:
 
 
 def _held(workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass2Config]:
-    """Those of a level with the workload's traits."""
+    """Return the configurations of a level with the workload's traits."""
     return frozenset(level_configs(kernel_traits(workload.single.problem), arch, level))
 
 

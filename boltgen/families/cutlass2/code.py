@@ -19,7 +19,7 @@ _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
 
 
-# Of CUTLASS's own mainloop, `Mainloop`, that of a kernel.
+# Turns CUTLASS's own mainloop, `Mainloop`, into the mainloop of a kernel.
 MAINLOOP = {
     ConvIterator.ANALYTIC: "Mainloop",
     ConvIterator.OPTIMIZED: "Mainloop",
@@ -39,7 +39,7 @@ class GemmView(MainloopView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2dView(MainloopView):
-    """One convolution kernel; `mainloop` is made of the template's `Mainloop`."""
+    """One convolution kernel; `mainloop` is made from the template's `Mainloop`."""
 
     TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
 
@@ -48,7 +48,7 @@ class Conv2dView(MainloopView):
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     epilogue = spec.traits.epilogue
     further: tuple[str, ...] = ()
     if epilogue.further:

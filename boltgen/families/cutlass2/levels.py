@@ -37,7 +37,9 @@ _LAYOUTS = {"gemm": (Layout.COLUMN, Layout.ROW), "conv2d": (Layout.COLUMN,)}
 
 
 def level_configs(traits: KernelTraits, arch: Arch, level: Level) -> tuple[Cutlass2Config, ...]:
-    """The configurations of a level, the smaller levels' first; none has a swizzle or slices."""
+    """Return the configurations of a level, the smaller levels' first; none has a swizzle or
+    slices.
+    """
     by_tile: dict[tuple[int, int], list[Cutlass2Config]] = defaultdict(list)
     for config in kernel_configs(traits, arch):
         by_tile[config.threadblock.m, config.threadblock.n].append(config)

@@ -10,7 +10,7 @@ from boltgen.problems.workload import Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no 2.x kernel computes a workload, whatever its configuration; None where one can."""
+    """Return why no 2.x kernel computes a workload, in any configuration, or None if one can."""
     if workload.is_fused:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     problem = workload.single.problem

@@ -42,7 +42,7 @@ _RAGGED = 8
 
 
 def _footprint(workload: Workload, config: Cutlass3Config) -> Footprint:
-    """What `legality` says."""
+    """Return the footprint by `legality`."""
     return footprint(config, workload.single, arch_named(ARCH_NAME))
 
 
@@ -57,7 +57,7 @@ def _predict(
 
 
 def _instructions(workload: Workload, config: Cutlass3Config, arch: Arch) -> Instructions:
-    """Those of `model`."""
+    """Return the instructions by `model`."""
     return instructions(*_parts(workload), config, arch)
 
 
@@ -119,7 +119,9 @@ def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple
 
 
 def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
-    """The same with other sizes: of a convolution, `k` channels, and `m` pixels or a few more."""
+    """Return the same with other sizes: a convolution gets `k` channels, and `m` pixels or a few
+    more.
+    """
     return with_rows(problem, m).resized(k, n)
 
 
@@ -128,7 +130,7 @@ def _parts(workload: Workload) -> tuple[Problem, ElementwiseGraph]:
     return layer.problem, layer.epilogue
 
 
-# How much of an epilogue is hidden depends on the schedule, so kernels are ranked with it.
+# The schedule decides how much of an epilogue is hidden, so kernels are ranked with it.
 FAMILY = KernelFamily(
     config_type=Cutlass3Config,
     rejects=rejection,

@@ -97,13 +97,13 @@ def _point(config: Cutlass3Config) -> dict[str, int]:
 
 
 def _tiles(problem: Problem, config: Cutlass3Config) -> tuple[int, int]:
-    """How many tiles lie below each other, and side by side."""
+    """Return how many tiles lie below each other, and side by side."""
     tile, gemm = config.threadblock, problem.gemm
     return math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n)
 
 
 def _is_sensible(problem: Problem, config: Cutlass3Config, arch: Arch) -> bool:
-    """Whether the tile and the cluster are no larger than the problem, as the rest would idle; and
+    """Return whether the tile and the cluster fit the problem, as the excess would idle; and
     whether stream-K has a last wave to fill.
     """
     rows, columns = _tiles(problem, config)

@@ -65,7 +65,7 @@ class Sm90View:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     is_conv = isinstance(spec.traits, Cutlass3ConvTraits)
     operation = f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h"
     epilogue = spec.traits.epilogue
@@ -76,7 +76,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
+    """Return a name for people, `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
     config, traits = _parts(spec)
     kind, layout = "conv2d", "nhwc"
     if isinstance(traits, Cutlass3Traits):

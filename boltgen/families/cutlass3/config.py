@@ -21,7 +21,7 @@ class _Named(Enum):
 
 
 class Schedule(_Named):
-    """How two warpgroups that multiply share the work.
+    """The way in which two warpgroups that multiply share the work.
 
     In pingpong each has tiles of its own, and one's epilogue runs beside the other's product;
     cooperating they have half of every tile's rows each.
@@ -32,7 +32,7 @@ class Schedule(_Named):
 
 
 class Scheduler(_Named):
-    """What a threadblock goes through: whole tiles, or its share of all tiles' steps of K.
+    """The work of a threadblock: whole tiles, or its share of all tiles' steps of K.
 
     By stream-K the tiles of a last wave that is not full are split between threadblocks, which add
     up their sums. Source: Osama et al., Stream-K, PPoPP 2023.
@@ -43,7 +43,7 @@ class Scheduler(_Named):
 
 
 class Raster(_Named):
-    """In which direction tiles follow each other."""
+    """The direction in which tiles follow each other."""
 
     ALONG_M = "along_m"
     ALONG_N = "along_n"
@@ -70,7 +70,7 @@ class Cutlass3Config:
 
     @property
     def kernel(self) -> Cutlass3Config:
-        """What of it is compiled: the same for every swizzle, raster and number of slices."""
+        """The compiled part: the same for every swizzle, raster and number of slices."""
         return replace(self, swizzle=1, raster=Raster.ALONG_M, split_k=1)
 
     @property
@@ -112,7 +112,7 @@ class _AlignedToTma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutlass3Traits(_AlignedToTma):
-    """What of a product is compiled."""
+    """The compiled part of a matmul."""
 
     epilogue: ElementwiseGraph
     in_dtype: DType
@@ -122,7 +122,7 @@ class Cutlass3Traits(_AlignedToTma):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutlass3ConvTraits(_AlignedToTma):
-    """What of a convolution is compiled: filter, stride, padding and dilation are arguments."""
+    """The compiled part of a convolution: filter, stride, padding and dilation are arguments."""
 
     epilogue: ElementwiseGraph
     in_dtype: DType

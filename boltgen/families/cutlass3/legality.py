@@ -42,7 +42,7 @@ _WARPGROUP = 128
 THREADS = 3 * _WARPGROUP
 # Addresses, barriers and the fragments of the epilogue. An estimate.
 _BOOKKEEPING_REGISTERS = 40
-# Sums of a tile in a thread, from which on it has no registers for those of its columns.
+# From so many sums of a tile on, a thread has no registers for sums of columns.
 _MOST_BESIDE_COLUMNS = 128
 # Elements of a subtile that the epilogue stores by one TMA, and stages of them.
 # Source: cutlass/epilogue/collective/builders/sm90_builder.inl.
@@ -54,13 +54,13 @@ _BARRIER_BYTES = 2048
 STREAM_K_STEPS = 8
 # Multiprocessors of a GPC of GH100; clusters lie within one. Source: the same file.
 _SMS_OF_GPC = 18
-# Of a whole GH100; products have fewer. Source: boltgen/launch_sm90.h.
+# SMs of a whole GH100; products have fewer. Source: boltgen/launch_sm90.h.
 _MOST_SMS = 144
 _CACHE_LINE_BYTES = 128
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     if arch.cutlass_api < 3:
         return f"wgmma and TMA are instructions of sm_90a, and {arch.name} has not both"
     if workload.is_fused:
@@ -144,7 +144,7 @@ def workspace_bytes(problem: Problem, config: Cutlass3Config) -> int:
 
 
 def whole_tiles(extent: int, tile: int, together: int) -> int:
-    """Tiles along an extent: a multiple of `together`, those of one cluster."""
+    """Return the tiles along an extent, rounded up to whole clusters of `together` tiles."""
     return math.ceil(extent / (tile * together)) * together
 
 
@@ -159,7 +159,7 @@ def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
 
 
 def accumulator_registers(config: Cutlass3Config) -> int:
-    """Of a thread: FP32 sums of a tile, or of its half."""
+    """Return a thread's registers for FP32 sums of a tile, or of its half."""
     threads = _WARPGROUP * (2 if config.schedule is Schedule.COOPERATIVE else 1)
     return config.threadblock.m * config.threadblock.n // threads
 
@@ -191,13 +191,13 @@ def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
 
 
 def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
-    """How many stages fit beside the epilogue: CUTLASS takes them all."""
+    """Return how many stages fit beside the epilogue: CUTLASS takes them all."""
     left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer) - _BARRIER_BYTES
     return max(0, left // stage_bytes(config, layer.problem.in_dtype))
 
 
 def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
-    """What a threadblock takes; registers are those of a thread that multiplies."""
+    """Return the resources of a threadblock; registers are of a thread that multiplies."""
     shared = stages(config, layer, arch) * stage_bytes(config, layer.problem.in_dtype)
     return Footprint(
         registers=MATH_REGISTERS,

@@ -58,7 +58,7 @@ def predict(
     tiles = problem.batch * rows * columns
     work = _busiest(config, tiles, depth, at_once)
 
-    # Threadblocks side by side share A, those below each other B.
+    # Threadblocks side by side share A; threadblocks below each other share B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
     step, bound_by = _step_clocks(config, loaded, in_bytes, arch)
     product = depth * step
@@ -79,7 +79,7 @@ def predict(
     out_bytes = outputs * output_bytes_per_element(problem, epilogue)
     l2_bytes = tiles * depth * loaded + outputs * through_l2
     l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
-    # Of a convolution the pixels themselves: taps meet them again in L2.
+    # A convolution counts the pixels themselves: taps find them again in L2.
     one = gemm if problem.is_matrix else problem
     operands = problem.batch * _dram_bytes(
         one, config, arch, c, rows=rows, columns=columns, at_once=at_once
@@ -93,7 +93,7 @@ def predict(
         bound_by = "its launch"
     sums_us = work.turns * (c.handover_us + _sums_us(config, arch) / c.sustained_fraction)
     if work.turns:
-        sums_us += c.launch_us  # of the zeros that the counters begin with
+        sums_us += c.launch_us  # to write the counters' initial zeros
     # Memory that rows' or columns' sums are added to is cleared before, a launch each.
     begin_us += len(epilogue.reductions) * c.launch_us
     return Prediction(
@@ -104,7 +104,7 @@ def predict(
 
 
 def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
-    """What results besides D cost of L2, beyond their own bytes, for each element.
+    """Return the cost in L2 of results besides D, beyond their own bytes, for each element.
 
     A warp stores them from registers: eight neighbouring elements of each of eight rows. Elements
     of 2 bytes fill half of a sector.
@@ -115,7 +115,7 @@ def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Of the busiest threadblock: steps of K, and tiles that it ends.
+    """The work of the busiest threadblock: steps of K, and tiles that it ends.
 
     `turns` counts the threadblocks that add to the sums of one tile, one after another.
     """
@@ -214,8 +214,8 @@ def _missed(wanted_bytes: float, kept_bytes: float) -> float:
 def instructions(
     problem: Problem, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
 ) -> Instructions:
-    """What a launch issues: two warpgroups share a tile, or take tiles in turns. TMA brings a part
-    of A and one of B in a step: the others come from the cluster.
+    """Return the instructions of a launch: two warpgroups share a tile, or take tiles in turns. TMA
+    brings a part of A and a part of B in a step: the other parts come from the cluster.
     """
     tile, gemm = config.threadblock, problem.gemm
     rows = whole_tiles(gemm.m, tile.m, config.cluster_m)

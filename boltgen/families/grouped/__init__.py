@@ -37,7 +37,7 @@ from boltgen.ir.kernel import Launch
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.workload import Layer, Workload
 
-# Of the groups that a kernel is checked on: more than a warp finds at once.
+# The number of groups that a kernel is checked on: more than a warp finds at once.
 _GROUPS = 34
 
 
@@ -72,7 +72,9 @@ def _space(workload: Workload, arch: Arch) -> Space[GroupedConfig]:
 
 
 def _footprint(workload: Workload, config: GroupedConfig) -> Footprint:
-    """That of a group's product, and the numbers of a tile's rows where they are taken."""
+    """Return the footprint of a group's product, with the numbers of a tile's rows if they are
+    gathered.
+    """
     problem = grouped_of(workload.single)
     types, rows = (problem.in_dtype, problem.acc_dtype), rows_bytes(problem, config)
     return Footprint(
@@ -120,7 +122,7 @@ def _times_us(
 
 
 def _instructions(workload: Workload, config: GroupedConfig, arch: Arch) -> Instructions:
-    """Those of the batch that it is with groups of as many rows."""
+    """Return the instructions of a batch with groups of as many rows."""
     del arch
     layer = workload.single
     return instructions(even(grouped_of(layer)), layer.epilogue, config.gemm)
@@ -141,8 +143,8 @@ def _launch(workload: Workload, config: GroupedConfig) -> Launch:
 
 
 def _boundaries(workload: Workload, config: GroupedConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Groups of several ragged tiles and of none, and more groups than rows, of less than a
-    tile of everything. Rows are taken of fewer, and of more.
+    """Return groups of several ragged tiles and of none, and more groups than rows, of less than a
+    tile of everything. Gathered rows come from fewer rows, and from more.
     """
     layer = workload.single
     problem, tile = grouped_of(layer), config.gemm.threadblock

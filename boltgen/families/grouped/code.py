@@ -24,15 +24,15 @@ class GroupedGemmView(MainloopView):
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     _, traits = _parts(spec)
     further = ("boltgen/results.h",) if traits.gemm.epilogue.further else ()
     return ("boltgen/activations.h", "boltgen/grouped_gemm.h", *further)
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`, and `gathered_`
-    before it where A's rows are taken.
+    """Return a name for people, `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`, with `gathered_`
+    before it if A's rows are gathered.
     """
     _, traits = _parts(spec)
     taken = "" if traits.rows_dtype is None else "gathered_"

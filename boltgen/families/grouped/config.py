@@ -12,7 +12,7 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.workload import Layer
 
-# Of a row's number, once it is known to be one of A's.
+# Bytes of a row's number, after the check that A has the row.
 _ROW_BYTES = 4
 
 
@@ -35,8 +35,8 @@ class GroupedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedTraits:
-    """What of a workload is compiled: that of a group's product, and the types of `ends`, and of
-    `rows` where A's are taken.
+    """The compiled part of a workload: a group's traits, the type of `ends`, and the type of `rows`
+    if A's rows are gathered.
     """
 
     gemm: Cutlass2Traits
@@ -51,7 +51,7 @@ def grouped_of(layer: Layer) -> GroupedGemm:
 
 
 def traits_of(layer: Layer) -> GroupedTraits:
-    """What a kernel that computes the layer is compiled for."""
+    """Return the traits for which a kernel of the layer is compiled."""
     problem = grouped_of(layer)
     return GroupedTraits(
         gemm=compiled_traits(problem.gemm, layer.epilogue),
@@ -88,10 +88,10 @@ def even(problem: GroupedGemm) -> Gemm:
 
 
 def repeated_bytes(problem: GroupedGemm, kept_bytes: float) -> float:
-    """Bytes of A that DRAM does not read of a problem whose rows are taken, where L2 keeps so many,
-    beside those of as many rows in order; less the bytes of the integers.
+    """Return how many more bytes of A a gather reads from DRAM than as many rows in order, if L2
+    keeps so many; less the bytes of the integers.
 
-    Where all of the tensor stays in L2, each of its rows is read once, however often it is taken.
+    If all of the tensor stays in L2, each of its rows is read once, however often it is gathered.
     """
     taken = problem.gathered
     if taken is None:

@@ -1,4 +1,4 @@
-"""Which configurations are legal for rows in groups: by the rules of `mma_sync`, and its own."""
+"""The legality of configurations for rows in groups: the rules of `mma_sync`, and its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boltgen.problems.workload import Layer, Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     if workload.is_fused:
         return f"it computes one product, not {len(workload.layers)} layers back to back"
     layer = workload.single

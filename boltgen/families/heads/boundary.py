@@ -14,7 +14,7 @@ _BATCH = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """What of a configuration, of whatever family, its boundaries follow from.
+    """The extents of a configuration, of any family, that decide its boundaries.
 
     After `steps` of keys every threadblock has reused its pipeline's first stage.
     """
@@ -27,7 +27,7 @@ class Tile:
 
 
 def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> tuple[Workload, ...]:
-    """Those of a large workload and a small one that fit.
+    """Return the edges of a large workload and of a small one that fit.
 
     The large one has a tile of rows and a ragged one, more steps of keys than the pipeline has
     stages and a ragged last one, and the head of the workload. The small one has a single row, the
@@ -35,7 +35,7 @@ def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> t
     """
     rows = tile.rows + tile.rows // 2 + 1
     large = resized(workload, {"m": rows})
-    # Of causal rows that have no key the result is NaN, and says nothing.
+    # Causal rows without a key give NaN, which checks nothing.
     is_causal, window = workload.last.prologue.is_causal, workload.last.prologue.window
     keys = max(tile.keys * tile.steps, rows if is_causal else 0)
     if window:  # even the first row sees nothing of the first step

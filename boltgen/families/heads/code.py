@@ -22,7 +22,7 @@ class LayerView:
 
 
 def problem_texts(traits: B2bTraits) -> dict[str, str]:
-    """What a kernel of any family of attention computes."""
+    """Describe the computation of a kernel of any attention family."""
     scores, output = traits.layers
     layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
     softmax = "causal softmax" if traits.is_causal else "softmax"
@@ -35,14 +35,14 @@ def problem_texts(traits: B2bTraits) -> dict[str, str]:
 
 
 def kind_text(traits: B2bTraits) -> str:
-    """What of a kernel its symbol begins with."""
+    """Return the beginning of a kernel's symbol."""
     if traits.window:
         return f"local{traits.window}_attention"
     return "causal_attention" if traits.is_causal else "attention"
 
 
 def layer_views(traits: B2bTraits) -> tuple[LayerView, LayerView]:
-    """What of the scores' product, and of the values', is text."""
+    """Return the texts for the matmul of scores, and for the matmul of values."""
     scores, output = traits.layers
     return _layer_view(scores, key_masks(scores.epilogue)), _layer_view(output, {})
 

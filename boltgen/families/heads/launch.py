@@ -10,10 +10,10 @@ from boltgen.problems.workload import Workload
 
 
 def launch_of_heads(workload: Workload) -> Launch:
-    """The arguments of attention, of whatever family.
+    """Return the arguments of attention, for any family.
 
-    Each head is a sequence of its own. Where TVM has heads side by side is no part of a workload:
-    strides are the launch's alone, so one kernel and its record serve all of them.
+    Each head is a sequence of its own. The position of heads in TVM's tensors is no part of a
+    workload: only the launch has strides, so one kernel and its record serve all positions.
     """
     dense = launch_of(workload)
     own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}

@@ -21,8 +21,8 @@ _SCORE_INSTRUCTIONS = 4.5
 
 
 def mean_steps(workload: Workload, rows: int, keys: int) -> float:
-    """Steps of `keys` that a threadblock of `rows` goes, on the average: causal ones end at the
-    diagonal, and those of a window begin before it.
+    """Return the mean number of steps of `keys` of a threadblock of `rows`: causal ones end at the
+    diagonal, and with a window they begin before it.
     """
     scores = workload.first.problem.gemm
     if not workload.last.prologue.is_causal:
@@ -45,5 +45,7 @@ def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConsta
 
 
 def score_arithmetic(workload: Workload) -> float:
-    """Instructions for each score: of the softmax, its exponential among them, and of the graph."""
+    """Return the instructions for each score: of the softmax with its exponential, and of the
+    graph.
+    """
     return _SCORE_INSTRUCTIONS + 1 + of_element(workload.first.epilogue)

@@ -11,7 +11,7 @@ from boltgen.problems.workload import Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no attention kernel computes a workload; None where one can."""
+    """Return why no attention kernel computes a workload, or None if one can."""
     if len(workload.layers) != 2:
         return f"it is two products with a softmax between them, not {len(workload.layers)} layers"
     before, after = workload.layers

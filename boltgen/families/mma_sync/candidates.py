@@ -1,9 +1,9 @@
 """Enumerates the configurations worth considering for a problem: tens of kernels per arch.
 
-Arrow: `candidates`, from a problem to legal configs. The rules are those of Bolt, section
-3.2.2: large warp tiles within the register file, four or eight warps, small threadblocks for small
-problems; swizzles, stages by arch, and split-K for deep K with few tiles. What measurements of
-others add to them is said where it is done.
+Arrow: `candidates`, from a problem to legal configs. The rules are those of Bolt, section 3.2.2:
+large warp tiles within the register file, four or eight warps, small threadblocks for small
+problems; swizzles, stages by arch, and split-K for deep K with few tiles. Additions from others'
+measurements are marked in the code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from boltgen.families.space import Knob, Shape, Space
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
-# Those between the powers of two fill a last wave, or a register file, that these leave half empty.
+# Sizes between powers of two fill a last wave, or a register file, that powers of two leave half
+# empty.
 TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
 TILE_DEPTHS = (32, 64)
 WARP_M = (16, 32, 48, 64, 80, 96)
@@ -41,7 +42,7 @@ SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
 LAUNCHED = frozenset({"swizzle", "split_k"})
 _REGISTER_BYTES = 4
 
-# Smaller warp tiles load more from shared memory than the tensor cores have time for: of 32x32
+# Smaller warp tiles load more from shared memory than the tensor cores have time for: in 32x32
 # every operand serves 32 products.
 _LEAST_WARP_TILE = 32 * 32
 # One for each scheduler of an SM.

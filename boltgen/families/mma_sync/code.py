@@ -21,7 +21,7 @@ ITERATOR_ALGORITHM = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainloopView:
-    """What every template of a 2.x mainloop takes, and of the epilogue behind it."""
+    """The fields that every template of a 2.x mainloop takes, also for the epilogue after it."""
 
     symbol: str
     workspace_symbol: str
@@ -40,7 +40,7 @@ class MainloopView:
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `gemm_sm80_128x128x32_64x64_s3_rc888`."""
+    """Return a name for people, `gemm_sm80_128x128x32_64x64_s3_rc888`."""
     config, traits = _parts(spec)
     kind = "conv2d" if traits.conv_iterator else "gemm"
     layouts = "nhwc" if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
@@ -86,7 +86,7 @@ def problem_text(traits: Cutlass2Traits) -> str:
 
 
 def mainloop_fields(spec: KernelSpec, symbol: str, workspace_symbol: str) -> dict[str, Any]:
-    """The fields of `MainloopView` for a kernel of this family, or one that has its mainloop."""
+    """Return the fields of `MainloopView` for a kernel of this family, or with its mainloop."""
     config, traits = _parts(spec)
     return {
         "symbol": symbol,

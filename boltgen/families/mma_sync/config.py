@@ -15,7 +15,7 @@ T = TypeVar("T", bound="Tiles")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Tiles:
-    """How a kernel of the CUTLASS 2.x API divides a matmul or a convolution.
+    """The tiles by which a kernel of the CUTLASS 2.x API divides a matmul or a convolution.
 
     `swizzle` is how many threadblock tiles along N are visited together, `split_k` the number of
     slices of K. Both are chosen at launch: they are part of the decision for a problem, not of the
@@ -34,7 +34,7 @@ class Tiles:
 
     @property
     def kernel(self: T) -> T:
-        """What of it is compiled: the same for every swizzle and number of slices."""
+        """The compiled part: the same for every swizzle and number of slices."""
         return self if self.swizzle == self.split_k == 1 else replace(self, swizzle=1, split_k=1)
 
     @property
@@ -60,7 +60,7 @@ class Tiles:
 
 
 def column(configs: Sequence[Tiles]) -> Tiles:
-    """One configuration whose numbers are columns of those of many.
+    """Return one configuration whose numbers are columns, one element per configuration.
 
     They are floats: products of a large problem's extents are beyond 64 bits.
     """

@@ -25,7 +25,7 @@ def legal_stages(
     counts: Sequence[int],
     arch: Arch,
 ) -> list[tuple[int, ...]]:
-    """Of each kernel those depths of its pipeline with which it breaks no rule.
+    """Return, for each kernel, the depths of its pipeline that break no rule.
 
     `of_all` is the `column` of `configs`, whose tiles divide each other. It says the same as
     `kernel_violations`, and sooner: of the pipeline's rules only warps and depth matter, and most
@@ -54,7 +54,7 @@ def legal_stages(
 
 
 def _has_capacity(traits: KernelTraits, of_all: Tiles, arch: Arch) -> list[bool]:
-    """Whether shared memory and registers suffice, of each in a column of configurations."""
+    """Return whether shared memory and registers suffice, for each configuration of a column."""
     shared: Any = shared_memory_bytes(of_all, traits.in_dtype, traits.acc_dtype)
     registers: Any = least_registers_per_thread(of_all, traits.in_dtype, traits.acc_dtype)
     most: Any = most_registers(of_all, arch)

@@ -1,4 +1,4 @@
-"""What a threadblock of the CUTLASS 2.x API issues, and the grid of its swizzle."""
+"""The instructions of a threadblock of the CUTLASS 2.x API, and the grid of its swizzle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boltgen.problems.problem import Problem
 
 
 def instructions(problem: Problem, epilogue: ElementwiseGraph, config: Tiles) -> Instructions:
-    """What a launch of one layer issues."""
+    """Return the instructions of a launch of one layer."""
     tiles = tiling(problem, config)
     columns = columns_launched(config.swizzle, tiles.columns)
     tile = config.threadblock

@@ -80,7 +80,7 @@ def kernel_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> tuple[
 
 
 def map_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
-    """Those of how threads are mapped to what they copy and store."""
+    """Yield violations of the mapping from threads to the elements that they copy and store."""
     yield from main_loop_violations(traits, config)
     yield from epilogue_violations(traits, config)
 
@@ -167,7 +167,7 @@ def pipeline_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iter
 
 
 def most_registers(config: Tiles, arch: Arch) -> int:
-    """Of a thread: a threadblock must also fit an SM's register file as a whole."""
+    """Return the limit for a thread: a threadblock must also fit an SM's register file."""
     most: int = least(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
     return most
 
@@ -195,7 +195,7 @@ def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Ite
 
 
 def main_loop_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
-    """What CUTLASS's mainloop cannot copy whole, or cannot guard."""
+    """Yield tiles that CUTLASS's mainloop cannot copy whole, or cannot guard."""
     tile = config.threadblock
     b_by_rows = traits.b_layout is Layout.ROW
     tiles = (
@@ -284,7 +284,7 @@ def _predicate_violations(traits: KernelTraits, config: Tiles) -> Iterator[Viola
 
 
 def epilogue_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
-    """What the output's thread map cannot store."""
+    """Yield tiles that the output's thread map cannot store."""
     tile, warp = config.threadblock, config.warp
     # Warps that hold other columns of the same rows, or other parts of their K.
     sharing = (tile.n // warp.n) * (tile.k // warp.k)

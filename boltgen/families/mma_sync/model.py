@@ -101,7 +101,7 @@ def times_us(
     *,
     kept_bytes: float = 0.0,
 ) -> Array:
-    """The times of `predict`, of many configurations at once."""
+    """Return the times of `predict`, for many configurations at once."""
     config = column(configs)
     c = constants or model_constants()
     resident = _fitting(config, problem.in_dtype, problem.acc_dtype, arch)
@@ -126,7 +126,7 @@ class Launched(NamedTuple):
 
     @property
     def bound_by(self) -> str:
-        """What the time is mostly made of: a part of a step, "l2", "dram" or "launch"."""
+        """The largest part of the time: a part of a step, "l2", "dram" or "launch"."""
         longest = max(self.us, key=lambda name: self.us[name])
         if self.us[longest] < self.least_us:
             return "launch"
@@ -163,7 +163,7 @@ def _launch(
 
 @lru_cache(maxsize=16384)
 def resident_threadblocks(config: Tiles, in_dtype: DType, acc_dtype: DType, arch: Arch) -> int:
-    """Threadblocks that one SM holds at once; at least 1 for a legal config."""
+    """Return the threadblocks that one SM holds at once; at least 1 for a legal config."""
     return _fitting(config, in_dtype, acc_dtype, arch)
 
 
@@ -190,7 +190,7 @@ def _waves_us(
     loaded = operand_bytes_per_step(config, problem.in_dtype)
     clocks: float = 0.0
     step: dict[str, float] = {}
-    # Where no wave is left over, one threadblock stands for it, and counts nothing.
+    # Without a partial last wave, one threadblock stands for it, and counts nothing.
     on_last = most(1, ceil_div(rest, arch.sm_count))
     for count, on_each in ((where(rest > 0, 1, 0), on_last), (full, resident)):
         if isinstance(count, int) and not count:

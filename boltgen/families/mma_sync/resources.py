@@ -1,4 +1,4 @@
-"""What a configuration takes of a multiprocessor: shared memory and registers.
+"""The resources of a configuration on a multiprocessor: shared memory and registers.
 
 Shared memory follows from CUTLASS's headers; registers are an estimate, since ptxas decides.
 """
@@ -18,7 +18,7 @@ _REGISTER_BYTES = 4
 _ROW_PADDING_BYTES = 32
 # Semaphores end on a cache line. Source: templates/include/boltgen/launch.h, SplitWorkspace.
 _CACHE_LINE_BYTES = 128
-# What ptxas (nvcc 13.0) gives up of that before it spills: 128x160x32 in warps of 64x80 would take
+# Registers that ptxas (nvcc 13.0) saves before it spills: 128x160x32 in warps of 64x80 would take
 # 272 registers and takes 255 without a spill; 256x64x64 in warps of 64x64 (280, sm_75) spills.
 _SPARED_REGISTERS = 17
 

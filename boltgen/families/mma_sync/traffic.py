@@ -24,7 +24,8 @@ _F32_BYTES = DType.F32.size_bytes
 
 
 class Tiling(NamedTuple):
-    """How threadblock tiles cover a problem: `blocks` of them, at most `steps` of K deep each.
+    """The cover of a problem by threadblock tiles: `blocks` of them, at most `steps` of K deep
+    each.
 
     `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` products, or of both
     of a pair. All threadblocks together do `all_steps`, and read operands in `read_steps`: a
@@ -222,7 +223,7 @@ _LINE_BYTES = 128
 
 
 def _line_factor(config: Tiles, size_bytes: int) -> float:
-    """What DRAM moves for each byte of an operand that nobody shares.
+    """Return the bytes that DRAM moves for each byte of an operand that nobody shares.
 
     A step of 32 takes half a line of 128 bytes from each row. Half a line costs DRAM about as much
     as a whole one: likely because it opens a page for each row of the tile either way.
@@ -232,7 +233,7 @@ def _line_factor(config: Tiles, size_bytes: int) -> float:
 
 
 def _copies(problem: Problem) -> tuple[int, int]:
-    """How many matrices A and B are."""
+    """Return how many matrices A and B are."""
     if isinstance(problem, Gemm):
         batch = problem.batch
         return (batch if problem.a_batched else 1), (batch if problem.b_batched else 1)

@@ -1,4 +1,4 @@
-"""What of a workload a 2.x kernel is compiled for: what decides its machine code, no sizes.
+"""The traits for which a 2.x kernel is compiled: they decide its machine code, without sizes.
 
 Problem sizes are not part of it. CUTLASS takes them at run time, so one kernel serves every
 problem, layer and model that its alignments and tiles allow.
@@ -18,7 +18,7 @@ from boltgen.problems.problem import Problem
 
 
 class ConvIterator(Enum):
-    """How a convolution computes its addresses (`cutlass::conv::IteratorAlgorithm`)."""
+    """The way a convolution computes its addresses (`cutlass::conv::IteratorAlgorithm`)."""
 
     ANALYTIC = "analytic"
     OPTIMIZED = "optimized"
@@ -27,7 +27,7 @@ class ConvIterator(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTraits:
-    """What legality needs to know of a kernel besides its configuration: no extents."""
+    """The traits that legality needs besides a configuration: no extents."""
 
     is_conv: bool
     b_layout: Layout
@@ -42,7 +42,7 @@ class KernelTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutlass2Traits:
-    """What of a workload is compiled.
+    """The compiled part of a workload.
 
     `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
     for a GEMM. `weights` is how B is packed, None where it is not.
@@ -61,7 +61,7 @@ class Cutlass2Traits:
 
     @property
     def operands(self) -> KernelTraits:
-        """What legality needs of it."""
+        """The traits that legality needs."""
         return KernelTraits(
             is_conv=self.conv_iterator is not None,
             b_layout=self.b_layout,
@@ -117,7 +117,7 @@ def kernel_traits(problem: Problem) -> KernelTraits:
 
 
 def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> Cutlass2Traits:
-    """What a kernel that computes `problem` with `epilogue` is compiled for."""
+    """Return the traits for which a kernel of `problem` with `epilogue` is compiled."""
     return Cutlass2Traits(
         epilogue=epilogue,
         in_dtype=problem.in_dtype,

@@ -40,7 +40,7 @@ class MoveConfig:
 
     @property
     def tile(self) -> str:
-        """None to speak of."""
+        """A dash: a layout transform has no tile to show."""
         return "-"
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class MoveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveView:
-    """One move: the header's class and its element types, that of kernels first."""
+    """One layout transform: the header's class and its element types, the kernels' type first."""
 
     TEMPLATE: ClassVar[str] = "move.cu.j2"
 
@@ -83,7 +83,7 @@ def _space(workload: Workload, arch: Arch) -> Space[MoveConfig]:
 
 
 def _violations(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Violation, ...]:
-    """None."""
+    """Return no violations: every configuration is legal."""
     del workload, config, arch
     return ()
 
@@ -110,7 +110,7 @@ def _predict(
 
 
 def _instructions(workload: Workload, config: MoveConfig, arch: Arch) -> Instructions:
-    """Those of a transposition, tile by tile; the other moves have no choices either."""
+    """Return the instructions of a transposition, tile by tile, for every layout transform."""
     del config, arch
     problem = _transform(workload)
     channels = max(problem.source_channels, problem.target_channels)
@@ -166,7 +166,7 @@ def _stem(spec: KernelSpec) -> str:
 
 
 def _describe(spec: KernelSpec) -> Mapping[str, str]:
-    """From where to where."""
+    """Return the layouts before and after."""
     return {
         "Problem": f"layout transform, {spec.traits.source} to {spec.traits.target}",
         "Epilogue": "D = A",

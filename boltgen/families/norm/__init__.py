@@ -69,7 +69,7 @@ def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:
 
 
 def _launch(workload: Workload, config: NormConfig) -> Launch:
-    """The sizes of a matrix, and how many rows there are to take; or those of images."""
+    """Return the sizes of a matrix, and the number of rows to gather from; or sizes of images."""
     del config
     problem = norm_of(workload.single)
     struct = code.ARGUMENTS[isinstance(problem, GroupNorm)]
@@ -80,8 +80,9 @@ def _launch(workload: Workload, config: NormConfig) -> Launch:
 
 
 def _boundaries(workload: Workload, config: NormConfig, arch: Arch) -> tuple[Workload, ...]:
-    """A row more than a threadblock, of the columns at hand; the most of them, or more than are
-    had at a time; one row of few. Rows are taken of fewer, and of more.
+    """Return a row more than a threadblock has, of the columns at hand; the most columns, or more
+    than a thread holds at a time; one row of few columns. Gathered rows come from fewer rows, and
+    from more.
     """
     layer = workload.single
     problem, traits = norm_of(layer), of_layer(compiled_traits)(workload)

@@ -48,14 +48,14 @@ class NormView:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     del spec
     return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `layer_norm_sm80_4x32_v3_8`, and `gathered_` before it where A's
-    rows are taken.
+    """Return a name for people, `layer_norm_sm80_4x32_v3_8`, with `gathered_` before it if A's rows
+    are gathered.
     """
     config, traits = _parts(spec)
     taken = "" if traits.rows_dtype is None else "gathered_"

@@ -21,7 +21,7 @@ from boltgen.problems.workload import Layer, Workload
 THREADS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ROWS = (1, 2, 4, 8, 16, 32)
-# Of a threadblock. Source: CUDA C++ Programming Guide, compute capabilities.
+# Most threads of a threadblock. Source: CUDA C++ Programming Guide, compute capabilities.
 _MOST_THREADS = 1024
 _WARP = 32
 # The elements that a thread keeps in registers, beside what it computes with.
@@ -33,15 +33,15 @@ _STREAMED_THREADS, _STREAMED_VALUES = 256, (16, 32)
 _MOST_HELD = 1 << 14
 # Numbers of elements are FP32, which has no more integers without gaps.
 _MOST_COUNTED = 1 << 24
-# What neighbouring elements of a row have at least, a quarter of a sector: L2 moves about four
-# times what DRAM does, so that what is read in vain there hides behind DRAM.
+# The least bytes of neighbouring elements of a row, a quarter of a sector: L2 moves about four
+# times as much as DRAM, so that wasted reads there hide behind DRAM.
 LEAST_RUN_BYTES = 8
 
 _HEADER = "templates/include/boltgen/norm.h"
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     del arch  # they take what every architecture has
     if workload.is_fused:
         return f"it computes one norm, not {len(workload.layers)} layers back to back"
@@ -111,7 +111,7 @@ def _value_violations(config: NormConfig) -> Iterator[Violation]:
 
 
 def run_bytes(problem: GroupNorm) -> int:
-    """Bytes of a row that are side by side, of the narrower of A and D."""
+    """Return the bytes of a row that are side by side, in the narrower of A and D."""
     channels = max(problem.channels_per_group, vector_of(problem))
     return channels * min(problem.in_dtype.size_bytes, problem.out_dtype.size_bytes)
 
@@ -173,10 +173,10 @@ def is_sensible(problem: RowNorm, config: NormConfig) -> bool:
 
 
 def reductions(function: NormFunction) -> int:
-    """How often a row's threads wait for each other."""
+    """Return how often a row's threads wait for each other."""
     return 1 if function is NormFunction.RMS else 2
 
 
 def reads(problem: RowNorm, config: NormConfig) -> int:
-    """How often a row is read: streamed, for each of its statistics and to be normed."""
+    """Return how often a row is read: if streamed, for each statistic and for the result."""
     return reductions(problem.row_norm.function) + 1 if config.streamed else 1

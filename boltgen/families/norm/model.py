@@ -1,8 +1,8 @@
-"""Predicts the time of a norm of rows: that of its bytes, or of its threads' waits.
+"""Predict the time of a norm of rows, from its bytes or from its threads' waits.
 
 Every byte goes over the bus once; a streamed row is read from L2 again. A threadblock waits for its
-row, and for each of its reductions; what covers these waits is how many threadblocks an SM has at
-once. What a group of channels has of each pixel is read in whole sectors.
+row, and for each of its reductions; other threadblocks on the SM cover these waits. The part of a
+pixel in a group of channels is read in whole sectors.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer
 
-# Of a shuffle and the addition after it, and of a barrier with the reads after it. Estimates.
+# Clocks of a shuffle and the addition after it, and of a barrier with the reads after it.
+# Estimates.
 _STEP_CLOCKS, _BARRIER_CLOCKS = 30, 60
-# Of an element in a thread's registers: unpacked, added, squared, scaled and packed, in order.
+# Instructions for an element in a thread's registers: unpacked, added, squared, scaled and packed,
+# in order.
 _VALUE_CLOCKS = 6
-# What DRAM and L2 move at least. Source: CUDA C++ Best Practices Guide, coalesced access.
+# The least bytes that DRAM and L2 move. Source: CUDA C++ Best Practices Guide, coalesced access.
 _SECTOR_BYTES = 32
 
 
 def bytes_moved(layer: Layer) -> int:
-    """What is read and written: each tensor once, rows and columns once in all."""
+    """Return the bytes that are read and written: each tensor once, rows and columns once."""
     problem = norm_of(layer)
     rows, columns = problem.matrix
     loaded = sum(
@@ -49,7 +51,9 @@ def bytes_moved(layer: Layer) -> int:
 
 
 def bytes_loaded(layer: Layer) -> int:
-    """What SMs move in one pass: a row that is taken several times each time."""
+    """Return the bytes that SMs move in one pass: a row that is gathered several times counts each
+    time.
+    """
     norm = norm_of(layer).row_norm
     taken = norm.gathered
     again = 0 if taken is None else taken.rows - taken.distinct
@@ -57,14 +61,14 @@ def bytes_loaded(layer: Layer) -> int:
 
 
 def _prologue_bytes(layer: Layer) -> int:
-    """What a prologue loads of full tensors."""
+    """Return the bytes of full tensors that a prologue loads."""
     rows, columns = layer.problem.matrix
     full = (load for load in layer.prologue.loads if load.kind is LoadKind.TENSOR)
     return sum(rows * columns * load.dtype.size_bytes for load in full)
 
 
 def _used_share(problem: RowNorm, config: NormConfig) -> float:
-    """How much of the sectors that a warp reads at once is its own."""
+    """Return the share of a warp's sectors that it uses."""
     if isinstance(problem, GroupNorm):
         run = run_bytes(problem)
         # A run may begin at any multiple of what divides it and the sector.
@@ -99,7 +103,7 @@ def predict(
         + passes * parts * config.vectors * vector * _VALUE_CLOCKS
     )
     elements = math.ceil(blocks / arch.sm_count) * config.rows * columns
-    # Two passes of the row beside its graphs: of statistics, and of what is made of them.
+    # Two passes of the row beside its graphs: one for statistics, and one for the result.
     arithmetic = sum(
         arithmetic_clocks(graph, times * elements, arch, c)
         for graph, times in ((layer.prologue, passes), (layer.epilogue, 1))
@@ -117,7 +121,7 @@ def predict(
         "DRAM": c.copy_us(bytes_moved(layer), arch),
     }
     bound_by = max(us, key=lambda name: us[name])
-    # What a threadblock waits for at its end nothing hides.
+    # Nothing hides a threadblock's wait at its end.
     last_us = waits / arch.boost_mhz if bound_by != "waits" else 0.0
     return Prediction(
         time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
@@ -127,8 +131,8 @@ def predict(
 
 
 def instructions(layer: Layer, config: NormConfig, arch: Arch) -> Instructions:
-    """What a launch issues: a thread's vectors, each time that the row is read; each result of a
-    reduction comes from shared memory where warps share a row.
+    """Return the instructions of a launch: a thread's vectors, each time that the row is read; each
+    result of a reduction comes from shared memory if warps share a row.
     """
     del arch  # no tensor cores
     problem = norm_of(layer)

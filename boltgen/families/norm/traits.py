@@ -1,4 +1,4 @@
-"""What of a workload a norm's kernel is compiled for, and the rows that it sees."""
+"""The compiled part of a norm's workload, and the rows that its kernel sees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def vector_of(problem: RowNorm) -> int:
 
 
 def groups_of_vector(problem: RowNorm) -> int:
-    """How many groups of channels a vector spans; 0 where rows are contiguous."""
+    """Return how many groups of channels a vector spans; 0 if rows are contiguous."""
     if isinstance(problem, Norm):
         return 0
     return max(vector_of(problem) // problem.channels_per_group, 1)
@@ -62,7 +62,7 @@ def rows_of(problem: RowNorm) -> tuple[int, int]:
 
 
 def compiled_traits(layer: Layer) -> NormTraits:
-    """What is compiled of a layer."""
+    """Return the compiled part of a layer."""
     problem = norm_of(layer)
     norm = problem.row_norm
     return NormTraits(

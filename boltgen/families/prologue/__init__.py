@@ -38,7 +38,7 @@ from boltgen.problems.workload import Layer, Workload
 
 
 def _space(workload: Workload, arch: Arch) -> Space[PrologueConfig]:
-    """Those of the product alone, but for the stages."""
+    """Return the space of the product alone, except for the stages."""
     layer = workload.single
     product = of_product(layer)
     tiles = space_of(product, arch)
@@ -69,7 +69,7 @@ def _space(workload: Workload, arch: Arch) -> Space[PrologueConfig]:
 
 
 def _footprint(workload: Workload, config: PrologueConfig) -> Footprint:
-    """That of the product, and the registers of the prologue's operands."""
+    """Return the footprint of the product, with the registers of the prologue's operands."""
     layer, tiles = workload.single, config.gemm
     types = layer.problem.in_dtype, layer.problem.acc_dtype
     own = registers_per_thread(tiles, *types)
@@ -86,7 +86,7 @@ def _predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The time of the product, of its prologue's arithmetic, and of the tensors that it reads.
+    """Return the time of the product, its prologue's arithmetic, and its operands' loads.
 
     Each threadblock along N computes the graph of its rows of A anew.
     """
@@ -103,7 +103,7 @@ def _predict(
 
 
 def _instructions(workload: Workload, config: PrologueConfig, arch: Arch) -> Instructions:
-    """Those of the product, and the prologue's arithmetic in each step of K."""
+    """Return the instructions of the product, with the prologue's arithmetic in each step of K."""
     del arch
     layer, tile = workload.single, config.gemm.threadblock
     found = instructions(layer.problem, layer.epilogue, config.gemm)
@@ -128,7 +128,7 @@ def _launch(workload: Workload, config: PrologueConfig) -> Launch:
 
 
 def _boundaries(workload: Workload, config: PrologueConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Those of the product alone."""
+    """Return the boundaries of the product alone."""
     layer = workload.single
     slices = layer.problem.slice_rows
     found = boundaries(Workload(layers=(of_product(layer),)), config.gemm, arch)

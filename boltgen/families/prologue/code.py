@@ -25,13 +25,13 @@ class PrologueGemmView(MainloopView):
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     del spec
     return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `prologue_gemm_sm80_64x64x32_32x32_s2_rc888`."""
+    """Return a name for people, `prologue_gemm_sm80_64x64x32_32x32_s2_rc888`."""
     return f"prologue_{product_code.stem(_of_product(spec))}"
 
 

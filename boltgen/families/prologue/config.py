@@ -31,14 +31,14 @@ class PrologueConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrologueTraits:
-    """What of a workload is compiled: that of the product, and the graph before it."""
+    """The compiled part of a workload: the product's traits, and the graph before it."""
 
     gemm: Cutlass2Traits
     prologue: ElementwiseGraph
 
     @property
     def epilogue(self) -> ElementwiseGraph:
-        """What is done to the product."""
+        """The graph after the product."""
         return self.gemm.epilogue
 
 
@@ -49,7 +49,7 @@ def gemm_of(layer: Layer) -> Gemm:
 
 
 def traits_of(layer: Layer) -> PrologueTraits:
-    """What a kernel that computes the layer is compiled for."""
+    """Return the traits for which a kernel of the layer is compiled."""
     return PrologueTraits(
         gemm=compiled_traits(gemm_of(layer), layer.epilogue), prologue=layer.prologue
     )

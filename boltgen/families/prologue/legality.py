@@ -1,5 +1,5 @@
-"""Which configurations are legal for products with a prologue: by the rules of `mma_sync`, and own
-ones.
+"""The legality of configurations for products with a prologue: the rules of `mma_sync`, and its
+own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = frozenset(LoadKind) - {LoadKind.COLUMN}
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     if workload.is_fused:
         return f"it computes one product, not {len(workload.layers)} layers back to back"
     layer = workload.single
@@ -69,8 +69,8 @@ def violations(layer: Layer, config: PrologueConfig, arch: Arch) -> tuple[Violat
 
 
 def operand_registers(layer: Layer, config: PrologueConfig) -> int:
-    """What a thread holds of the prologue's operands while a step of K is multiplied: as much as of
-    A's tile, or of a row, which all rows of A read, one vector.
+    """Return the registers of a thread for the prologue's operands during a step of K: as many as
+    for A's tile, or one vector for a row, which all rows of A read.
     """
     tile = config.gemm.threadblock
     elements = tile.m * tile.k // max(config.gemm.threads, 1)

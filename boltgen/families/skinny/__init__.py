@@ -67,7 +67,7 @@ def _violations(workload: Workload, config: SkinnyConfig, arch: Arch) -> tuple[V
 
 
 def _footprint(workload: Workload, config: SkinnyConfig) -> Footprint:
-    """What `legality` says."""
+    """Return the footprint by `legality`."""
     return footprint(_product(workload), config)
 
 
@@ -126,7 +126,7 @@ def _with_columns(problem: Gemm, columns: int) -> Gemm:
     return problem.resized(problem.k, columns)
 
 
-# What is compiled of a workload is as of `mma_sync`.
+# The compiled part of a workload is as in `mma_sync`.
 FAMILY = KernelFamily(
     config_type=SkinnyConfig,
     rejects=rejection,

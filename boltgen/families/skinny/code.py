@@ -41,13 +41,13 @@ class SkinnyView:
 
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """What a kernel's text includes."""
+    """Return the headers that a kernel's text includes."""
     _, traits = _parts(spec)
     return _HEADERS if traits.weights is None else _PACKED_HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
-    """What people want to see: `skinny_sm80_8x32_w8_s2_rc888`."""
+    """Return a name for people, `skinny_sm80_8x32_w8_s2_rc888`."""
     config, traits = _parts(spec)
     return (
         f"skinny_{spec.arch.replace('_', '')}_{config.tile}_w{config.warps}_s{config.steps}"

@@ -23,12 +23,12 @@ MOST_ROWS = 32
 _HEADER = "templates/include/boltgen/skinny.h"
 _REGISTER_BYTES = 4
 _MOST_BELOW = 65535
-# Of a threadblock's sums, beside the columns of a row: SharedStorage.
+# Padding of a threadblock's sums, beside the columns of a row: SharedStorage.
 _PADDING = 4
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Why no kernel of this family computes a workload; None where one can."""
+    """Return why no kernel of this family computes a workload, or None if one can."""
     if workload.is_fused:
         return f"it computes one product, not {len(workload.layers)} layers back to back"
     layer = workload.single

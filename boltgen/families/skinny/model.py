@@ -1,4 +1,4 @@
-"""Predicts the time of a product of few rows: that of bringing B from memory.
+"""Predict the time of a product of few rows: the time to bring B from memory.
 
 B streams through registers, so what limits it is the narrowest of DRAM, L2, an SM's loads, and the
 bytes that are on their way at once, which must cover a round trip to DRAM (Little's law).
@@ -51,7 +51,7 @@ def predict(
 
     size = problem.in_dtype.size_bytes
     rows = min(config.rows, problem.m)
-    # Of a number of B, with its part of a scale where it is packed.
+    # Bytes of a number of B, with its part of a scale if it is packed.
     size_b = problem.b_bytes / (problem.batch * problem.n * problem.k)
     if problem.weights is None:
         size_b = size
@@ -87,8 +87,8 @@ def predict(
 
 
 def instructions(layer: Layer, config: SkinnyConfig, arch: Arch) -> Instructions:
-    """What a launch issues: warps take the steps of K in turns, so many rounds at once as are on
-    their way, and each brings A and B to its registers.
+    """Return the instructions of a launch: warps take the steps of K in turns, several rounds are
+    under way at once, and each brings A and B to its registers.
     """
     problem = layer.problem
     assert isinstance(problem, Gemm)
