@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.record import RESULTS, ROOT
+from benchmarks.record import RESULTS, ROOT, dumped
 from boltgen.frontend.onnx.rewrites import RULES
 from boltgen.frontend.relax.onnx_reader import converter
 
@@ -106,7 +106,7 @@ def survey_cuda(wanted: Collection[str], *, resume: bool) -> None:
         for label, status in run_cuda_cases(folder, sorted(operators)):
             known.setdefault(operators[label], {})[label] = status
             record["date"] = datetime.now(timezone.utc).date().isoformat()
-            KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+            KEPT.write_text(dumped(kept, sort_keys=True) + "\n")
 
 
 def run_cuda_cases(folder: Path, labels: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -263,7 +263,7 @@ def main() -> None:
         kept = read_kept()
         for frontend, counts in survey(operators).items():
             kept[frontend] = dict(sorted({**kept[frontend], **counts}.items()))
-        KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        KEPT.write_text(dumped(kept, sort_keys=True) + "\n")
     if "--table" not in flags:
         survey_cuda(operators, resume="--resume" in flags)
     TABLE.write_text(table(read_kept()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+_LINE = 160
 
 
 def repeat_seconds(run: Callable[[], object], repeats: int, warm_ups: int = 1) -> list[float]:
@@ -61,10 +63,22 @@ def write(name: str, figures: dict[str, Any], target: str) -> Path:
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
-    text = json.dumps(record, indent=2)
+    text = dumped(record)
     path.write_text(text + "\n")
     print(text)
     return path
+
+
+def dumped(form: object, *, sort_keys: bool = False) -> str:
+    """Return `form` as JSON, with lists and objects without others in them on lines of their own."""
+    text = json.dumps(form, indent=2, sort_keys=sort_keys)
+    inner = re.compile(r"([\[{])\n\s+((?:[^\[\]{}\"]|\"(?:[^\"\\]|\\.)*\")+?)\n\s+([\]}])")
+
+    def joined(found: re.Match[str]) -> str:
+        line = found[1] + re.sub(r",\n\s+", ", ", found[2]) + found[3]
+        return line if len(line) <= _LINE else found[0]
+
+    return inner.sub(joined, text)
 
 
 def commit() -> str:

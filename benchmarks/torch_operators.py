@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from benchmarks.record import RESULTS, ROOT
+from benchmarks.record import RESULTS, ROOT, dumped
 
 TABLE = ROOT / "docs" / "torch-operators.md"
 KEPT = RESULTS / "torch_operators.json"
@@ -98,7 +98,7 @@ def main() -> None:
             if each["status"] in {"wrong", "failed"}:
                 print(f"{each['name']}: {each['status']}, {each['why']}", flush=True)
             kept["date"] = datetime.now(timezone.utc).date().isoformat()
-            KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+            KEPT.write_text(dumped(kept, sort_keys=True) + "\n")
     TABLE.write_text(table(read_kept()))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.record import dumped
 from benchmarks.trials.process import Row
 from benchmarks.trials.table import line
 
@@ -34,7 +34,7 @@ def try_all(
         rows.append(trial())
         print(line(rows[-1], printed), flush=True)
         if kept:
-            kept.write_text(json.dumps(rows, indent=2))
+            kept.write_text(dumped(rows))
     return rows
 
 
