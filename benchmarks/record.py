@@ -70,7 +70,7 @@ def write(name: str, figures: dict[str, Any], target: str) -> Path:
 
 
 def dumped(form: object, *, sort_keys: bool = False) -> str:
-    """Return `form` as JSON, with lists and objects without others in them on lines of their own."""
+    """Return `form` as JSON; a list or object of plain values is on one line if it is short."""
     text = json.dumps(form, indent=2, sort_keys=sort_keys)
     inner = re.compile(r"([\[{])\n\s+((?:[^\[\]{}\"]|\"(?:[^\"\\]|\\.)*\")+?)\n\s+([\]}])")
 
