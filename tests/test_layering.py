@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "running": {"ir", "problems", "arch", "artifact", "device", "frontend", "settings"},
     "tvm_build": _MODELS - {"tvm_build"},
     "serve": _RUNS | {"ir", "problems", "settings"},
-    "report": {"ir", "problems", "arch", "families", "artifact"},
+    "report": {"ir", "problems", "arch", "families", "artifact", "graph"},
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},

@@ -13,11 +13,14 @@ from boltgen.cli.flags import Debug, Folder
 from boltgen.errors import BoltgenError
 from boltgen.intake.files import written_whole
 from boltgen.ir.outcome import DeviceKind, Timing
+from boltgen.passes.pipeline import PIPELINE
+from boltgen.passes.trace import read_trace
 from boltgen.problems.workload import Workload
 from boltgen.report.compare import compared
 from boltgen.report.curves import Attempt, curves, workloads_of
 from boltgen.report.facts import Facts, TimeKind, facts_of
 from boltgen.report.page import is_page, page
+from boltgen.report.passes import FunctionChanges, changes_of
 from boltgen.running.artifact import Artifact
 from boltgen.settings import settings_from
 from boltgen.stored import database_path
@@ -30,6 +33,7 @@ def report_command(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
+    *,
     against: Annotated[
         Path | None,
         typer.Option("--against", metavar="DIR", help="Another compiled model to compare with."),
@@ -40,6 +44,14 @@ def report_command(
             "--database",
             metavar="FILE",
             help="Records of trials, for the curves of tuning; default: this machine's.",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="DIR",
+            help="A folder of `compile --trace`: show what each pass changed in the graph.",
         ),
     ] = None,
     debug: Debug = False,
@@ -54,6 +66,7 @@ def report_command(
     Examples:
       boltgen report resnet50 -o resnet50.html
       boltgen report resnet50-tuned --against resnet50
+      boltgen report resnet50 --trace resnet50-trace
     """
     with errors_for_people(debug):
         ours = _facts(folder)
@@ -61,6 +74,7 @@ def report_command(
             ours,
             compared(ours, _facts(against)) if against is not None else None,
             curves(_history(ours.metadata, database)),
+            () if trace is None else _changes(trace),
         )
         try:
             with written_whole(output, is_page) as staged:
@@ -68,6 +82,15 @@ def report_command(
         except OSError as error:
             raise BoltgenError(f"{output} cannot be written: {error.strerror or error}") from error
     say(f"wrote {output}")
+
+
+def _changes(folder: Path) -> tuple[FunctionChanges, ...]:
+    """The changes of each pass of a trace."""
+    texts = {
+        function: [(step.name, step.text) for step in steps]
+        for function, steps in read_trace(folder).items()
+    }
+    return changes_of(texts, {each.name: each.effect for each in PIPELINE})
 
 
 def _facts(folder: Path) -> Facts:

@@ -12,6 +12,7 @@ from boltgen.report.compare import Comparison
 from boltgen.report.curves import CURVE_HEIGHT, CURVE_WIDTH, Curve
 from boltgen.report.facts import Facts
 from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
+from boltgen.report.passes import FunctionChanges
 
 # Stands in the head of each page: tells our files from other programs' files.
 _GENERATOR = b'<meta name="generator" content="boltgen">'
@@ -23,11 +24,15 @@ def is_page(file: BinaryIO) -> bool:
 
 
 def page(
-    facts: Facts, against: Comparison | None = None, curves: Sequence[Curve] | None = None
+    facts: Facts,
+    against: Comparison | None = None,
+    curves: Sequence[Curve] | None = None,
+    passes: Sequence[FunctionChanges] = (),
 ) -> str:
     """The page; names and texts of the model are escaped.
 
-    `curves` are None where nobody has asked for what was tried.
+    `curves` are None where nobody has asked for what was tried. `passes` are the changes of a
+    trace.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -46,6 +51,7 @@ def page(
         height=HEIGHT,
         step=STEP,
         curves=curves,
+        passes=passes,
         curve_width=CURVE_WIDTH,
         curve_height=CURVE_HEIGHT,
     )

@@ -63,3 +63,31 @@ def test_what_is_no_model_is_named_and_no_page_is_lost(folder: Path, tmp_path: P
         assert done.exit_code != 0
         assert named in done.output
         assert page.read_text() == "before"
+
+
+def test_a_trace_adds_what_each_pass_changed(folder: Path, tmp_path: Path) -> None:
+    page, trace = tmp_path / "page.html", tmp_path / "trace" / "0"
+    trace.mkdir(parents=True)
+    texts = {
+        "00-imported": "    v0: float32[4] = input()\n    v1: float32[4] = nn.relu(v0)\n",
+        "12-set_precision": "    v0: float32[4] = input()\n    v1: float16[4] = nn.relu(v0)\n",
+    }
+    for name, text in texts.items():
+        (trace / f"{name}.graph.txt").write_text(f"# function 'a<b>'\ndef main():\n{text}")
+    arguments = ["report", str(folder), "-o", str(page), "--trace", str(trace.parent)]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    shown = page.read_text(encoding="utf-8")
+    assert "<h3>Function <code>a&lt;b&gt;</code></h3>" in shown
+    assert "<code>set_precision</code>" in shown
+    assert '<span class="gone">-     v1: float32[4] = nn.relu(v0)</span>' in shown
+    assert '<span class="come">+     v1: float16[4] = nn.relu(v0)</span>' in shown
+    assert "Set precision and layout" in shown
+
+
+def test_a_folder_without_a_trace_is_refused(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    arguments = ["report", str(folder), "-o", str(page), "--trace", str(tmp_path)]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 1
+    assert "has no trace" in done.output

@@ -48,7 +48,7 @@ def test_an_operator_that_no_epilogue_has_is_refused_by_name(tmp_path: Path) -> 
     lines = explained(tmp_path, "round")
     assert lines[-1] == (
         "  outline_regions refused 1 x 16x64: the kernel of the matmul before it cannot compute "
-        "it: no epilogue has the operator round"
+        "it: no epilogue has this operator"
     )
     assert "round that TVM computes: 1" in lines
 

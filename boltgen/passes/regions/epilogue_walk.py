@@ -44,6 +44,7 @@ from boltgen.problems.region import Shared
 # the walk's cost linear in the model.
 _MAX_MEMBERS = 64
 # Reasons for operators that an epilogue could compute, and does not.
+_NOT_IN_EPILOGUES = "no epilogue has this operator"
 _ALSO_READ = (
     "its operand is a result of the model, or an operator that no epilogue has reads it too"
 )
@@ -222,8 +223,9 @@ def grow(
         if graph[output].dtype not in stored or not _ends_well(graph, output):
             continue
         best = _close(graph, anchor, fusible, output, shares=shares) or best
-    left = dict.fromkeys(set(fusible).difference(best.members), _MORE_RESULTS)
-    return replace(best, refused=left | refused)
+    for index in set(fusible).difference(best.members):
+        refused.setdefault(index, _MORE_RESULTS)
+    return replace(best, refused=refused) if refused else best
 
 
 def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[int]) -> Tail | None:
@@ -248,7 +250,7 @@ def _fusible(
         if index in claimed:
             continue
         if graph[index].op not in ELEMENTWISE:
-            refused |= _unknown(graph, [index])
+            refused[index] = _NOT_IN_EPILOGUES
             continue
         if not are_static(graph, index, *graph[index].args):
             refused[index] = "its shape, or the shape of an operand, is not known"
@@ -262,19 +264,12 @@ def _fusible(
         readers = _readers(graph, index)
         pending.update(readers)
         if not readers:
-            others = graph.consumers[index]
-            refused |= dict.fromkeys(others, _ALSO_READ) | _unknown(graph, others)
-    refused |= dict.fromkeys(pending, f"the epilogue has {_MAX_MEMBERS} operators already")
+            for reader in graph.consumers[index]:
+                is_known = graph[reader].op in ELEMENTWISE
+                refused[reader] = _ALSO_READ if is_known else _NOT_IN_EPILOGUES
+    for index in pending:
+        refused[index] = f"the epilogue has {_MAX_MEMBERS} operators already"
     return found, refused
-
-
-def _unknown(graph: Graph, readers: Sequence[int]) -> dict[int, str]:
-    """Return the reason for those readers that no epilogue has, and that are no anchors."""
-    return {
-        index: f"no epilogue has the operator {graph[index].op}"
-        for index in readers
-        if graph[index].op not in ELEMENTWISE and graph[index].op not in ANCHORS
-    }
 
 
 def _readers(graph: Graph, index: int) -> tuple[int, ...]:
