@@ -122,6 +122,17 @@ def test_images_in_groups_are_joined_again(groups: int, is_affine: bool) -> None
     assert (IMAGE_NORM in found) == (not is_affine or groups == 6)
 
 
+def test_group_norms_of_other_axes_stay() -> None:
+    b = Net()
+    x = b.input(2, 4, 5, 6)
+    attrs = {"groups": 2, "channel_axis": 3, "axes": (1, 2), "epsilon": EPSILON}
+    flags = {"scale": True, "center": True}
+    args = x, b.weight(6), b.weight(6)
+    made = b.operator("nn.group_norm", args, (2, 4, 5, 6), F32, **attrs, **flags)
+    graph = b.graph(made)
+    assert norms_of_joint_rows(graph) is graph
+
+
 def test_a_reshape_that_is_no_inverse_stays() -> None:
     b = Net()
     apart = b.reshape(b.input(2, 6, 4, 5), (2, 2, 60))

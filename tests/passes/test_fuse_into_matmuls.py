@@ -151,6 +151,18 @@ def test_a_norm_keeps_its_kernel_where_a_product_with_sums_has_none() -> None:
     assert norms_in_products(graph, Costs(), rejects).graph is graph
 
 
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_norm_of_an_unknown_scale_or_shift_keeps_its_kernel(place: int) -> None:
+    b = Builder()
+    x = b.x()
+    args = [x, b.rows(WIDE), b.rows(WIDE)]
+    args[place] = b.add(Expr(op=INPUT, shape=(WIDE,), dtype=F16))
+    attrs = {"axes": (-1,), "epsilon": 1e-5, "center": True, "scale": True}
+    normed = b.operator("nn.layer_norm", args, (M, WIDE), F16, **attrs)
+    graph = b.graph(b.product(normed, NARROW))
+    assert norms_in_products(graph, Costs(), nothing).graph is graph
+
+
 def test_a_norm_keeps_its_kernel_where_products_are_summed_in_fp16() -> None:
     b = Builder()
     graph = b.graph(b.product(b.norm(b.x()), NARROW))

@@ -250,6 +250,16 @@ def _inverted_division(b: Builder) -> int:
     return b.elementwise("divide", x, b.elementwise("rsqrt", raised))
 
 
+def test_a_sum_of_integers_is_no_part_of_a_kernel() -> None:
+    def build(b: Builder) -> int:
+        total = b.elementwise("add", b.input(dtype="int32"), b.input(dtype="int32"))
+        return b.layer_norm(b.astype(total, F16))
+
+    graph, _, problem = _only(build)
+    assert "add" in _operators(graph)
+    assert problem.in_dtype is DType.F16
+
+
 @pytest.mark.parametrize(
     "build", [_mean_of_another, _mean_is_read, _root_of_a_product, _inverted_division]
 )

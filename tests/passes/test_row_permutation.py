@@ -36,6 +36,8 @@ def test_rows_are_numbered_as_they_lie() -> None:
         ("permute_dims", (4, 2, 6), {"axes": (1, 0, 2)}, [[0, 4], [1, 5], [2, 6], [3, 7]]),
         ("strided_slice", (2, 2, 6), {"axis": 1, "begin": 1, "end": 3}, [[1, 2], [5, 6]]),
         ("strided_slice", (2, 2, 6), {"every": (1, 1, 2)}, [[1, 3], [5, 7]]),
+        ("permute_dims", (4, 2, 6), {"axes": (-2, 0, -1)}, [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("strided_slice", (2, 2, 6), {"axis": -2, "begin": 1, "end": 3}, [[1, 2], [5, 6]]),
         ("broadcast_to", SHAPE, {}, ROWS),
     ],
 )
