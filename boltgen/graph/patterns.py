@@ -1,6 +1,6 @@
 """Patterns of operators as values, and their matches in a graph.
 
-    X = Value("x")
+    X = Var("x")
     DOUBLED = op("multiply", X, Number("two", 2.0), alone=True)
 
 A pattern matches an operator and operators that it reads, down to values that the pattern names. It
@@ -20,7 +20,7 @@ from boltgen.graph.graph import Expr, Extents, Graph, GraphBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class Var:
     """Match any value of which the fact `where` holds.
 
     Where a pattern has the same name twice, both are the same value.
@@ -53,7 +53,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """Match any number of operators `ops`, on their first operands, behind `inner`.
+    """Match any number of operators `ops`, on their first operands, behind `inner`: most first.
 
     Nothing outside the match reads their results if they are `alone`.
     """
@@ -71,7 +71,7 @@ class Either:
     patterns: tuple[Pattern, ...]
 
 
-Pattern: TypeAlias = "Value | Number | Op | Through | Either"
+Pattern: TypeAlias = "Var | Number | Op | Through | Either"
 
 
 def op(ops: str | frozenset[str], *args: Pattern, name: str = "", alone: bool = False) -> Op:
@@ -118,6 +118,9 @@ class Match:
 
     def __getitem__(self, name: str) -> int:
         return self.bound.names[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.bound.names
 
     @property
     def members(self) -> frozenset[int]:
@@ -174,7 +177,7 @@ def reads(graph: Graph, index: int) -> int:
 def bindings(values: Values, pattern: Pattern, index: int, bound: Bound) -> Iterator[Bound]:
     """Yield each way in which a pattern matches a value, beside what is bound already."""
     match pattern:
-        case Value(name=name, where=where):
+        case Var(name=name, where=where):
             found = bound.named(name, index) if where is None or where(values, index) else None
         case Number(name=name, value=value):
             scalar = values[index].scalar
@@ -214,17 +217,14 @@ def _operands(
 
 
 def _behind(values: Values, pattern: Through, index: int, bound: Bound) -> Iterator[Bound]:
-    path: tuple[int, ...] = ()
-    while True:
-        own = bound.matched(path, alone=pattern.alone)
+    path = [index]
+    while (expr := values[path[-1]]).op in pattern.ops and expr.args and not expr.pinned:
+        path.append(expr.args[0])
+    for end in range(len(path) - 1, -1, -1):
+        own = bound.matched(tuple(path[:end]), alone=pattern.alone)
         if pattern.name:
-            own = replace(own, paths={**own.paths, pattern.name: path})
-        yield from bindings(values, pattern.inner, index, own)
-        expr = values[index]
-        if expr.op not in pattern.ops or expr.pinned or not expr.args:
-            return
-        path = (*path, index)
-        index = expr.args[0]
+            own = replace(own, paths={**own.paths, pattern.name: tuple(path[:end])})
+        yield from bindings(values, pattern.inner, path[end], own)
 
 
 def read_elsewhere(values: Values, bound: Bound, count: Callable[[int], int]) -> str | None:

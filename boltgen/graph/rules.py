@@ -1,6 +1,6 @@
 """Local rewrites as values, and the driver that applies them to a graph.
 
-    X = Value("x")
+    X = Var("x")
     RULE = Rule(
         name="drop a factor of one",
         pattern=op("multiply", X, Number("one", 1.0)),

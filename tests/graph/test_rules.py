@@ -21,7 +21,7 @@ from boltgen.graph.patterns import (
     Op,
     Pattern,
     Through,
-    Value,
+    Var,
     first,
     matches,
     op,
@@ -30,7 +30,7 @@ from boltgen.graph.rules import Rule, recording, rewrite
 
 SHAPE = (2,)
 UNARY, BINARY = ("negative", "abs"), ("add", "multiply", "subtract", "maximum")
-X, Y, A = Value("x"), Value("y"), Number("a")
+X, Y, A = Var("x"), Var("y"), Number("a")
 
 
 class Builder(GraphBuilder):
@@ -45,7 +45,7 @@ class Builder(GraphBuilder):
 
 def _names(pattern: Pattern) -> set[str]:
     match pattern:
-        case Value(name=name) | Number(name=name):
+        case Var(name=name) | Number(name=name):
             return {name}
         case Through(inner=inner):
             return _names(inner)
@@ -57,7 +57,7 @@ def _holds(graph: Graph, pattern: Pattern, index: int, given: dict[str, int]) ->
     """Whether a pattern means the value at `index` if its names are values as `given`."""
     expr = graph[index]
     match pattern:
-        case Value(name=name):
+        case Var(name=name):
             return given[name] == index
         case Number(name=name, value=value):
             is_right = expr.scalar is not None and value in {None, expr.scalar}
@@ -145,7 +145,7 @@ def _kept(name: str, pattern: Op) -> Rule:
 
 
 def _products(name: str) -> Op:
-    return op("multiply", Value(name), A, alone=True)
+    return op("multiply", Var(name), A, alone=True)
 
 
 RULES = (

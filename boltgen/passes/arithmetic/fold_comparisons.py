@@ -14,7 +14,7 @@ import numpy as np
 
 from boltgen.graph.facts import is_above_minus_infinity
 from boltgen.graph.graph import Graph, GraphBuilder
-from boltgen.graph.patterns import Match, Number, Value, op
+from boltgen.graph.patterns import Match, Number, Var, op
 from boltgen.graph.rules import Rule, rewrite
 
 
@@ -37,7 +37,7 @@ def _true(found: Match, builder: GraphBuilder) -> int:
 
 _RULE = Rule(
     name="fold `x > -inf`",
-    pattern=op("greater", Value("x"), Number("bound", -inf)),
+    pattern=op("greater", Var("x"), Number("bound", -inf)),
     write=_true,
     unless=_unknown,
 )

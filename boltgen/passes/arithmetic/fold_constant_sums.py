@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from boltgen.graph.facts import has_input, is_float, is_static_call, is_without_inputs
 from boltgen.graph.graph import Graph, GraphBuilder
-from boltgen.graph.patterns import Match, Value, op
+from boltgen.graph.patterns import Match, Var, op
 from boltgen.graph.rules import Rule, rewrite
 from boltgen.ir.extent import broadcast
 
@@ -40,7 +40,7 @@ def _sum(found: Match, builder: GraphBuilder) -> int:
     return builder.add(replace(found.expr(), args=(found["x"], constants), origin=None))
 
 
-_X, _C, _D = Value("x", has_input), Value("c", is_without_inputs), Value("d", is_without_inputs)
+_X, _C, _D = Var("x", has_input), Var("c", is_without_inputs), Var("d", is_without_inputs)
 _RULE = Rule(
     name="add constants to each other",
     pattern=op("add", op("add", _X, _C, alone=True), _D),

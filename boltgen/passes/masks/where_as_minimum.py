@@ -12,7 +12,7 @@ import numpy as np
 
 from boltgen.graph.facts import is_static_call, is_tensor, recursive_fact
 from boltgen.graph.graph import Graph, GraphBuilder
-from boltgen.graph.patterns import Match, Number, Pattern, Value, op
+from boltgen.graph.patterns import Match, Number, Pattern, Var, op
 from boltgen.graph.recursion import Steps
 from boltgen.graph.rules import Rule, rewrite
 
@@ -63,9 +63,9 @@ def _minimum(found: Match, builder: GraphBuilder) -> int:
 
 
 def _rule(*choice: Pattern) -> Rule:
-    pattern = op("where", Value("seen"), *choice)
+    pattern = op("where", Var("seen"), *choice)
     return Rule(name="mask by a minimum", pattern=pattern, write=_minimum, unless=_obstacle)
 
 
-_SCORES, _LOW = Value("scores", is_tensor), Number("low")
+_SCORES, _LOW = Var("scores", is_tensor), Number("low")
 _RULES = (_rule(_SCORES, _LOW), _rule(_LOW, _SCORES))

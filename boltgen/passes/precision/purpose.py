@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltgen.graph.facts import RESHAPES, behind
+from boltgen.graph.facts import RESHAPES, behind, graph_fact
 from boltgen.graph.graph import CONSTANT, INPUT, Array, Graph
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
@@ -54,6 +54,7 @@ def angles(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
+@graph_fact
 def infinities(graph: Graph) -> frozenset[int]:
     """Return the values that elementwise operators and views make from infinite constants."""
     found: set[int] = set()

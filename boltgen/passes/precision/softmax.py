@@ -1,11 +1,12 @@
-"""Recognise a softmax that is spelled out: exp(x - max(x)) over its sum along an axis."""
+"""Recognises a softmax that is spelled out: exp(x - max(x)) over its sum along an axis."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
-from boltgen.graph.graph import Expr, Graph
+from boltgen.graph.facts import axis_of
+from boltgen.graph.graph import Graph
+from boltgen.graph.patterns import Either, Match, Var, matches, op
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,27 +18,22 @@ class SpelledSoftmax:
 
 
 def spelled_softmax(graph: Graph, index: int) -> SpelledSoftmax | None:
-    """Return the softmax whose division is at `index`; its maximum may be missing."""
-    division = graph[index]
-    if division.op != "divide" or not division.is_static:
+    """The softmax whose division is at `index`; without its maximum it is the same function."""
+    if not graph[index].is_static:
         return None
-    power, total = (graph[arg] for arg in division.args)
-    if power.op != "exp" or total.op != "sum" or total.args != division.args[:1]:
-        return None
-    axis = _axis(total, len(division.static_shape))
-    if axis is None or power.shape != division.shape:
-        return None
-    (x,) = power.args
-    shifted = graph[x]
-    if shifted.op == "subtract":
-        source, most = shifted.args[0], graph[shifted.args[1]]
-        if most.op == "max" and most.args == (source,) and graph[source].shape == shifted.shape:
-            x = source if _axis(most, len(division.static_shape)) == axis else x
-    return SpelledSoftmax(x, axis)
+    for found in matches(graph, _SOFTMAX, index):
+        axis = _axis(found, "sum")
+        is_whole = found.shape("power") == found.shape("x") == found.shape()
+        if axis is not None and is_whole and ("max" not in found or _axis(found, "max") == axis):
+            return SpelledSoftmax(found["x"], axis)
+    return None
 
 
-def _axis(reduction: Expr, rank: int) -> int | None:
-    """Return the one axis of a reduction that keeps it."""
-    axes = cast("tuple[int, ...] | None", reduction.attrs["axis"])
-    is_one = axes is not None and len(axes) == 1 and bool(reduction.attrs["keepdims"])
-    return axes[0] % rank if axes is not None and is_one else None
+def _axis(found: Match, name: str) -> int | None:
+    """The one axis of a reduction that keeps it."""
+    return axis_of(found.expr(name)) if found.expr(name).attrs["keepdims"] else None
+
+
+_X = Var("x")
+_POWER = op("exp", Either((op("subtract", _X, op("max", _X, name="max")), _X)), name="power")
+_SOFTMAX = op("divide", _POWER, op("sum", _POWER, name="sum"))

@@ -1,4 +1,4 @@
-"""Recognise the softplus that PyTorch's importers spell with a branch.
+"""Recognises the softplus that PyTorch's importers spell with a branch.
 
 It stands before the rules, since the branch compares: what compares is no part of an epilogue.
 """
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from boltgen.graph.facts import is_float
 from boltgen.graph.graph import Graph
+from boltgen.graph.patterns import Either, Number, Through, Var, matches, op
 from boltgen.passes.precision.call import Item, OperatorCall
 from boltgen.passes.precision.elementwise import apply
 from boltgen.passes.precision.values import Value
@@ -29,47 +31,34 @@ class Softplus:
 def spelled_softplus(graph: Graph, index: int) -> Softplus | None:
     """A softplus, where an expression is where(beta * x > 20, x, log(exp(beta * x) + 1) / beta).
 
-    The branch only keeps exp from overflowing; a factor or divisor of 1 may be left out.
+    The branch only keeps exp from overflowing; a factor or divisor of 1 may be left out. The sum
+    and its logarithm may be of a wider type.
     """
-    parts = _operands(graph, index, "where")
-    if len(parts) != 3:
-        return None
-    condition, x, otherwise = parts
-    logarithm, divisor = _scaled(graph, otherwise, "divide")
-    comparison = _operands(graph, condition, "greater")
-    total = _operands(graph, *_operands(graph, logarithm, "log"), "add")
-    power = _operands(graph, total[0], "exp") if total else ()
-    if not (comparison and power):
-        return None
-    compared, factor = _scaled(graph, comparison[0], "multiply")
-    raised, beta = _scaled(graph, power[0], "multiply")
-    filled = _operands(graph, comparison[1], "full_like")
-    limit = graph[filled[1] if filled else comparison[1]].scalar
-    if not (x == compared == raised and factor == beta == divisor):
-        return None
-    if limit is None or limit < _LEAST_LIMIT or graph[total[1]].scalar != 1.0 or beta <= 0.0:
-        return None
-    return Softplus(x, beta)
+    for found in matches(graph, _SOFTPLUS, index):
+        betas = {found.number(name) if name in found else 1.0 for name in _BETAS}
+        beta = betas.pop()
+        casts = (graph[member] for member in found.members if graph[member].op == "astype")
+        is_softplus = not betas and beta > 0.0 and all(map(is_float, casts))
+        if is_softplus and found.number("limit") >= _LEAST_LIMIT:
+            return Softplus(found["x"], beta)
+    return None
 
 
-def _operands(graph: Graph, *index_and_name: int | str) -> tuple[int, ...]:
-    """Return the operands of an expression if it is the named operator, else none."""
-    *indices, name = index_and_name
-    if len(indices) != 1 or not isinstance(indices[0], int):
-        return ()
-    expr = graph[indices[0]]
-    return expr.args if expr.op == name else ()
-
-
-def _scaled(graph: Graph, index: int, name: str) -> tuple[int, float]:
-    """Return (x, c) if an expression applies the operator `name` to x and the number c."""
-    parts = _operands(graph, index, name)
-    c = graph[parts[1]].scalar if parts else None
-    return (parts[0], c) if parts and c is not None else (index, 1.0)
+_X, _LIMIT = Var("x"), Number("limit")
+_BETAS = ("factor", "beta", "divisor")
+_COMPARED, _RAISED = (Either((op("multiply", _X, Number(each)), _X)) for each in _BETAS[:2])
+_EXP = Through(frozenset({"astype"}), op("exp", _RAISED))
+_LOG = Through(frozenset({"astype"}), op("log", op("add", _EXP, Number("one", 1.0))))
+_SOFTPLUS = op(
+    "where",
+    op("greater", _COMPARED, Either((_LIMIT, op("full_like", Var("like"), _LIMIT)))),
+    _X,
+    Either((op("divide", _LOG, Number("divisor")), _LOG)),
+)
 
 
 def softplus(call: OperatorCall, x: Value, beta: float) -> Item:
-    """Return a softplus of `x` in place of `call`."""
+    """What takes the place of `call`: a softplus of `x`."""
 
     if beta == 1.0:
         return apply(call, "nn.softplus", x, attrs={"beta": 1.0})
