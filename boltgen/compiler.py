@@ -47,8 +47,7 @@ from boltgen.options import DEFAULT_ARCH, CompileOptions
 from boltgen.options.option import chosen, takes
 from boltgen.passes.precision.observe_ranges import Range
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
-from boltgen.problems.kinds import describe
-from boltgen.problems.problem import Problem
+from boltgen.problems.problem import Problem, describe
 from boltgen.problems.region import Placement
 from boltgen.running.arrays import read_arrays
 from boltgen.running.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests

@@ -12,8 +12,7 @@ import pytest
 
 import boltgen
 from boltgen.families.registry import FAMILIES
-from boltgen.problems.kinds import PROBLEM_KINDS
-from boltgen.problems.layout_transform.problem import LayoutTransform
+from boltgen.problems.kinds import KINDS
 
 PACKAGE = Path(boltgen.__file__).parent
 MODULES = {
@@ -174,8 +173,7 @@ _FAMILY_HOMES = {
     family.name: ".".join(family.config_type.__module__.split(".")[:3]) for family in FAMILIES
 }
 _HOMES = {
-    **{kind.__name__: ("boltgen.problems", "boltgen.families") for kind in PROBLEM_KINDS},
-    LayoutTransform.__name__: ("boltgen.problems", "boltgen.families"),
+    **{kind.__name__: ("boltgen.problems", "boltgen.families") for kind in KINDS.problem_types},
     **{family.config_type.__name__: (_FAMILY_HOMES[family.name],) for family in FAMILIES},
 }
 

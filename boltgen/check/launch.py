@@ -23,9 +23,10 @@ from boltgen.ir.elementwise import Load, LoadKind, Store
 from boltgen.measure.abi import arguments, structs
 from boltgen.measure.tensors import drawn as drawn_tensor
 from boltgen.measure.tensors import hide_some, input_tensors
-from boltgen.problems.kinds import gathered, in_groups
-from boltgen.problems.oracle import LayerInputs, enclose_results
-from boltgen.problems.problem import Problem
+from boltgen.problems.grouped.problem import in_groups
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose_results
+from boltgen.problems.problem import Problem, gathered
 from boltgen.problems.reference import compare
 from boltgen.problems.results import store_batch_stride, store_ld, store_shape
 from boltgen.problems.slices import slices

@@ -19,8 +19,7 @@ from boltgen.device.gpu_names import require_arch
 from boltgen.errors import InputError, RecordError
 from boltgen.intake.numerals import MOST_ROWS, counted, shown
 from boltgen.ir.outcome import DeviceKind
-from boltgen.problems.kinds import PROBLEM_KINDS
-from boltgen.problems.layout_transform.problem import LayoutTransform
+from boltgen.problems.kinds import KINDS
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
 from boltgen.tuning.choice.model_report import examples
@@ -89,7 +88,7 @@ def _asked(context: typer.Context) -> Query:
     if asked.arch is not None:
         asked = replace(asked, arch=require_arch(asked.arch))
     if asked.operation is not None:
-        known = {kind.__name__.lower(): kind.__name__ for kind in (*PROBLEM_KINDS, LayoutTransform)}
+        known = {kind.__name__.lower(): kind.__name__ for kind in KINDS.problem_types}
         if asked.operation.lower() not in known:
             raise InputError(
                 f"--operation {shown(asked.operation)}: give one of {', '.join(known.values())}"

@@ -38,7 +38,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.kernel import Launch
-from boltgen.problems.kinds import describe, gathered
+from boltgen.problems.problem import describe, gathered
 from boltgen.problems.region import Convention, Region
 from boltgen.problems.workload import Workload
 

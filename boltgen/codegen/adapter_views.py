@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.problems.kinds import element_b, gathered, in_groups, packed_weights
-from boltgen.problems.problem import Problem
+from boltgen.problems.gemm.problem import packed_weights
+from boltgen.problems.grouped.problem import in_groups
+from boltgen.problems.problem import Problem, element_b, gathered
 from boltgen.problems.region import HeadView, LayerRoles, Region
 
 

@@ -21,8 +21,7 @@ from boltgen.errors import InvalidProblemError, RecordError
 from boltgen.families.family import Config
 from boltgen.families.registry import FAMILIES
 from boltgen.ir.key import is_shown
-from boltgen.problems.kinds import PROBLEM_KINDS
-from boltgen.problems.layout_transform.problem import LayoutTransform
+from boltgen.problems.kinds import KINDS
 from boltgen.problems.problem import Problem
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
@@ -54,7 +53,7 @@ def _wrong(field: str, expected: str, found: Json) -> RecordError:
 
 # Protocols, and the classes that there are of each now: families can be registered at any time.
 _OPEN: dict[Any, Callable[[], tuple[type[Any], ...]]] = {
-    Problem: lambda: (*PROBLEM_KINDS, LayoutTransform),
+    Problem: lambda: KINDS.problem_types,
     Config: lambda: FAMILIES.config_types,
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
-from boltgen.problems.kinds import packed_weights
+from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.problem import Problem
 
 

@@ -160,14 +160,12 @@ class Store:
 
 Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
 
-# One vector register pair per operand and element is live at once. Two full tensors and four row
-# vectors keep the widest vectorised epilogue below the 255 registers a thread may have; rows of
-# slices and of positions change from row to row, and take as many registers as tensors. Two columns
-# are the moments of rows.
+# Two full tensors and four row vectors keep the widest vectorised epilogue below the 255 registers
+# that a thread may have. Rows of slices and of positions change from row to row, and take as many
+# registers as tensors. Two columns are the moments of rows.
 MAX_LOADS = dict.fromkeys(LoadKind, 2) | {LoadKind.ROW: 4}
 
-# Addresses that a launch passes besides D's: BOLTGEN_MAX_OPERANDS in abi.h.
-MAX_OPERANDS = 7
+MAX_OPERANDS = 7  # addresses besides D's that a launch passes: BOLTGEN_MAX_OPERANDS in abi.h
 
 _LONGEST_TERM = 100  # of `ElementwiseGraph.describe`: about a line of text
 

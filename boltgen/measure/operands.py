@@ -23,9 +23,12 @@ from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
 from boltgen.measure.tensors import Tensor, drawn, input_tensors
-from boltgen.problems.kinds import gathered, in_groups, packed_weights
-from boltgen.problems.oracle import LayerInputs, enclose_results
-from boltgen.problems.problem import Problem
+from boltgen.problems.gemm.problem import packed_weights
+from boltgen.problems.grouped.problem import in_groups
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.kinds import KINDS
+from boltgen.problems.oracle import enclose_results
+from boltgen.problems.problem import Problem, gathered
 from boltgen.problems.reference import accumulation_rounding
 from boltgen.problems.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.problems.workload import Layer, Workload
@@ -215,7 +218,7 @@ class Operands:
     def _enclose(self) -> None:
         """Fill the envelope, through the tensors between layers of a back-to-back kernel."""
         problem, epilogue = self.workload.first.problem, self.workload.first.epilogue
-        is_other = packed_weights(problem) is not None or in_groups(problem) is not None
+        is_other = packed_weights(problem) is not None or KINDS.of(problem).enclose is not None
         is_other = is_other or not self.workload.first.prologue.is_identity
         if not problem.is_product or is_other or epilogue.has_parts:
             self._enclose_on_host()

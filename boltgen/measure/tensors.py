@@ -11,8 +11,9 @@ from boltgen.ir.dtypes import ElementType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.problems.gemm.packed import PackedWeights
-from boltgen.problems.kinds import element_b, gathered, in_groups, packed_weights
-from boltgen.problems.problem import Problem
+from boltgen.problems.gemm.problem import packed_weights
+from boltgen.problems.grouped.problem import in_groups
+from boltgen.problems.problem import Problem, element_b, gathered
 from boltgen.problems.reference import AnyArray
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer

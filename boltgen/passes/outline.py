@@ -31,7 +31,14 @@ from boltgen.passes.regions.anchor import ANCHORS
 from boltgen.passes.regions.boundary import Border
 from boltgen.passes.regions.chains import join
 from boltgen.passes.regions.epilogue_reductions import reducing
-from boltgen.passes.regions.products import Product, Rejects, alike, extended, find_products
+from boltgen.passes.regions.products import (
+    Product,
+    Rejects,
+    alike,
+    extended,
+    find_others,
+    find_products,
+)
 from boltgen.passes.regions.prologues import with_prologue
 from boltgen.problems.cells import localised
 from boltgen.problems.graph_costs import GraphCosts
@@ -179,6 +186,9 @@ def carve(
     regions = [_reading(region, written) for region in regions]
     regions += [Found((norm,)) for norm in norms.found]
     claimed.update(member for norm in norms.found for member in norm.members)
+    others = find_others(graph, claimed, accumulate)
+    regions += [Found((other,)) for other in others]
+    claimed.update(member for other in others for member in other.members)
     for region in regions:
         reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:

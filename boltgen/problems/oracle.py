@@ -9,48 +9,23 @@ the rounding of what a prologue makes of A.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from boltgen.errors import InputError, InvalidProblemError
+from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import Interval, evaluate, round_unbounded, rounded_at_any_scale
 from boltgen.ir.interval import enclose as enclose_nodes
-from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.kinds import gathered, in_groups
-from boltgen.problems.norm.bounds import norm_ends
-from boltgen.problems.problem import Problem
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.kinds import KINDS
 from boltgen.problems.reference import (
     AnyArray,
     Enclosure,
     broadcast,
-    enclosed_store,
     enclosures,
-    shaped,
 )
 from boltgen.problems.workload import Layer, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class LayerInputs:
-    """A layer's B, empty where it has none, and the operands of its graphs.
-
-    `ends` are those of a product of rows in groups, `rows` the integers that take A's rows, where
-    some do; of others they are empty.
-
-    Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
-    in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
-    """
-
-    b: AnyArray = field(default_factory=lambda: np.zeros(0))
-    operands: tuple[AnyArray, ...] = ()
-    prologue: tuple[AnyArray, ...] = ()
-    ends: AnyArray = field(default_factory=lambda: np.zeros(0))
-    rows: AnyArray = field(default_factory=lambda: np.zeros(0))
 
 
 def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
@@ -83,10 +58,9 @@ def enclose_results(
         _ = layer.epilogue.result
     error: Array | None = None
     with np.errstate(all="ignore"):
-        if not workload.first.problem.is_product:
-            return _of_rows(workload.single, a, layers[0])
-        if (problem := in_groups(workload.first.problem)) is not None:
-            return _of_groups(problem, workload.single, a, layers[0])
+        of_kind = KINDS.of(workload.first.problem).enclose
+        if of_kind is not None:
+            return of_kind(workload.single, a, layers[0])
         for layer, inputs in zip(workload.layers, layers, strict=True):
             if not layer.prologue.is_identity:
                 a, error = _prepared(layer, a, inputs.prologue, error)
@@ -131,95 +105,6 @@ def _prepared(
     )
     rounded = found.exact.astype(problem.in_dtype.numpy)
     return rounded, _distance(found, rounded, problem.in_dtype)
-
-
-def _of_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure, ...]:
-    """The results of a norm: D, then what its prologue stores further.
-
-    Nothing is rounded between the graphs and the norm.
-    """
-    problem: Any = layer.problem
-    shape, in_slices = problem.d_shape, problem.slice_rows
-    whole = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
-    wide = _taken(problem, whole, inputs).reshape(shape)
-    before = broadcast(layer.prologue, shape, False, inputs.prologue, in_slices)
-    prepared = evaluate(layer.prologue, wide, before)
-    images = enclose_nodes(layer.prologue, Interval(wide, wide), before)
-    source, *further = layer.prologue.typed_results
-    image = images[source.x]
-    rows, low, high = (
-        problem.as_rows(np.array(np.broadcast_to(each, shape)))
-        for each in (prepared[source.x], image.low, image.high)
-    )
-    of_rows = norm_ends(problem.row_norm, rows, Interval(low, high))
-    ends = Interval(problem.as_stored(of_rows.low), problem.as_stored(of_rows.high))
-    normed = problem.as_stored(problem.row_norm.product(rows, np.zeros(0)))
-    after = broadcast(layer.epilogue, shape, False, inputs.operands, in_slices)
-    exact = evaluate(layer.epilogue, normed, after)
-    lie = enclose_nodes(layer.epilogue, ends, after)
-    return (
-        *(
-            enclosed_store(problem, each, exact[each.x], lie[each.x])
-            for each in layer.epilogue.results
-        ),
-        *(enclosed_store(problem, each, prepared[each.x], images[each.x]) for each in further),
-    )
-
-
-def _of_groups(
-    problem: GroupedGemm, layer: Layer, a: AnyArray, inputs: LayerInputs
-) -> tuple[Enclosure, ...]:
-    """The results of a product of rows in groups: those of each group's product, in rows.
-
-    Raises:
-        InputError: an array's shape or dtype is not what the problem takes.
-        InvalidProblemError: a result is no full tensor, or the layer has a prologue.
-    """
-    epilogue = layer.epilogue
-    if epilogue.reductions or not layer.prologue.is_identity:
-        raise InvalidProblemError(f"no oracle for rows in groups: {layer.describe()}")
-    shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=True)
-    shaped("b", inputs.b, (problem.b_shape,), problem.in_dtype, is_matrix=False)
-    shaped("ends", inputs.ends, ((problem.groups,),), problem.ends_dtype, is_matrix=False)
-    broadcast(epilogue, problem.d_shape, False, inputs.operands)
-    rows, none = _taken(problem, a, inputs), np.zeros_like(inputs.b[0])
-    found = []
-    for group, (begin, end) in enumerate(problem.spans(inputs.ends)):
-        if begin == end:
-            continue
-        is_none = group == problem.groups
-        own = rows[begin:end]
-        operands = [
-            array if load.kind is LoadKind.ROW else _rows(array, problem.m)[begin:end]
-            for load, array in zip(epilogue.loads, inputs.operands, strict=True)
-        ]
-        product = problem.of_rows(end - begin)
-        if is_none:
-            found.append(enclosures(product, epilogue, np.zeros_like(own), none, operands))
-        else:
-            found.append(enclosures(product, epilogue, own, inputs.b[group], operands))
-    return tuple(
-        Enclosure(
-            exact=np.concatenate([each.exact for each in parts]),
-            low=np.concatenate([each.low for each in parts]),
-            high=np.concatenate([each.high for each in parts]),
-        )
-        for parts in zip(*found, strict=True)
-    )
-
-
-def _taken(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:
-    """A's rows in the order in which they are computed."""
-    how = gathered(problem)
-    if how is None:
-        return a.reshape(problem.a_shape)
-    shaped("rows", inputs.rows, ((how.rows,),), how.dtype, is_matrix=False)
-    return how.taken(a, inputs.rows)
-
-
-def _rows(array: AnyArray, count: int) -> AnyArray:
-    """A column, or the rows of a full tensor, which may be counted in several dimensions."""
-    return array if array.ndim == 1 else array.reshape(count, -1)
 
 
 def _distance(enclosure: Enclosure, rounded: AnyArray, dtype: DType) -> Array:

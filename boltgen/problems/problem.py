@@ -6,11 +6,18 @@ its sizes at run time and its work, so that nobody who handles one need ask for 
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import fields, replace
+from enum import Enum
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import BYTES, DType, ElementType
+from boltgen.ir.extent import Dim
 from boltgen.ir.functions import Array
-from boltgen.problems.gemm.problem import Gemm
+from boltgen.ir.key import is_shown
+from boltgen.problems.gathered import Gathered
+from boltgen.problems.gemm.packed import PackedWeights
+from boltgen.problems.gemm.problem import Gemm, packed_weights
 
 _Self = TypeVar("_Self", bound="Problem")
 
@@ -159,3 +166,41 @@ class Problem(Protocol):
     def product(self, a: Array, b: Array) -> Array:
         """The product in FP64 of A and B in their shapes, of `d_shape`; both products of a pair."""
         ...
+
+
+def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
+    """`problem` with each of its symbolic extents changed."""
+    kind: Any = problem
+    given = {each.name: getattr(problem, each.name) for each in fields(kind)}
+    changed = {name: change(value) for name, value in given.items() if isinstance(value, Dim)}
+    made: Problem = replace(kind, **changed) if changed else problem
+    return made
+
+
+def gathered(problem: Problem) -> Gathered | None:
+    """How the rows of a problem are taken of A; None where A has them in order."""
+    found: Gathered | None = getattr(problem, "gathered", None)
+    return found
+
+
+def element_b(problem: Problem) -> ElementType:
+    """The type of B's elements in memory."""
+    return problem.in_dtype if packed_weights(problem) is None else BYTES
+
+
+def describe(problem: Problem) -> str:
+    """One line for people: `Gemm(m=64, n=10, k=128, b_layout=column, ...)`."""
+
+    def show(value: object) -> str:
+        if isinstance(value, PackedWeights):
+            return value.short
+        return str(value.value) if isinstance(value, Enum) else str(value)
+
+    kind: Any = problem
+    quiet = {"batch", "a_batched", "b_batched"} if problem.batch == 1 else set()
+    shown = ", ".join(
+        f"{field.name}={show(getattr(problem, field.name))}"
+        for field in fields(kind)
+        if field.name not in quiet and is_shown(kind, field)
+    )
+    return f"{type(problem).__name__}({shown})"

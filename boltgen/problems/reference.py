@@ -28,8 +28,8 @@ from boltgen.ir.interval import (
     reduced,
     round_unbounded,
 )
-from boltgen.problems.kinds import element_b, packed_weights
-from boltgen.problems.problem import Problem
+from boltgen.problems.gemm.problem import packed_weights
+from boltgen.problems.problem import Problem, element_b
 from boltgen.problems.results import reduced_view
 
 AnyArray: TypeAlias = NDArray[Any]

@@ -8,8 +8,9 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.extent import Dim, Symbol
-from boltgen.problems.kinds import gathered, in_groups
+from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.layout_transform.problem import Form, ImageLayout
+from boltgen.problems.problem import gathered
 from boltgen.problems.workload import Workload
 
 

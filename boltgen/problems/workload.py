@@ -17,9 +17,9 @@ from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
-from boltgen.problems.gemm.problem import Gemm
-from boltgen.problems.kinds import describe, in_groups, is_paired, with_extents
-from boltgen.problems.problem import Problem
+from boltgen.problems.gemm.problem import Gemm, is_paired
+from boltgen.problems.grouped.problem import in_groups
+from boltgen.problems.problem import Problem, describe, with_extents
 from boltgen.problems.results import store_shape
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.

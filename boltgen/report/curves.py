@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from boltgen.artifact.metadata import Metadata
-from boltgen.problems.kinds import describe
+from boltgen.problems.problem import describe
 from boltgen.problems.workload import Workload
 from boltgen.report.facts import TimeKind
 

@@ -16,7 +16,7 @@ from boltgen.artifact.coverage import coverage
 from boltgen.artifact.metadata import KernelInfo, Metadata, PlacementInfo, RegionInfo
 from boltgen.families.trial import Trial
 from boltgen.ir.elementwise import LoadKind
-from boltgen.problems.kinds import describe, gathered
+from boltgen.problems.problem import describe, gathered
 from boltgen.problems.results import store_shape
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer, Workload

@@ -15,7 +15,8 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.problem import Gemm
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import Agreement, compare
 from boltgen.problems.workload import Layer, Workload
 from tests.conformance.cases import Builder, Case, Value

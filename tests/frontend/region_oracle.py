@@ -11,8 +11,9 @@ import numpy as np
 from boltgen.codegen.adapter import SliceSource, symbol_sources
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim
+from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.layout_transform.problem import Form, Move, nhwc, reference_move
-from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.oracle import enclose_results
 from boltgen.problems.problem import Problem
 from boltgen.problems.region import HeadView, Operand, Region, Sharing, Stored
 

@@ -17,7 +17,8 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import digest
 from boltgen.ir.softmax import softmax, softmax_ends, up_to_diagonal
 from boltgen.problems.gemm.problem import Gemm
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Layer, Workload
 from tests.attention_cases import attention, scaled
 

@@ -23,7 +23,7 @@ from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.measure.abi import arguments, structs
-from boltgen.problems.kinds import packed_weights
+from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.problem import Problem
 from tests.cases import KernelCase
 

@@ -12,7 +12,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind
 from boltgen.measure.abi import arguments
 from boltgen.problems import reference
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import (
     PADDING,

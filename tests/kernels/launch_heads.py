@@ -10,7 +10,8 @@ from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.measure.abi import arguments
 from boltgen.problems import reference
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from tests.chain_cases import ChainCase
 from tests.kernels.launch import Args, Array, Cuda, KernelLibrary, Operand, poison
 from tests.kernels.launch_chain import ChainInputs, give_workspace

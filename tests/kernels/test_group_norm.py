@@ -21,7 +21,8 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.group_norm.problem import GroupNorm
-from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose_results
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload
 from tests.kernels.conftest import build_libraries

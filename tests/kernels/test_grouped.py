@@ -19,7 +19,8 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.measure.tensors import drawn, input_tensors
 from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import Agreement, compare
 from boltgen.problems.workload import Workload
 from tests.cases import CONFIGS, EPILOGUES

@@ -21,8 +21,9 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
+from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.norm.problem import Norm, NormFunction
-from boltgen.problems.oracle import LayerInputs, enclose_results
+from boltgen.problems.oracle import enclose_results
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload
 from tests.kernels.conftest import build_libraries

@@ -16,7 +16,8 @@ from boltgen.measure.operands import BudgetError, Operands
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.oracle import LayerInputs, enclose, enclose_results
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose, enclose_results
 from boltgen.problems.workload import Workload
 from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES, in_bf16

@@ -18,10 +18,10 @@ from boltgen.problems.cells import cells, joined, localised, steps
 from boltgen.problems.gathered import Gathered
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.kinds import describe, gathered
+from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.norm.problem import Norm, NormFunction
-from boltgen.problems.oracle import LayerInputs, enclose
-from boltgen.problems.problem import Problem
+from boltgen.problems.oracle import enclose
+from boltgen.problems.problem import Problem, describe, gathered
 from boltgen.problems.reference import Enclosure
 from boltgen.problems.workload import Layer, Workload
 from tests.cases import EPILOGUES

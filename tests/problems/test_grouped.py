@@ -14,7 +14,8 @@ from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from boltgen.problems.problem import Problem
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload

@@ -9,8 +9,9 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.ir.dtypes import DType
 from boltgen.problems.group_norm.problem import GroupNorm
+from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.norm.problem import Norm, NormFunction
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.oracle import enclose
 from boltgen.problems.problem import Problem
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Workload

@@ -7,7 +7,8 @@ import pytest
 
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import compare, run
 from tests.cases import problem_for
 from tests.chain_cases import conv_chain, gemm_chain

@@ -16,8 +16,7 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.key import canonical
 from boltgen.problems.gemm.packed import BITS, GROUPS, PackedWeights
 from boltgen.problems.gemm.problem import Gemm
-from boltgen.problems.kinds import describe, element_b
-from boltgen.problems.problem import Problem
+from boltgen.problems.problem import Problem, describe, element_b
 from boltgen.problems.reference import run
 
 _FORMS = st.builds(

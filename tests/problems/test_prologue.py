@@ -13,7 +13,8 @@ from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.problem import Gemm
-from boltgen.problems.oracle import LayerInputs, enclose
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Layer, Workload
 
 M, N, K = 24, 16, 40

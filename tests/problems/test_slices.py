@@ -15,8 +15,8 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.kinds import describe
 from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.problem import describe
 from boltgen.problems.slices import loaded_shape, slices
 from boltgen.problems.workload import Layer, Workload
 

@@ -12,7 +12,7 @@ import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
-from boltgen.problems.kinds import gathered
+from boltgen.problems.problem import gathered
 
 from tests.frontend.relay_oracle_kernels import Model  # isort: skip
 

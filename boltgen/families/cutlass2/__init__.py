@@ -32,7 +32,7 @@ from boltgen.families.mma_sync.resources import (
 from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits, kernel_traits
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
-from boltgen.problems.kinds import with_extents
+from boltgen.problems.problem import with_extents
 from boltgen.problems.workload import Workload
 
 

@@ -33,8 +33,7 @@ from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
 from boltgen.problems.conv2d.problem import Conv2d
-from boltgen.problems.kinds import with_extents
-from boltgen.problems.problem import Problem
+from boltgen.problems.problem import Problem, with_extents
 from boltgen.problems.workload import Workload
 
 # A multiple of what TMA is aligned to, and of no tile.

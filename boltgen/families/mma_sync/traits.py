@@ -13,7 +13,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.packed import PackedWeights
-from boltgen.problems.kinds import is_paired, packed_weights
+from boltgen.problems.gemm.problem import is_paired, packed_weights
 from boltgen.problems.problem import Problem
 
 

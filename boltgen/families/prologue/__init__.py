@@ -33,7 +33,7 @@ from boltgen.families.space import Space
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
-from boltgen.problems.kinds import with_extents
+from boltgen.problems.problem import with_extents
 from boltgen.problems.workload import Layer, Workload
 
 

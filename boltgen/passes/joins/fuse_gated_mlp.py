@@ -35,8 +35,8 @@ from boltgen.passes.legalise.half_columns import add_half
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.products import Product, Rejects, find_products
 from boltgen.problems.gemm.pair import interleaved, run_of
+from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.graph_costs import GraphCosts
-from boltgen.problems.kinds import packed_weights
 from boltgen.problems.workload import Workload
 
 _VIEW, _CAST, _SLICE, _SPLIT = "reshape", "astype", "strided_slice", "split"

@@ -21,8 +21,8 @@ from boltgen.graph.graph import CONSTANT, Array, Graph, GraphBuilder, Noted, rew
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
 from boltgen.passes.regions.products import Product, find_products
+from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.graph_costs import GraphCosts
-from boltgen.problems.kinds import packed_weights
 from boltgen.problems.workload import Layer, Workload
 
 _SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"

@@ -25,8 +25,8 @@ from boltgen.passes.padding.tensors import (
     up,
 )
 from boltgen.passes.regions.products import Product, find_products
+from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.graph_costs import GraphCosts
-from boltgen.problems.kinds import packed_weights
 from boltgen.problems.workload import Workload
 
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.

@@ -5,6 +5,7 @@ IR-neutral. An operator that no kernel computes is not an error: it is `Rejected
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -23,7 +24,6 @@ from boltgen.problems.workload import Workload
 
 MATMUL = "matmul"
 CONV2D = "nn.conv2d"
-ANCHORS = frozenset({MATMUL, CONV2D, GROUPED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,13 @@ def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
     return replace(anchor, problem=made, a=taken.x, taken=taken)
 
 
+# By operator, the function that makes its problem of a graph, an index and the accumulator's type.
+# A kind of problems from elsewhere adds its own.
+MATCHERS: dict[str, Callable[[Graph, int, DType], Anchor]] = {}
+# The operators that a kernel is built around.
+ANCHORS = MATCHERS.keys()
+
+
 class _NotOffloadableError(Exception):
     """Carries the reason out of the checks below."""
 
@@ -81,7 +88,7 @@ def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anc
     try:
         _check_static(graph, index)
         _check_dtypes(graph, index)
-        found = _MATCHED[graph[index].op](graph, index, accumulate)
+        found = MATCHERS[graph[index].op](graph, index, accumulate)
         # Raises where a symbolic extent does not decide which workload it is.
         Workload.of(found.problem)
     except (_NotOffloadableError, InvalidProblemError) as error:
@@ -246,4 +253,4 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
     return found if taken is None else with_taken(graph, found, taken)
 
 
-_MATCHED = {CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped}
+MATCHERS.update({CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped})

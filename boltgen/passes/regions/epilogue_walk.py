@@ -37,7 +37,7 @@ from boltgen.passes.regions.epilogue_rules import (
 )
 from boltgen.passes.regions.sliced_rows import slice_rows
 from boltgen.passes.regions.tail import Tail, TailOperand
-from boltgen.problems.kinds import in_groups
+from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.region import Shared
 
 # A tail longer than this is split. No network is known to have one half as long; the bound keeps

@@ -169,7 +169,7 @@ def find_products(
         if expr.op not in ANCHORS:
             continue
         anchor = match_anchor(graph, index, accumulate)
-        if isinstance(anchor, Rejected):
+        if isinstance(anchor, Rejected) or not anchor.problem.is_product:
             continue
         tail = grow(graph, anchor, claimed, shares=shares is None or index in shares)
         claimed.update(tail.members)
@@ -177,6 +177,22 @@ def find_products(
     # Who takes rows of a tensor reads it as it is.
     activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
     return tuple(_with_borders(graph, product, activations) for product in found)
+
+
+def find_others(graph: Graph, claimed: Collection[int], accumulate: DType) -> list[Product]:
+    """The operators of kinds that multiply nothing, with their tails, where nothing is claimed."""
+    taken = set(claimed)
+    found = []
+    for index, expr in enumerate(graph.exprs):
+        if expr.op not in ANCHORS or index in taken:
+            continue
+        anchor = match_anchor(graph, index, accumulate)
+        if isinstance(anchor, Rejected) or anchor.problem.is_product:
+            continue
+        tail = grow(graph, anchor, taken)
+        taken.update(tail.members)
+        found.append(Product(anchor=anchor, tail=tail))
+    return found
 
 
 def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects) -> Product:

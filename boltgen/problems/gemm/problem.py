@@ -274,3 +274,13 @@ class Gemm:
         stored = b if self.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
         whole = np.asarray(np.matmul(a, stored), dtype=np.float64)
         return halves(whole, self.run) if self.paired else whole
+
+
+def packed_weights(problem: object) -> PackedWeights | None:
+    """The form in which a product's B is packed; None where it is not."""
+    return problem.weights if isinstance(problem, Gemm) else None
+
+
+def is_paired(problem: object) -> bool:
+    """Whether D is made of two products of one A."""
+    return isinstance(problem, Gemm) and problem.paired

@@ -227,3 +227,8 @@ class GroupedGemm:
     def product(self, a: Array, b: Array) -> Array:
         """It has none without `ends`: `problems.oracle` takes the products of groups one by one."""
         raise InvalidProblemError(f"{self.short}: its product is not known without its ends")
+
+
+def in_groups(problem: object) -> GroupedGemm | None:
+    """A product of rows in groups, which takes `ends` besides A and B; None of any other."""
+    return problem if isinstance(problem, GroupedGemm) else None

@@ -7,8 +7,8 @@ import pytest
 
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType
-from boltgen.problems.kinds import gathered
 from boltgen.problems.norm.problem import Norm
+from boltgen.problems.problem import gathered
 from tests.embeddings import LENGTH, TOKENS, expected, exported, tokens
 from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance

@@ -17,7 +17,7 @@ from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.extent import Dim
 from boltgen.problems.grouped.problem import GroupedGemm
-from boltgen.problems.kinds import gathered
+from boltgen.problems.problem import gathered
 from tests.frontend.oracle_kernels import Model
 from tests.moe import (
     GROUPS,
