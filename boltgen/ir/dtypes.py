@@ -37,7 +37,7 @@ class Conversions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What is known of an element type; `DType` says what each figure means."""
+    """The facts of an element type; `DType` says what each figure means."""
 
     short: str
     size_bytes: int
@@ -190,7 +190,7 @@ class DType(Enum):
         return (2.0 - self.unit_roundoff) * 2.0**self.max_exponent
 
     def accumulators(self, compute_capability: tuple[int, int] | None = None) -> tuple[DType, ...]:
-        """In what tensor cores sum its products: those of one capability, or of any."""
+        """Return the types in which tensor cores, of one capability or any, sum its products."""
         return tuple(
             DType(name)
             for name, since in self._accumulators.items()
@@ -250,7 +250,7 @@ class IndexType(Enum):
 
     @property
     def adapter(self) -> str:
-        """What region_call.h calls it."""
+        """The name in region_call.h."""
         return f"boltgen::k{self.value.capitalize()}"
 
     @property
@@ -269,7 +269,7 @@ ElementType: TypeAlias = DType | Bytes | IndexType
 
 
 class Precision(Enum):
-    """What products multiply, as users name it."""
+    """The type that products multiply, as users name it."""
 
     FP16 = "fp16"
     BF16 = "bf16"

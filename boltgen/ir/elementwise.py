@@ -26,7 +26,7 @@ from boltgen.ir.functions import UnaryOp
 
 
 class LoadKind(Enum):
-    """How an operand, or what is stored, spans the (M, N) output."""
+    """The span of an operand, or of a result, in the (M, N) output."""
 
     TENSOR = "tensor"  # (M, N): a residual
     ROW = "row"  # (N,): a bias or a per-channel scale
@@ -43,7 +43,7 @@ class LoadKind(Enum):
 
 
 class Reduction(Enum):
-    """How a store makes one value of a row's or a column's; it adds in FP32, in any order."""
+    """The reduction of a row or a column by a store; it adds in FP32, in any order."""
 
     SUM = "sum"
     SUM_OF_SQUARES = "sum_of_squares"
@@ -83,12 +83,12 @@ class Load:
 
     @property
     def parts_shape(self) -> tuple[int, ...]:
-        """The dimension of several parts, behind those of the rows; none of one part."""
+        """The dimension of several parts, behind the rows; empty for one part."""
         return (self.parts,) if self.parts > 1 else ()
 
     @property
     def parts_ld(self) -> int:
-        """What a launch passes as `ld` of a row or column: the distance of rows in parts, or 0."""
+        """The `ld` of a row or column in a launch: the distance of rows in parts, or 0."""
         return self.parts if self.parts > 1 else 0
 
 
@@ -297,7 +297,7 @@ class ElementwiseGraph:
 
     @property
     def results(self) -> tuple[Store, ...]:
-        """What is stored: the last node where the graph names no stores."""
+        """The results: the last node where the graph names no stores."""
         return self.stores or (Store(len(self.nodes) - 1),)
 
     @property
@@ -315,7 +315,7 @@ class ElementwiseGraph:
 
     @property
     def typed_results(self) -> tuple[Store, ...]:
-        """What is stored: first D, a full tensor in the problem's output type, then results in
+        """The results: first D, a full tensor in the problem's output type, then results in
         types that they name.
 
         Raises:
@@ -331,7 +331,7 @@ class ElementwiseGraph:
 
     @property
     def further(self) -> tuple[tuple[Store, DType], ...]:
-        """What is stored besides D, with its types.
+        """The results besides D, with their types.
 
         Raises:
             InvalidProblemError: see `typed_results`.

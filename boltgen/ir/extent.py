@@ -20,7 +20,7 @@ MOST_UNKNOWN = 1 << 15
 
 
 class UndecidedExtentError(InvalidProblemError):
-    """What is asked of a symbolic extent has two answers over its range, or none."""
+    """A question about a symbolic extent has two answers over its range, or no answer."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,7 +67,7 @@ class Dim(int):
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """Those that it depends on, in order."""
+        """The symbols that it depends on, in order."""
         return tuple(sorted({symbol for monomial, _ in self._terms for symbol in monomial}))
 
     @property

@@ -43,7 +43,7 @@ class Formula:
         return _value(self._tree, values)
 
     def line(self, name: str, known: Mapping[str, int] | None = None) -> tuple[int, int] | None:
-        """What multiplies `name` in it, and the rest; None where it is no such sum.
+        """Return the factor of `name` in a sum, and the rest; None if it is no such sum.
 
         The other names are `known`.
         """

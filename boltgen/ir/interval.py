@@ -68,7 +68,7 @@ def around(exact: Array, error: Array) -> Interval:
 
 
 def unary_image(node: Unary, x: Interval) -> Interval:
-    """What `node.op` may return for an argument in `x`."""
+    """Enclose the results of `node.op` for arguments in `x`."""
     function = node.op.function
     constants = tuple(as_float32(value) for value in node.params)
     corners = [function.value(x.low, *constants), function.value(x.high, *constants)]
@@ -85,7 +85,7 @@ def unary_image(node: Unary, x: Interval) -> Interval:
 
 
 def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
-    """What `op` may return for arguments in `lhs` and `rhs`."""
+    """Enclose the results of `op` for arguments in `lhs` and `rhs`."""
     function = BINARY_FUNCTIONS[op]
     corners = [np.asarray(function(x, y)) for x in _ends(lhs) for y in _ends(rhs)]
     image = _hull(corners)
@@ -168,7 +168,7 @@ def _rounded(x: Array, dtype: DType) -> Array:
 
 
 def reduced(reduction: Reduction, x: Interval, axes: tuple[int, ...]) -> Interval:
-    """What a kernel may make of the values in `x` along `axes`, adding in FP32 in any order.
+    """Enclose a kernel's reduction of `x` along `axes`, added in FP32 in any order.
 
     Source of the sum's bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
     """

@@ -35,5 +35,5 @@ class Launch:
     has_layers: bool = False
 
     def of_layer(self, index: int) -> str:
-        """What stands before the fields of a layer: of its B and its epilogue's operands."""
+        """Return the prefix of a layer's fields: of its B and its epilogue's operands."""
         return f"layers[{index}]." if self.has_layers else ""

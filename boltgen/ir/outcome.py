@@ -1,4 +1,4 @@
-"""What became of a kernel on a device: a time or a failure, and whose it is."""
+"""The outcome of a kernel on a device: a time or a failure, and whose it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_COMPILED = "not compiled"
 
 
 class DeviceKind(Enum):
-    """Where times come from."""
+    """The source of times."""
 
     CUDA = "cuda"  # measured on a GPU
     VGPU = "vgpu"  # modelled by the virtual GPU, from its counters
@@ -20,7 +20,7 @@ class DeviceKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceIdentity:
-    """What two devices must have in common for times of one to speak for the other."""
+    """The facts that two devices share if the times of one hold for the other."""
 
     kind: DeviceKind
     name: str

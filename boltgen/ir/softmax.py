@@ -45,7 +45,7 @@ def up_to_diagonal(x: Array, window: int = 0) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftmaxRounding:
-    """How far a kernel's softmax of rows of one length may be from the exact one.
+    """The bound of a kernel's softmax of rows of one length around the exact softmax.
 
     Relative to it, expm1(fixed + of_difference * |x - maximum|); and by `flushed`.
     """
@@ -55,12 +55,12 @@ class SoftmaxRounding:
     flushed: float
 
     def relative(self, difference: Array) -> Array:
-        """Of elements that are so far below the row's maximum."""
+        """Return the bound of elements that are so far below the row's maximum."""
         return np.asarray(np.expm1(self.fixed + self.of_difference * difference))
 
 
 def softmax_rounding(count: int) -> SoftmaxRounding:
-    """Of rows of `count` elements.
+    """Return the bound of rows of `count` elements.
 
     An element's own exponential, the sum of all, the scaling of both, and the division.
     """

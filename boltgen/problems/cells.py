@@ -58,7 +58,7 @@ def cells(workload: Workload) -> tuple[Workload, ...]:
 
 
 def steps(workload: Workload) -> Iterator[Workload]:
-    """Small cells of a workload, each in one of its `cells`; those where symbols are many.
+    """Yield small cells of a workload, each in one of its `cells`; its `cells` if symbols are many.
 
     They end where tiles do: a kernel takes the same time for all sizes that fill as many tiles.
     """
@@ -105,7 +105,7 @@ def _product(workload: Workload, parts: Sequence[Sequence[Symbol]]) -> Iterator[
 
 
 def _divided(symbols: Sequence[Symbol]) -> int:
-    """How many of `symbols` have ranges that are divided."""
+    """Count the `symbols` that have ranges that are divided."""
     return sum(symbol.name not in _WHOLE for symbol in symbols)
 
 

@@ -1,4 +1,4 @@
-"""What every problem's extents and types are checked for when it is made."""
+"""Checks of every problem's extents and types when it is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_EXTENT = 2**31 - 1
 
 
 class Typed(Protocol):
-    """What sums products of one type in another one, and stores a third."""
+    """A problem that sums products of one type in another type, and stores a third."""
 
     @property
     def in_dtype(self) -> DType:

@@ -1,4 +1,4 @@
-"""What passes over a graph choose by: the times of kernels and moves, wherever they are from."""
+"""The times of kernels and layout transforms, by which passes over a graph choose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GraphCosts(Protocol):
 
     @property
     def move_origin(self) -> str:
-        """Where the times of moves are from, in words."""
+        """The source of the times of layout transforms, in words."""
         ...
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:

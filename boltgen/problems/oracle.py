@@ -108,7 +108,7 @@ def _prepared(
 
 
 def _distance(enclosure: Enclosure, rounded: AnyArray, dtype: DType) -> Array:
-    """How far the kernel's value in `dtype` may be from `rounded`; infinite: it may be anything."""
+    """Bound the distance of a kernel's value in `dtype` from `rounded`; it may be infinite."""
     value = rounded.astype(np.float64)
     overflow = dtype.overflow_threshold
     distance = np.maximum(enclosure.high - value, value - enclosure.low)

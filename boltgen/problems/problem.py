@@ -23,7 +23,7 @@ _Self = TypeVar("_Self", bound="Problem")
 
 
 class Problem(Protocol):
-    """What a kernel computes: D = A x B, in the sense of one kind of product.
+    """The work of a kernel: D = A x B, in the sense of one kind of product.
 
     A problem is a frozen dataclass, valid once it is made. All shapes are in elements, as the
     tensors lie in memory without gaps. `kind` is its name in the profiler.
@@ -53,7 +53,7 @@ class Problem(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many products of the shape of `gemm` it is."""
+        """The number of products of the shape of `gemm`."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Problem(Protocol):
 
     @property
     def d_shape(self) -> tuple[int, ...]:
-        """Shape of D; its last extent is N, those before it are the batch and M."""
+        """Shape of D; the last extent is N, the extents before it are the batch and M."""
         ...
 
     @property
@@ -148,7 +148,7 @@ class Problem(Protocol):
 
     @property
     def slice_rows(self) -> int:
-        """How many neighbouring rows of D are a slice, as those of an image; 0 where in none."""
+        """The neighbouring rows of D in a slice, as the rows of an image; 0 without slices."""
         ...
 
     def in_slices(self: _Self, rows: int) -> _Self:
@@ -160,7 +160,7 @@ class Problem(Protocol):
         ...
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """What each dimension of B gains where A has so many channels more, and D."""
+        """Return the padding of B's dimensions if A and D have so many channels more."""
         ...
 
     def product(self, a: Array, b: Array) -> Array:
@@ -178,7 +178,7 @@ def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
 
 
 def gathered(problem: Problem) -> Gathered | None:
-    """How the rows of a problem are taken of A; None where A has them in order."""
+    """Return how rows are gathered from A; None where A has them in order."""
     found: Gathered | None = getattr(problem, "gathered", None)
     return found
 

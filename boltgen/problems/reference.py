@@ -152,7 +152,7 @@ def enclosure(
     *,
     a_error: Array | None = None,
 ) -> Enclosure:
-    """What `run` and `error_bound` say, together; arguments as in `run`.
+    """Return the results of `run` and `error_bound` together; arguments as in `run`.
 
     `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
     where that may be anything. Without it A is exact.
@@ -204,7 +204,7 @@ def enclosures(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How an output compares with the oracle; `str` of it is one line for people.
+    """The comparison of an output with the oracle; `str` makes one line for people.
 
     `ratio` is the largest error relative to its bound: at most 1 for a correct kernel, infinite
     where a NaN or an infinity is out of place. The rest describes the element that has it.
@@ -366,7 +366,7 @@ def shaped(
 
 
 def _stored(problem: Problem, store: Store, x: Array) -> Array:
-    """What `store` stores of a node's exact values."""
+    """Return the stored part of a node's exact values."""
     whole = np.array(np.broadcast_to(x, problem.d_shape), dtype=np.float64)
     if store.reduction is None:
         return whole
@@ -375,7 +375,7 @@ def _stored(problem: Problem, store: Store, x: Array) -> Array:
 
 
 def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
-    """What `store` stores of a node, by its exact values and the bounds of a kernel's."""
+    """Enclose the stored part of a node by its exact values and a kernel's bounds."""
     if store.reduction is not None:
         shape, axes = reduced_view(problem, store)
         low, high = (np.broadcast_to(end, problem.d_shape) for end in (image.low, image.high))
@@ -390,7 +390,7 @@ def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """How far a kernel's accumulated sum may be from the exact one.
+    """The bound of a kernel's accumulated sum around the exact sum.
 
     Where `magnitude` is the sum of |a||b|: by relative * magnitude, and by absolute unless the
     magnitude is 0; anywhere where magnitude and error reach `overflow`.

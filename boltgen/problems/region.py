@@ -1,4 +1,4 @@
-"""What a frontend hands over: offloaded regions, and why the rest stayed with TVM."""
+"""Offloaded regions, and the reasons why other operators stayed with TVM."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from boltgen.problems.workload import Workload
 
 
 class Convention(Enum):
-    """How TVM calls a region's function."""
+    """The call of a region's function by TVM."""
 
     RELAX = "relax"  # TVM's FFI since 0.21: typed functions of TensorView
     RELAY = "relay"  # the packed C functions of TVM up to 0.19
 
 
 class Sharing(Enum):
-    """How products of attention share one slice of an operand."""
+    """The way in which products of attention share one slice of an operand."""
 
     HEADS = "heads"  # all of a sequence: (sequences, 1, ...)
     SEQUENCES = "sequences"  # the same one of each sequence: (1, heads, ...)
@@ -30,13 +30,13 @@ class Sharing(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What has a slice for some products of a batch, which is sequences of so many `heads`."""
+    """An operand with slices for some products of a batch of sequences of so many `heads`."""
 
     by: Sharing
     heads: int
 
     def slices(self, batch: int) -> int:
-        """How many slices there are."""
+        """Count the slices."""
         match self.by:
             case Sharing.HEADS:
                 return batch // self.heads
@@ -47,7 +47,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowView:
-    """Where a tensor has the rows of a load: from `offset` on in rows of so many `columns`, which
+    """The place of a load's rows in a tensor: from `offset` on in rows of so many `columns`, which
     may be several of its dimensions.
     """
 
@@ -57,7 +57,7 @@ class RowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """Where an epilogue's load comes from.
+    """The source of an epilogue's load.
 
     `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
     per product of a batch, `shared` whether there are some that several products read. Where the
@@ -74,7 +74,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """How TVM has a tensor that the kernel wants in NHWC and FP16, or with more or less channels.
+    """The form in TVM of a tensor that the kernel wants in NHWC and FP16, or with other channels.
 
     `shape` is TVM's; a matrix is stored as one image of NHWC, its columns the channels.
     """
@@ -97,7 +97,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadView:
-    """Where TVM's tensor has the matrices of a batch: in the rows of sequences, `heads` in each.
+    """The place of a batch's matrices in TVM's tensor: in rows of sequences, `heads` in each.
 
     The tensor is (sequences, rows, *`inner`), or (rows, sequences, *`inner`) if it is `rows_first`.
     Of each row the first head has its elements from `offset` on, each other one `stride` behind the
@@ -173,7 +173,7 @@ class Region:
 
     @property
     def heads(self) -> int:
-        """The heads of each sequence: those of views and operands, or that share a B; else 1."""
+        """The heads of each sequence, by views and operands, or by sharing B; else 1."""
         return max(self._counts, default=max(roles.b_group for roles in self.layers))
 
     @property
@@ -186,7 +186,7 @@ class Region:
 
     @property
     def views(self) -> tuple[HeadView, ...]:
-        """Those of A, of each B and of D, where there are any."""
+        """The views of A, of each B and of D, where there are any."""
         views = (self.a_view, *(roles.b_view for roles in self.layers), self.d_view)
         return tuple(view for view in views if view is not None)
 
@@ -249,7 +249,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where an operator of the model runs.
+    """The place where an operator of the model runs.
 
     `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
     says why. Of a region it is the region's note. `flops` are those of its products, in the middle

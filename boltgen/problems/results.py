@@ -52,8 +52,8 @@ def store_shape(problem: Problem, store: Store) -> tuple[int, ...]:
 
 
 def store_ld(problem: Problem, store: Store) -> int:
-    """What a launch passes as `ld` of a stored tensor: of a full one, or of parts of rows, the
-    distance of its rows, of a reduction along columns the rows of D that make one number.
+    """Return the `ld` that a launch passes for a stored tensor: of a full one, or of parts of rows,
+    the distance of its rows, of a reduction along columns the rows of D that make one number.
     """
     shape = problem.d_shape
     match store.kind:

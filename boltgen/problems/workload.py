@@ -76,7 +76,7 @@ class Layer:
 
     @property
     def further(self) -> tuple[tuple[Store, DType], ...]:
-        """What is stored besides D, with its types, in the order in which a kernel takes them.
+        """The results besides D with their types, in the order in which a kernel takes them.
 
         Raises:
             InvalidProblemError: a result is no full tensor.
@@ -92,7 +92,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What one kernel computes; several layers run back to back.
+    """The work of one kernel; several layers run back to back.
 
     A workload is canonical when it is made: a pointwise convolution is a matrix product, and a
     batch that shares every B is one product of more rows, unless an epilogue sums the rows of each
@@ -149,7 +149,7 @@ class Workload:
 
     @property
     def batch(self) -> int:
-        """How many products each layer is."""
+        """The number of products of each layer."""
         return self.first.problem.batch
 
     @property
@@ -167,7 +167,7 @@ class Workload:
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """Those of its symbolic extents, in order; none where all sizes are known."""
+        """The symbols of its extents, in order; empty where all sizes are known."""
         found: set[Symbol] = set()
 
         def look(extent: Dim) -> int:
@@ -187,7 +187,7 @@ class Workload:
         return self.resized(lambda extent: extent.of(values)) if values else self
 
     def sliced(self, rows: int) -> Workload:
-        """It with slices of so many rows, where rows are in slices; those of images stay."""
+        """Return it with slices of so many rows, where rows are in slices; images stay slices."""
         layers = (_in_slices(each, each.problem, rows) for each in self.layers)
         return Workload(layers=tuple(layers))
 
@@ -227,7 +227,7 @@ class Workload:
 
     @property
     def epilogues(self) -> str:
-        """What is done to each product, for people."""
+        """The epilogue of each layer, for people."""
         return "; ".join(layer.epilogue.describe() for layer in self.layers)
 
     def describe(self) -> str:
@@ -303,7 +303,7 @@ def _check_joint(before: Problem, layer: Layer, index: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Where layers that could be one kernel are cut into several.
+    """The cut of layers that could be one kernel into several.
 
     `counts` has the number of layers of each kernel; `reasons` says of each joint between layers
     why it is cut, or is not.

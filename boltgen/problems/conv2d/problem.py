@@ -189,7 +189,7 @@ class Conv2d:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of `boltgen_conv2d_args`."""
+        """The sizes of `boltgen_conv2d_args`."""
         return {
             **{name: getattr(self, name) for name in "nhwckrspq"},
             "pad_h": self.padding[0],
@@ -202,7 +202,7 @@ class Conv2d:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Those of `profiler_conv2d`, which are those of a launch."""
+        """The sizes of `profiler_conv2d`, which are the same as of a launch."""
         return self.sizes
 
     @property
@@ -220,7 +220,7 @@ class Conv2d:
         return replace(self, c=channels, k=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """What the weight's dimensions gain."""
+        """Return the padding of the weight's dimensions."""
         return filters, 0, 0, channels
 
     def product(self, a: Array, b: Array) -> Array:

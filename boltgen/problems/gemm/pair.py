@@ -1,4 +1,4 @@
-"""Columns of two matrices as those of one, runs of the one and of the other by turns.
+"""Columns of two matrices in one: runs of the first and of the second by turns.
 
 Arrow: the frontend joins the weights of two products so, the oracle takes their results apart. One
 thread of an epilogue has a run of each, side by side, and makes a run of D of them.
@@ -18,7 +18,7 @@ _MOST_COLUMNS = 4
 
 
 def run_of(columns: int) -> int:
-    """How many of so many columns are a run: they divide them, and are aligned in every type."""
+    """Return the columns of a run: they divide `columns`, and are aligned in every type."""
     return math.gcd(_MOST_COLUMNS, columns)
 
 

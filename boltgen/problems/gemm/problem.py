@@ -221,7 +221,7 @@ class Gemm:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of `boltgen_gemm_args`."""
+        """The sizes of `boltgen_gemm_args`."""
         m, n, k, is_batch = self.m, self.n, self.k, self.batch > 1
         packed = self.weights.row_bytes(k) if self.weights else 0
         return {
@@ -239,7 +239,7 @@ class Gemm:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Those of `profiler_gemm`, whose run is 0 of what is no pair."""
+        """The sizes of `profiler_gemm`, whose run is 0 without a pair."""
         runs = {"run": self.run} if self.paired else {}
         return runs | {
             "batch": self.batch,
@@ -260,7 +260,7 @@ class Gemm:
         return replace(self, k=channels, n=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """What B's rows and columns gain.
+        """Return the padding of B's rows and columns.
 
         Raises:
             InvalidProblemError: it is packed.

@@ -160,7 +160,7 @@ class GroupNorm:
 
     @property
     def flops(self) -> int:
-        """None of a product's, which are what is counted."""
+        """Zero: only the operations of products are counted."""
         return 0
 
     @property
@@ -170,12 +170,12 @@ class GroupNorm:
 
     @property
     def b_bytes(self) -> int:
-        """None."""
+        """Zero: there is no B."""
         return 0
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of `boltgen_image_norm_args`."""
+        """The sizes of `boltgen_image_norm_args`."""
         return {"n": self.n, "pixels": self.pixels, "channels": self.c, "groups": self.groups}
 
     @property

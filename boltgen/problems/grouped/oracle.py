@@ -19,7 +19,7 @@ from boltgen.problems.workload import Layer
 
 
 def enclose_groups(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure, ...]:
-    """The results of a product of rows in groups: those of each group's product, in rows.
+    """Enclose the results of each group's product, one group behind the other.
 
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.

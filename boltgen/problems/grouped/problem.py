@@ -66,7 +66,7 @@ class GroupedGemm:
 
     @property
     def gathered(self) -> Gathered | None:
-        """How its rows are taken of A; None where A has them in order."""
+        """The way in which rows are gathered from A; None where A has them in order."""
         if self.a_rows is None or self.rows_dtype is None:
             return None
         return Gathered(rows=self.m, of=self.a_rows, dtype=self.rows_dtype)
@@ -89,7 +89,7 @@ class GroupedGemm:
         )
 
     def spans(self, ends: NDArray[Any]) -> Iterator[tuple[int, int]]:
-        """The first row of each group and the one behind its last; in the end those of none."""
+        """The first row of each group and the row behind its last; then the rows of no group."""
         begin = 0
         for each in (*ends.tolist(), self.m):
             end = min(max(begin, each), self.m)
@@ -188,7 +188,7 @@ class GroupedGemm:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of `boltgen_grouped_gemm_args`."""
+        """The sizes of `boltgen_grouped_gemm_args`."""
         return {
             "m": self.m,
             "n": self.n,
@@ -207,7 +207,7 @@ class GroupedGemm:
 
     @property
     def slice_rows(self) -> int:
-        """None: its rows are in no slices."""
+        """Zero: its rows are in no slices."""
         return 0
 
     def in_slices(self, rows: int) -> GroupedGemm:
@@ -220,7 +220,7 @@ class GroupedGemm:
         return replace(self, k=channels, n=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """What B's dimensions gain: its groups nothing."""
+        """Return the padding of B's dimensions: zero for the groups."""
         by_rows = self.b_layout is Layout.ROW
         return (0, channels, filters) if by_rows else (0, filters, channels)
 

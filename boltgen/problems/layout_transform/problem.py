@@ -25,7 +25,7 @@ class ImageLayout(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a tensor of images lies in memory."""
+    """The form of a tensor of images in memory."""
 
     layout: ImageLayout
     dtype: DType
@@ -94,7 +94,7 @@ class LayoutTransform:
 
     @property
     def in_dtype(self) -> DType:
-        """Of the source."""
+        """The type of the source."""
         return self.move.source.dtype
 
     @property
@@ -104,7 +104,7 @@ class LayoutTransform:
 
     @property
     def out_dtype(self) -> DType:
-        """Of the target."""
+        """The type of the target."""
         return self.move.target.dtype
 
     @property
@@ -189,7 +189,7 @@ class LayoutTransform:
 
     @property
     def flops(self) -> int:
-        """None."""
+        """Zero: nothing is multiplied."""
         return 0
 
     @property
@@ -199,17 +199,17 @@ class LayoutTransform:
 
     @property
     def b_bytes(self) -> int:
-        """None."""
+        """Zero: nothing is multiplied."""
         return 0
 
     @property
     def bytes_moved(self) -> int:
-        """What it reads and writes."""
+        """The bytes that it reads and writes."""
         return self.a_bytes + prod(self.d_shape) * self.out_dtype.size_bytes
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of `boltgen_move_args`."""
+        """The sizes of `boltgen_move_args`."""
         return {
             "n": self.images,
             "pixels": self.pixels,
@@ -219,12 +219,12 @@ class LayoutTransform:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Those of a launch; the profiler has no struct for them."""
+        """The sizes of a launch; the profiler has no struct for them."""
         return self.sizes
 
     @property
     def slice_rows(self) -> int:
-        """None: its rows are in no slices."""
+        """Zero: its rows are in no slices."""
         return 0
 
     def in_slices(self, rows: int) -> LayoutTransform:
@@ -242,7 +242,7 @@ class LayoutTransform:
         return (0,)
 
     def product(self, a: Array, b: Array) -> Array:
-        """What becomes of the source, exactly."""
+        """Return the target of a source, exactly."""
         del b
         source = a.reshape(self.images, -1, 1, a.shape[-1])
         if self.move.source.layout is ImageLayout.NCHW:
@@ -252,7 +252,7 @@ class LayoutTransform:
 
 
 def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[Any]:
-    """What `move` makes of `source`, (N, C, H, W) or (N, H, W, C), with `target_c` channels.
+    """Apply `move` to `source`, (N, C, H, W) or (N, H, W, C); the result has `target_c` channels.
 
     Channels beyond the source's are zero. Exact: FP32 is rounded to nearest even.
     """

@@ -1,4 +1,4 @@
-"""Where the norm of a row by a correct FP32 kernel may lie.
+"""Bounds of the norm of a row by a correct FP32 kernel.
 
 A kernel adds in any order, takes the mean first and the squares of what is left of it then. Source
 of the sums' bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
@@ -79,7 +79,7 @@ def _scaled(problem: Norm, exact: Array, x: Interval) -> Interval:
 
 
 def _is_undefined(x: Interval, *, is_centred: bool) -> Array:
-    """Where a result is certainly NaN: rows with a NaN, and of a centred one with an infinity."""
+    """Find certain NaN: rows with a NaN, and of a centred one with an infinity."""
     is_nan = np.isnan(x.low) & np.isnan(x.high)
     is_infinite = (x.low == np.inf) | (x.high == -np.inf)
     whole = is_nan | is_infinite if is_centred else is_nan

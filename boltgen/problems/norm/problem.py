@@ -23,7 +23,7 @@ from boltgen.problems.gemm.problem import Gemm
 
 
 class NormFunction(Enum):
-    """What is done to a row x of n elements."""
+    """The function of a row x of n elements."""
 
     LAYER = "layer_norm"  # (x - mean) / sqrt(variance + epsilon); the variance divides by n
     RMS = "rms_norm"  # x / sqrt(mean of squares + epsilon)
@@ -69,7 +69,7 @@ class Norm:
 
     @property
     def gathered(self) -> Gathered | None:
-        """How its rows are taken of A; None where A has them in order."""
+        """The way in which rows are gathered from A; None where A has them in order."""
         if self.a_rows is None or self.rows_dtype is None:
             return None
         return Gathered(rows=self.rows, of=self.a_rows, dtype=self.rows_dtype)
@@ -157,7 +157,7 @@ class Norm:
 
     @property
     def flops(self) -> int:
-        """None of a product's, which are what is counted."""
+        """Zero: only the operations of products are counted."""
         return 0
 
     @property
@@ -170,12 +170,12 @@ class Norm:
 
     @property
     def b_bytes(self) -> int:
-        """None."""
+        """Zero: there is no B."""
         return 0
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of `boltgen_norm_args`."""
+        """The sizes of `boltgen_norm_args`."""
         n = self.columns
         return {"rows": self.rows, "columns": n, "lda": n, "ldd": n}
 
