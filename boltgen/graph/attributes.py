@@ -1,4 +1,4 @@
-"""Operators' attributes by the names that the neutral graph has for them: those of both IRs."""
+"""Operators' attributes in both IRs, by their names in the neutral graph."""
 
 from __future__ import annotations
 

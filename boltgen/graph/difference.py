@@ -23,7 +23,7 @@ class Line:
 
 
 def operator_of(line: str) -> str | None:
-    """Return the operator of a line of a graph's text; None if the line has none."""
+    """Return the operator of a line of a graph's text, or None if the line has none."""
     found = _OPERATOR.match(line)
     return found[1].strip("'") if found else None
 

@@ -1,4 +1,4 @@
-"""The neutral graph: what Relax and Relay functions are translated into, once.
+"""The neutral graph, into which Relax and Relay functions are translated.
 
 Arrow: a frontend's translation makes it, passes rewrite it, an emitter writes the IR from it.
 Both IRs share the names of operators and attributes ("add", "nn.conv2d"), so one table serves both.
@@ -19,7 +19,7 @@ from boltgen.ir.extent import broadcast
 
 Array: TypeAlias = npt.NDArray[Any]
 Extents: TypeAlias = "tuple[int | str, ...]"
-# The index of a value, or a tuple of such structures: what a function returns.
+# The index of a value, or a tuple of such structures: a function's result.
 Structure: TypeAlias = "int | tuple[Structure, ...]"
 
 # Operator names of expressions that compute nothing.
@@ -125,7 +125,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """For each expression, those that read it, in order."""
+        """For each expression, the expressions that read it, in order."""
         lists: list[list[int]] = [[] for _ in self.exprs]
         for index, expr in enumerate(self.exprs):
             for arg in dict.fromkeys(expr.args):
@@ -158,7 +158,7 @@ class Graph:
 
     @cached_property
     def live(self) -> frozenset[int]:
-        """What is computed for a result or is pinned, and the inputs."""
+        """The inputs, and the expressions that a result needs or that are pinned."""
         found = {
             index for index, expr in enumerate(self.exprs) if expr.pinned or expr.op == INPUT
         } | {*self.escaping, *leaves(self.results)}
@@ -197,7 +197,7 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.exprs: list[Expr] = []
-        self.facts: dict[Any, Any] = {}  # those of `graph.facts`, of the values so far
+        self.facts: dict[Any, Any] = {}  # results of `graph.facts`, for the values so far
 
     def __getitem__(self, index: int) -> Expr:
         return self.exprs[index]

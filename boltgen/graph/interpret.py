@@ -96,7 +96,7 @@ class _Machine:
             self.inputs[index] = array
 
     def value(self, index: int, expr: Expr) -> _Item:
-        """Compute the expression at `index`, of the values of those before it."""
+        """Compute the expression at `index` from the values before it."""
         if expr.op == INPUT:
             return self._typed(index, expr, self.inputs[index])
         if expr.op == CONSTANT:
@@ -185,7 +185,7 @@ class _Machine:
         return "float64" if self.is_exact and is_float(dtype) else dtype
 
     def _typed(self, index: int, expr: Expr, array: Array) -> Array:
-        """An array that is given, once its shape and dtype are those of the expression."""
+        """Return a given array, after a check that the expression has its shape and dtype."""
         shape, dtype = self._shape(index, expr), self._dtype(expr.dtype)
         if array.shape != shape:
             raise InterpretError(

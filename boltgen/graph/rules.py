@@ -60,7 +60,7 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True)
 class RuleLog:
-    """How often each rule fired, and where it nearly did."""
+    """The number of times that each rule fired, and its near misses."""
 
     fired: Counter[str] = field(default_factory=Counter)
     near: list[NearMiss] = field(default_factory=list)
@@ -165,7 +165,7 @@ class _Sweep(GraphBuilder):
         for index, expr in enumerate(self._source.exprs):
             made = self.add(renamed(expr, names))
             for arg in self[made].args:
-                self._reads[arg] -= 1  # it was one of those that will read
+                self._reads[arg] -= 1  # it was one of the expected readers
             names[index] = self._rewritten(made, index)
         return self.graph(mapped(self._source.results, names))
 

@@ -161,7 +161,7 @@ def _scattered(op: Operation, x: Array, part: Array) -> Array:
 
 
 def _taken(op: Operation, x: Array, indices: Array) -> Array:
-    """Elements at indices, of which the mode says what those beyond the tensor are."""
+    """Return elements at indices; the mode decides about indices beyond the tensor."""
     axis, mode = cast("int | None", op.attrs.get("axis")), str(op.attrs.get("mode", "fast"))
     if mode != "nan":
         return np.take(x, indices, axis, mode=cast("Any", {"fast": "raise"}.get(mode, mode)))
@@ -263,7 +263,7 @@ def _softplus(op: Operation, x: Array) -> Array:
 
 
 def _divided(op: Operation, x: Array, y: Array) -> Array:
-    """A quotient; of integers the one that is rounded towards zero."""
+    """Return a quotient; integers are rounded towards zero."""
     quotient = np.true_divide(x, y)
     return quotient if is_float(op.dtype) else np.trunc(quotient).astype(op.dtype)
 
@@ -340,7 +340,7 @@ def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 
 def _affine(op: Operation, made: Array, shape: Sequence[int], *given: Array) -> Array:
-    """A norm's result with its scale and its shift, of which the operator may have either."""
+    """Return a norm's result with its scale and its shift; the operator may lack either."""
     scale, shift = (each.reshape(shape) for each in given)
     made = made * scale if op.attrs.get("scale", True) else made
     return made + shift if op.attrs.get("center", True) else made

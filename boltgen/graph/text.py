@@ -184,7 +184,7 @@ def parse_graph(text: str, constants: Constants | None = None) -> Graph:
 
 
 class _Parser:
-    """What a text has defined so far: dimensions, and functions as `graphs`."""
+    """The definitions of a text so far: dimensions, and functions as `graphs`."""
 
     def __init__(self, constants: Constants | None) -> None:
         self.graphs: dict[str, Graph] = {}

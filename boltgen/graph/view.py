@@ -28,9 +28,10 @@ Factors = tuple[Factor, ...]
 class Moved:
     """The elements of `source`, an expression of the new graph, as a tensor of these `dims`.
 
-    `plain` is the author's way to it, of so many `moves` and `transposes` after the source; None
-    where that would not start at this source: at a slice, or at a product of rows in another order.
-    Such a `product` has what changed places from axis 0 and from axis `second` on.
+    `plain` is the author's way to it, with so many `moves` and `transposes` after the source; None
+    if that way does not start at this source, but at a slice, or at a matmul of rows in another
+    order. Such a `product` has swapped the factors from axis 0 on with the factors from axis
+    `second` on.
     """
 
     source: int
@@ -43,7 +44,7 @@ class Moved:
 
     @property
     def factors(self) -> Factors:
-        """Those of all dimensions, in their order."""
+        """The factors of all dimensions, in their order."""
         return tuple(factor for dim in self.dims for factor in dim)
 
     @property
@@ -73,7 +74,7 @@ def whole(at: int, shape: tuple[int, ...]) -> Moved:
 
 
 def passes_one_row(x: Moved, order: Sequence[int]) -> bool:
-    """Whether a transpose moves heads past one row only, of a tensor with an open extent.
+    """Return whether a transpose only moves heads past one row, with a dynamic extent.
 
     As a view it would be one that TVM copies, since it cannot tell; attention reads past it.
     """
@@ -132,7 +133,7 @@ def split_factor(factor: Factor, outer: int) -> tuple[Factor, Factor]:
 
 
 def runs(dim: Factors, lying: Factors) -> list[Factors]:
-    """The factors of a dimension, those of one extent together that lie side by side."""
+    """Split a dimension's factors into runs that lie side by side."""
     found: list[Factors] = []
     for factor in dim:
         before = found[-1][-1] if found else None
@@ -145,8 +146,8 @@ def runs(dim: Factors, lying: Factors) -> list[Factors]:
 
 
 def swapped(moved: Moved) -> tuple[Factors, int] | None:
-    """The factors of a matrix's rows as they lie, if those are (B, S), and the matrix has (S, B);
-    and how many are those of B.
+    """Return the factors of a matrix's rows as they lie, if rows are (B, S) there and (S, B) in the
+    matrix; and how many are B's.
 
     Other orders, as of windows of an image, are left: there it is the rows that others view.
     """

@@ -42,7 +42,7 @@ def most_pool(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Ar
 
 
 def mean_pool(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
-    """The mean of each window of each channel, of its pixels or of the padding too."""
+    """Return the mean of each window of each channel, over its pixels or over the padding too."""
     sums = _pooled(attrs, shape, x, 0.0, lambda windows: windows.sum((-2, -1)))
     if attrs["count_include_pad"]:
         return sums / np.prod(_integers(attrs, "pool_size"))

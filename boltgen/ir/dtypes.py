@@ -102,7 +102,7 @@ _ROWS = {
 class DType(Enum):
     """An element type; the value is its NumPy name.
 
-    `size_bytes` are those of an element. `short` is its name within a symbol. `significand_bits`
+    `size_bytes` is the size of an element. `short` is its name within a symbol. `significand_bits`
     counts the leading one. The row's accumulators are the types in which tensor cores sum products
     of this type, each with the first compute capability whose instruction does. A type whose row
     has no conversions is known, and no kernel reads or writes it.
@@ -200,7 +200,7 @@ class DType(Enum):
     def accumulator_rejection(
         self, accumulator: DType, compute_capability: tuple[int, int] | None = None
     ) -> str | None:
-        """Why no tensor-core instruction sums its products in `accumulator`; None where one does.
+        """Return why no tensor-core instruction sums its products in `accumulator`, or None.
 
         `compute_capability` asks for an instruction of that one; without it any will do.
         """
@@ -264,7 +264,7 @@ class IndexType(Enum):
         return np.dtype(self.value)
 
 
-# What the elements of a tensor in memory are.
+# The type of a tensor's elements in memory.
 ElementType: TypeAlias = DType | Bytes | IndexType
 
 

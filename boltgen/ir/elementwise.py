@@ -1,4 +1,4 @@
-"""The elementwise graph: what a kernel does to each element before or after its product.
+"""The elementwise graph: a kernel's operators on each element before or after its product.
 
     node    ::= Accumulator(second) | Load(kind, dtype, parts) | Scalar(value)
               | Unary(op, x, params) | Binary(op, lhs, rhs) | Cast(x, dtype) | Softmax(x)
@@ -63,7 +63,7 @@ class BinaryOp(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The product's value; of a pair of products, which D is made of, the `second` one's."""
+    """The product's value; in a pair of products, `second` selects the other one's."""
 
     second: bool = field(default=False, metadata={"absent_at_default": True})
 
@@ -167,7 +167,7 @@ MAX_LOADS = dict.fromkeys(LoadKind, 2) | {LoadKind.ROW: 4}
 
 MAX_OPERANDS = 7  # addresses besides D's that a launch passes: BOLTGEN_MAX_OPERANDS in abi.h
 
-_LONGEST_TERM = 100  # of `ElementwiseGraph.describe`: about a line of text
+_LONGEST_TERM = 100  # the longest term of `ElementwiseGraph.describe`: about a line of text
 
 
 def operands(node: Node) -> tuple[int, ...]:
@@ -444,5 +444,5 @@ SOFTMAX = ElementwiseGraph((Accumulator(), Softmax(0)))
 
 
 def local_softmax(window: int) -> ElementwiseGraph:
-    """The softmax of so many columns up to the diagonal; of all of them where it is 0."""
+    """Return the softmax of so many columns up to the diagonal; of all of them if it is 0."""
     return ElementwiseGraph((Accumulator(), Softmax(0, causal=True, window=window)))

@@ -191,7 +191,7 @@ class Dim(int):
 
 
 def _factor(name: str, *, is_alone: bool) -> str:
-    """A symbol's name within a sum: one that is a formula itself, as "h // 2", in brackets."""
+    """Return a symbol's name within a sum; a formula, as "h // 2", gets brackets."""
     return name if is_alone or name.isidentifier() else f"({name})"
 
 

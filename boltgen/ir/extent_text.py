@@ -55,7 +55,8 @@ class Formula:
         return (step, base) if two - one == three - two == step else None
 
     def solved(self, name: str, value: int, known: Mapping[str, int]) -> int | None:
-        """The value of `name` for which the formula has `value`; None where no whole number is.
+        """Return the value of `name` for which the formula has `value`, or None if no whole number
+        is.
 
         The other names are `known`. Where `name` is divided or multiplied by itself, it is None.
         """

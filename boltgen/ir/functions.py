@@ -141,9 +141,9 @@ class UnaryOp(Enum):
             parameters={"low": -0.5, "high": 6.0},
         ),
     )
-    # 1 + erf(x / sqrt 2) cancels for negative x: its absolute error is that of erf (2 ulp of a
-    # number up to 1), of its argument (|t erf'(t)| < 0.5, so 1 ulp of argument is half an ulp)
-    # and of the addition (half an ulp of a number up to 2); the product takes it times |x| / 2.
+    # 1 + erf(x / sqrt 2) cancels for negative x: its absolute error is the error of erf (2 ulp of a
+    # number up to 1), of its argument (|t erf'(t)| < 0.5, so 1 ulp of argument is half an ulp) and
+    # of the addition (half an ulp of a number up to 2); the product multiplies it by |x| / 2.
     GELU_ERF = (
         "gelu_erf",
         Function(

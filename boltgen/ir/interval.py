@@ -1,4 +1,4 @@
-"""Elementwise graphs in FP64 and in intervals: where a correct FP32 kernel's value may lie.
+"""Elementwise graphs in FP64 and in intervals: the bounds of a correct FP32 kernel's value.
 
 An end may be infinite: the kernel's value may have overflowed, or anything is right. NaN on both
 ends is a certain NaN. There are no half-NaN intervals.
@@ -189,7 +189,7 @@ def reduced(reduction: Reduction, x: Interval, axes: tuple[int, ...]) -> Interva
     # The smallest normal number once for each addition: subnormal results may be flushed.
     error = math.expm1((count - 1) * math.log1p(DType.F32.unit_roundoff)) * size
     error = error + (count - 1) * _FLOAT32_TINY
-    # Of infinities of both signs, of which not all are certain, anything may come.
+    # Infinities of both signs, not all of them certain, may give any sum.
     image = _free(Interval(low, high), np.isnan(low) != np.isnan(high))
     overflows = size + error > _FLOAT32_MAX
     return _free(Interval(image.low - error, image.high + error), overflows & ~np.isnan(low))

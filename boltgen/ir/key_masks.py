@@ -25,7 +25,7 @@ from boltgen.ir.elementwise import (
     Unary,
 )
 
-# What hides a key of a mask that may be finite: half of FP16's range below what is seen.
+# A number up to this hides a key in a finite mask: half of FP16's range below visible scores.
 HIDDEN = -32768.0
 
 
@@ -55,7 +55,7 @@ def _is_lost(graph: ElementwiseGraph, load: int) -> bool:
 
 
 def _infinity(node: Node, nodes: tuple[Node, ...], ends: list[float | None]) -> float | None:
-    """Which infinity a node is, of operands that are `ends`; None where it may be anything else."""
+    """Return which infinity a node is, for operands `ends`; None if it may be anything else."""
     match node:
         case Unary(op=op, x=x, params=params):
             end = ends[x]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-# The kernel of a failure to compile: what is compiled later of the same spec is another one.
+# The kernel of a failure to compile: a later compilation of the same spec is another kernel.
 NOT_COMPILED = "not compiled"
 
 
@@ -81,7 +81,7 @@ class Timing:
 
     @classmethod
     def exact(cls, us: float) -> Timing:
-        """A time that is known, not measured: from a model, and the same every time."""
+        """Return a time that is known, not measured: from a model, and the same every time."""
         return cls(
             median_us=us,
             p20_us=us,

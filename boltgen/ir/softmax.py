@@ -1,4 +1,4 @@
-"""The softmax of rows in FP64, and where that of a correct FP32 kernel may lie.
+"""The softmax of rows in FP64, and the bounds of a correct FP32 kernel's softmax.
 
 A kernel may go through a row in steps, and scale what it summed before when it finds a greater
 maximum. Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018.
@@ -14,10 +14,11 @@ import numpy as np
 from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import DIVIDE_ULPS, FP32_ULP, Array
 
-# Of a base-2 exponential. Source: PTX ISA, ex2.approx.ftz.f32.
+# The error of a base-2 exponential. Source: PTX ISA, ex2.approx.ftz.f32.
 EXPONENTIAL_ULPS = 2.0
 # The difference x - maximum, log2(e) and the product of both round by half an ulp; each moves the
-# exponent by that share of the difference. Differences of steps add up to that of the whole row.
+# exponent by that share of the difference. Differences of steps add up to the difference of the
+# whole row.
 ARGUMENT_ULPS = 1.5
 # A step has at least so many elements; it scales by an exponential, and rounds.
 LEAST_STEP = 16
@@ -32,7 +33,7 @@ def softmax(x: Array) -> Array:
 
 
 def up_to_diagonal(x: Array, window: int = 0) -> Array:
-    """`x`, of rows of which the last one has all columns, with -inf behind each row's last one.
+    """Return `x` with -inf after each row's last column; the last row has all columns.
 
     With a `window` also before its last so many.
     """

@@ -17,7 +17,7 @@ from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.problems.workload import Workload
 
-# A region has no more cells, and those of one symbol grow by this factor at least. Steps are
+# A region has no more cells, and the cells of one symbol grow by this factor at least. Steps are
 # multiples of a power of two, this part of a size at least, by the number of symbols. Choices, by
 # `benchmarks.dynamic_shapes`.
 _MOST_CELLS = 25
@@ -25,13 +25,13 @@ _FINEST = 2**0.5
 _STEPS = {1: 32, 2: 4}
 # The rows of the smallest tile: fewer all take the same time.
 _LEAST = {"m": 16}
-# How many rows there are to be taken, or in a slice, decides next to nothing: their range stays
-# whole.
+# The number of rows to gather from, or in a slice, decides almost nothing: its range stays whole.
 _WHOLE = frozenset({"a_rows", "slice_rows"})
 
 
 def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
-    """`workload` with a symbol of its own for each symbolic extent, and what became of each.
+    """Return `workload` with a symbol of its own for each symbolic extent, and each extent's
+    symbol.
 
     A kernel does not know that its M is a batch times a sequence. The symbol has the name of the
     problem's field, and the range of the extent.
@@ -52,7 +52,9 @@ def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
 
 
 def cells(workload: Workload) -> tuple[Workload, ...]:
-    """The cells of `workload`, smaller sizes first; itself where all its sizes are known."""
+    """Return the cells of `workload`, smaller sizes first; the workload itself if all sizes are
+    known.
+    """
     symbols = workload.symbols
     return tuple(_product(workload, [_parts(each, _divided(symbols)) for each in symbols]))
 
@@ -70,7 +72,7 @@ def steps(workload: Workload) -> Iterator[Workload]:
 
 
 def joined(left: Workload, right: Workload) -> Workload | None:
-    """Two neighbouring cells as one; None where they differ in more than the last symbol."""
+    """Join two neighbouring cells; None if they differ in more than the last symbol."""
     low, high = left.symbols, right.symbols
     if low[:-1] != high[:-1] or low[-1].high + 1 != high[-1].low:
         return None
@@ -79,7 +81,7 @@ def joined(left: Workload, right: Workload) -> Workload | None:
 
 
 def representative(cell: Workload) -> Workload:
-    """The sizes that a cell's kernel is chosen for: its greatest that are aligned as all of it is.
+    """Return the sizes for which a cell's kernel is chosen: its greatest with all's alignment.
 
     Raises:
         InvalidProblemError: sizes near the greatest are all aligned otherwise.

@@ -69,7 +69,7 @@ def check_dtypes(problem: Typed) -> None:
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:
-    """Check the number of rows in a slice of D, of a problem of `batch` products.
+    """Check the number of rows in a slice of D, for a problem of `batch` products.
 
     Raises:
         InvalidProblemError: they are negative, or a batch is in slices too.

@@ -1,4 +1,4 @@
-"""The protocol of problems, whatever their kind.
+"""The interface of a problem: the computation of one anchor.
 
 Arrow: the middle end makes problems, everything after it reads them. A problem knows its operands,
 its sizes at run time and its work, so that nobody who handles one need ask for its kind.
@@ -73,7 +73,7 @@ class Problem(Protocol):
 
     @property
     def is_product(self) -> bool:
-        """Whether it multiplies A and B; what does not has no `gemm`, and an empty B."""
+        """Whether it multiplies A and B; otherwise it has no `gemm`, and an empty B."""
         ...
 
     @property
@@ -164,7 +164,9 @@ class Problem(Protocol):
         ...
 
     def product(self, a: Array, b: Array) -> Array:
-        """The product in FP64 of A and B in their shapes, of `d_shape`; both products of a pair."""
+        """Return the product in FP64 of A and B in their shapes, of `d_shape`; both products of a
+        pair.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""The oracle: what a kernel must compute, and how far a correct kernel may be from it.
+"""The oracle: the result that a kernel must compute, and the largest error of a correct kernel.
 
 `run` evaluates a problem and its epilogue in FP64. `error_bound` derives, element by element, the
 largest distance of a correct kernel's output from that; no tolerance is guessed. `compare` judges
@@ -392,8 +392,8 @@ def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval
 class Rounding:
     """The bound of a kernel's accumulated sum around the exact sum.
 
-    Where `magnitude` is the sum of |a||b|: by relative * magnitude, and by absolute unless the
-    magnitude is 0; anywhere where magnitude and error reach `overflow`.
+    With `magnitude` as the sum of |a||b|, the error is at most relative * magnitude, and absolute
+    unless the magnitude is 0; any error is possible if magnitude and error reach `overflow`.
     """
 
     relative: float

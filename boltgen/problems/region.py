@@ -60,9 +60,9 @@ class Operand:
     """The source of an epilogue's load.
 
     `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
-    per product of a batch, `shared` whether there are some that several products read. Where the
-    tensor is larger than the region's sizes, `within` has rows and columns of its slices: what is
-    read is the corner of each. `view` says where rows, or those of slices, are in longer ones.
+    per product of a batch, `shared` whether several products read one slice. If the tensor is
+    larger than the region's sizes, `within` has rows and columns of its slices: the first rows and
+    columns of each are read. `view` gives the place of rows, or of slices' rows, in longer ones.
     """
 
     parameter: int
@@ -251,9 +251,9 @@ class Rejected:
 class Placement:
     """The place where an operator of the model runs.
 
-    `region` is the symbol of the region that computes it, or None where TVM does; then `reason`
-    says why. Of a region it is the region's note. `flops` are those of its products, in the middle
-    of the ranges of symbolic extents, which are texts in `shape`.
+    `region` is the symbol of the region that computes it, or None if TVM does. `reason` says why
+    TVM does; for a region it is the region's note. `flops` counts its products, in the middle of
+    the ranges of symbolic extents, which are texts in `shape`.
     """
 
     operator: str

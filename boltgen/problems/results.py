@@ -18,7 +18,7 @@ def reduced_view(problem: Problem, store: Store) -> tuple[tuple[int, ...], tuple
 
 
 def reduced_axes(problem: Problem, store: Store) -> tuple[int, ...]:
-    """The axes of the output along which `store` reduces all, or some, of the elements."""
+    """Return the axes of the output along which `store` reduces all, or some, of the elements."""
     last = len(problem.d_shape) - 1
     match store.kind:
         case LoadKind.TENSOR:

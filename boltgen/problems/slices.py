@@ -2,9 +2,9 @@
 
     D[i, j] = f(product[i, j], row[i // rows of a slice, j], position[i % rows of a slice, j])
 
-Those of an image are its pixels, those of a sequence its tokens: so a diffusion model scales,
-shifts and gates each image by numbers of its own, and a transformer tells its tokens where they
-are. Arrow: loads and launches read this.
+The rows of an image are its pixels, the rows of a sequence its tokens: so a diffusion model scales,
+shifts and gates each image by numbers of its own, and a transformer adds positions to its tokens.
+Arrow: loads and launches read this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workloads: what one kernel computes, with all that is fused to it.
+"""Workloads: the computation of one kernel, with all fused operators.
 
 Arrow: like `problem`. One layer, or several back to back: each one's output is then the next one's
 A, rounded to the type that it multiplies, and stays on chip. Source: Xing et al., Bolt, MLSys 2022,
@@ -159,7 +159,7 @@ class Workload:
 
     @property
     def intermediate_bytes(self) -> int:
-        """Bytes of all that lies between layers: what unfused kernels write, and read again."""
+        """The bytes between layers, which unfused kernels write and read again."""
         if not self.is_fused:
             return 0
         gemms = (layer.problem.gemm for layer in self.layers[:-1])
@@ -251,8 +251,8 @@ def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
 
 
 def _in_slices(layer: Layer, problem: Problem, rows: int = 0) -> Layer:
-    """`layer` of the canonical `problem`, whose rows are in the slices that it loads rows for: of
-    so many `rows`, or if that is 0 of as many as they have.
+    """Return `layer` of the canonical `problem` with slices for its loads: of so many `rows`, or
+    for 0 of as many as they have.
     """
     own = layer.problem.slice_rows
     return replace(layer, problem=problem.in_slices((rows or own) if layer.has_slices else 0))

@@ -113,12 +113,12 @@ class Conv2d:
 
     @property
     def canonical(self) -> Problem:
-        """The plain product where it is pointwise: in NHWC its activation is a matrix."""
+        """The plain matmul if it is pointwise: in NHWC its activation is a matrix."""
         return self.gemm if self.is_pointwise else self
 
     @property
     def is_product(self) -> bool:
-        """Yes, of each pixel's neighbourhood."""
+        """True: each pixel's neighbourhood is multiplied."""
         return True
 
     @property

@@ -23,7 +23,7 @@ def run_of(columns: int) -> int:
 
 
 def interleaved(first: NDArray[Any], second: NDArray[Any], run: int, axis: int) -> NDArray[Any]:
-    """Both arrays, of one shape, as one; `axis` counts the columns."""
+    """Interleave two arrays of one shape; `axis` counts the columns."""
     shape = list(first.shape)
     runs = (*shape[:axis], shape[axis] // run, run, *shape[axis + 1 :])
     shape[axis] *= 2

@@ -94,7 +94,7 @@ class Gemm:
         return replace(self, batch=1, a_batched=True, b_batched=True)
 
     def as_batch(self, batch: int) -> Gemm:
-        """The same as `batch` products, which divides M, of one B."""
+        """Return the same as `batch` products of one B; `batch` divides M."""
         return replace(self, batch=batch, m=self.m // batch, b_batched=False)
 
     @property
@@ -167,7 +167,9 @@ class Gemm:
 
     @property
     def b_shape(self) -> tuple[int, ...]:
-        """(K, N), or (N, K) where it is column-major; with the batch in front. Packed: bytes."""
+        """(K, N), or (N, K) if it is column-major; with the batch in front. Packed weights are
+        bytes.
+        """
         if self.weights is not None:
             return self.n, self.weights.row_bytes(self.k)
         n = self.columns_of_b
@@ -252,7 +254,7 @@ class Gemm:
         }
 
     def in_slices(self, rows: int) -> Gemm:
-        """The product with slices of so many rows; with none where that is 0."""
+        """Return the product with slices of so many rows; 0 means without slices."""
         return self if rows == self.slice_rows else replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Gemm:

@@ -194,7 +194,7 @@ class GroupNorm:
         return self
 
     def resized(self, channels: int, filters: int) -> GroupNorm:
-        """The norm of so many channels, of A and of D alike."""
+        """Return the norm of so many channels, of A and of D alike."""
         if channels != filters:
             raise InvalidProblemError(f"GroupNorm: {channels} channels of A and {filters} of D")
         return replace(self, c=channels)

@@ -175,7 +175,7 @@ class GroupedGemm:
 
     @property
     def a_bytes(self) -> int:
-        """Bytes of A that are read; of rows that are taken each once, with the integers."""
+        """The bytes of A that are read; each gathered row counts once, with the integers."""
         row_bytes = self.k * self.in_dtype.size_bytes
         if (taken := self.gathered) is None:
             return self.m * row_bytes
@@ -183,7 +183,7 @@ class GroupedGemm:
 
     @property
     def b_bytes(self) -> int:
-        """Bytes of B, of all groups."""
+        """The bytes of B, for all groups."""
         return self.groups * self.k * self.n * self.in_dtype.size_bytes
 
     @property

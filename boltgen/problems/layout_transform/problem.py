@@ -44,7 +44,7 @@ NHWC_F16 = nhwc(DType.F16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """From one form to another; sizes are launch arguments.
+    """A change from one form to another; sizes are launch arguments.
 
     One side is NHWC in the type that kernels multiply, through which every value passes; the other
     has that type too, or FP32.
@@ -139,7 +139,7 @@ class LayoutTransform:
 
     @property
     def storable(self) -> frozenset[DType]:
-        """That of the target."""
+        """The types that can be stored: only the target's."""
         return frozenset({self.out_dtype})
 
     @property
@@ -164,7 +164,7 @@ class LayoutTransform:
 
     @property
     def d_shape(self) -> tuple[int, ...]:
-        """As `a_shape`, of the target."""
+        """The shape of the target, in the form of `a_shape`."""
         return self._shape(self.move.target, self.target_channels)
 
     def _shape(self, form: Form, channels: int) -> tuple[int, ...]:

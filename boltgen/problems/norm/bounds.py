@@ -40,7 +40,7 @@ def norm_ends(problem: Norm, exact: Array, x: Interval) -> Interval:
 def _scaled(problem: Norm, exact: Array, x: Interval) -> Interval:
     is_centred = problem.function is NormFunction.LAYER
     count = exact.shape[-1]
-    # Of one element, of the sum of so many, and of the division by their number.
+    # Roundings of one element, of the sum of so many, and of the division by their number.
     mean_rounding = math.expm1((count - 1 + DIVIDE_ULPS) * math.log1p(2 * _U))
     off = np.maximum(x.high - exact, exact - x.low)
     size = np.abs(exact) + off

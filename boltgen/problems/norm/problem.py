@@ -162,7 +162,7 @@ class Norm:
 
     @property
     def a_bytes(self) -> int:
-        """Bytes of A that are read; of rows that are taken each once, with the integers."""
+        """The bytes of A that are read; each gathered row counts once, with the integers."""
         row_bytes = self.columns * self.in_dtype.size_bytes
         if (taken := self.gathered) is None:
             return self.rows * row_bytes
@@ -185,11 +185,11 @@ class Norm:
         return {"rows": self.rows, "columns": self.columns}
 
     def in_slices(self, rows: int) -> Norm:
-        """The norm with slices of so many rows; with none where that is 0."""
+        """Return the norm with slices of so many rows; 0 means without slices."""
         return self if rows == self.slice_rows else replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Norm:
-        """The norm of so many columns, of A and of D alike."""
+        """Return the norm of so many columns, of A and of D alike."""
         if channels != filters:
             raise InvalidProblemError(f"Norm: {channels} columns of A and {filters} of D")
         return replace(self, columns=channels)
