@@ -23,7 +23,7 @@ class PassChange:
 
     @property
     def counts(self) -> str:
-        """How many of the lines went and came."""
+        """Count the lines that went and the lines that came."""
         gone, come = (sum(line.mark == mark for line in self.lines) for mark in "-+")
         return f"{gone} lines went, {come} came"
 
