@@ -269,3 +269,16 @@ def test_no_import_cycles():
 def test_a_module_is_read_in_one_sitting(name):
     lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
     assert lines <= MOST_LINES, f"{name} has {lines} lines; split it by concern"
+
+
+def test_the_operations_of_the_virtual_gpu_know_no_text_stream_or_option() -> None:
+    folder = PACKAGE.parent / "vgpu" / "exec"
+    wrong = [
+        f"{path.name}: {line}"
+        for path in sorted([*folder.glob("*.h"), *folder.glob("*.cpp")])
+        for line in path.read_text("utf-8").splitlines()
+        if line.startswith('#include "')
+        and not line.startswith(('#include "exec/', '#include "vg'))
+    ]
+    assert len(list(folder.glob("*.cpp"))) > 20
+    assert wrong == []

@@ -1,4 +1,4 @@
-#include "core/tensor_map.h"
+#include "exec/tensor_map.h"
 
 #include <iterator>
 

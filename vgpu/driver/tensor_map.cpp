@@ -1,5 +1,5 @@
 // The CUDA driver: descriptors of tensors for bulk copies (TMA).
-#include "core/tensor_map.h"
+#include "exec/tensor_map.h"
 
 #include <cstdio>
 #include <cstring>

@@ -1,7 +1,7 @@
 // Checked access to the memory spaces: every address is looked at before it is used.
 #pragma once
 
-#include "core/device_heap.h"
+#include "exec/device_heap.h"
 #include "exec/lanes.h"
 
 namespace vgpu::VGPU_ISA {

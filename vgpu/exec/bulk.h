@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/tensor_map.h"
+#include "exec/tensor_map.h"
 #include "exec/warp.h"
 
 namespace vgpu {

@@ -5,8 +5,8 @@
 // (call_stack.h) and restored where the call returns. The lanes that call wait on the stack of
 // paths, below the paths that the callee's branches make, so the call returns when all of its lanes
 // have.
-#include "core/device_heap.h"
 #include "exec/call_stack.h"
+#include "exec/device_heap.h"
 #include "exec/lanes.h"
 
 namespace vgpu::VGPU_ISA {

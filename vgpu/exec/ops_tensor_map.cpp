@@ -1,7 +1,7 @@
 // Tensor maps that a kernel changes in memory.
-#include "core/tensor_map.h"
 #include "exec/access.h"
 #include "exec/async.h"
+#include "exec/tensor_map.h"
 
 namespace vgpu {
 namespace {

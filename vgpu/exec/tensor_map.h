@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "core/error.h"
 #include "exec/types.h"
 
 namespace vgpu {
