@@ -80,7 +80,7 @@ docs: $(DOCS)/.ready  ## the site, in site/; broken links are errors
 vgpu-examples: $(VENV)/.dev  ## CUTLASS's examples on the virtual GPU, all of them: an hour or two
 	$(BIN)/python -m benchmarks.cutlass_examples
 
-gpu-bundle: $(VENV)/.dev  ## dist/gpu-bundle: the suite, to be run on a machine with a GPU
+gpu-bundle: $(VENV)/.dev  ## the suite for a GPU machine: at most 60 MB, in two minutes
 	$(BIN)/python -m benchmarks.gpu.bundle $(if $(ARCH),--arch $(ARCH))
 
 wheel: $(VENV)/.dev  ## dist/: a wheel with the virtual GPU in it, for which no compiler is needed

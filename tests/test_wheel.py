@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 import boltgen as checkout
-from boltgen.bench.slices import Slice
+from boltgen.bench.results import FILE, Results
 from boltgen.build import vgpu
 from boltgen.settings import settings_from
 
@@ -228,12 +228,12 @@ def test_user_makes_a_platform_wheel(tmp_path: Path) -> None:
     assert held == {*vgpu.LIBRARIES, "key"}
 
 
-def test_it_reports_on_a_gpus_slices(installed: Path, tmp_path: Path) -> None:
+def test_it_reports_on_a_gpus_results(installed: Path, tmp_path: Path) -> None:
     """Away from the checkout, whose benchmarks are not installed."""
     boltgen = str(installed / "boltgen")
     about = {"gpu": "NVIDIA A100", "arch": "sm_80", "driver": "580", "date": "2026-01-02"}
     about |= {"commit": "c", "toolchain": "t", "vendor": None, "virtual": False, "method": "m"}
-    kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1, {**about, "figures": []})
+    kept = Results(tmp_path / FILE, {**about, "figures": []})
     column = {"boltgen": {"median_us": 20.0}}
     kept.record("gemm/1", "done", {"flops": 2**31, "bytes": 2**22, "columns": column})
     for command in (["bench", "--help"], ["bench", "report", str(tmp_path), "-o", "out"]):

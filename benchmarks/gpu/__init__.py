@@ -1,4 +1,4 @@
 """The suite for a machine with a GPU: packed where there is none, run there, reported here.
 
-shapes -> bundle (items, kernels) -> run_gpu_suite.py on the GPU machine -> slices -> report
+plan -> bundle (items, sources) -> run_gpu_suite.py on the GPU machine -> results -> apply
 """

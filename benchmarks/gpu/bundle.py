@@ -1,7 +1,7 @@
 """Packs the suite for a GPU machine without network: `make gpu-bundle`.
 
-Everything is compiled here, through boltgen's cache, so that a second run is quick; kernels are
-compressed. There it takes Python with PyTorch, and a driver.
+No kernel is compiled here: sources travel, with what compiles them there, and kernels that this
+machine's cache has. It takes Python with PyTorch there, a driver, nvcc 13 and g++.
 """
 
 from __future__ import annotations
@@ -16,57 +16,77 @@ import lzma
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.choices import add_choice
-from benchmarks.gpu.checks import WRONG
-from benchmarks.gpu.items import CONTENTS, ITEMS, KERNELS, OUTPUTS, PACKED, RECIPE, write_items
-from benchmarks.gpu.kernels import BundleError, Workshop, compile_kernels, compile_programs
+from benchmarks.gpu.building import EXAMPLE, PROFILER
+from benchmarks.gpu.items import (
+    ITEMS,
+    KERNELS,
+    KEYS,
+    PACKED,
+    RECIPE,
+    SOURCES,
+    WholeModel,
+    key_of,
+    needs_of,
+    write_items,
+)
 from benchmarks.gpu.metaschedule import RECORDED, find_logs
-from benchmarks.gpu.models_run import RUNTIME
 from benchmarks.gpu.paper import figures
+from benchmarks.gpu.plan import Part, full_plan, quick_plan, quick_wanted
 from benchmarks.gpu.run_gpu_suite import PACKAGES
 from benchmarks.gpu.tvm_models import build_models
 from benchmarks.gpu.tvm_runtime import LIBRARIES
-from benchmarks.gpu.wanted import Wanted, full_items, quick_items, quick_wanted
+from benchmarks.gpu.wanted import Wanted
+from benchmarks.gpu.workshop import BundleError, Workshop
 from benchmarks.record import ROOT, commit
 from boltgen.arch import Arch, arch_named, device_for
-from boltgen.bench.slices import read_form, unpacked
 from boltgen.build.cache import Cache
-from boltgen.build.kernel_library import toolchain_text
-from boltgen.build.profiler import LIBRARY, profiler_library
+from boltgen.build.kernel_library import OUTPUT, Shelf, kernel_key, toolchain_text, unit_of
+from boltgen.build.profiler import built_profiler
 from boltgen.build.progress import reporter_for
-from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import find_toolchain
-from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
+from boltgen.build.unit import TranslationUnit, library_unit
 from boltgen.errors import BoltgenError
-from boltgen.families.family import Level
 from boltgen.families.move import MoveConfig
 from boltgen.settings import settings_from
 
 MOST_BYTES = 60 << 20
-# Of the GPU's machine; and the systems whose wheels it takes.
+# The GPU machine's Python; and the systems whose wheels it takes.
 PYTHON, _PLATFORMS = "3.12", ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
-# The parts of boltgen's sources that the suite imports there.
-_MODULES = ("__init__.py", "arch.py", "errors.py", "installation.py", "paths.py", "settings.py")
-_SOURCES = ("bench", "intake", "ir", "families", "cost", "tuning", "codegen", "measure", "build")
+# Of the checkout, what the suite imports and compiles there.
+_SOURCES = {
+    "boltgen": ("*.py", "*.json", "*.j2"),
+    "templates": ("*.h", "*.j2"),
+    "profiler": ("*",),
+    "benchmarks/gpu": ("*.py",),
+}
 # Packages that the GPU's machine need not have: the folders of their modules.
-_CARRIED, _CARRIED_FILES = {"apache-tvm-ffi": "tvm_ffi", "ml-dtypes": "ml_dtypes"}, (".py", ".so")
+_CARRIED = {
+    "apache-tvm-ffi": "tvm_ffi",
+    "ml-dtypes": "ml_dtypes",
+    "platformdirs": "platformdirs",
+}
+_CARRIED_FILES = (".py", ".so", ".h")
 _ENTRY = "run_gpu_suite.py"
-_RECORDING_MINUTES = 60
+_EXAMPLE = "13_two_tensor_op_fusion"
 
 
+@dataclass(slots=True)
 class _Packer:
     """A folder that is being filled, and the digests of its files."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.digests: dict[str, str] = {}
+    folder: Path
+    digests: dict[str, str] = field(default_factory=dict)
+    size_bytes: int = 0
 
     def write(self, name: str, content: bytes) -> None:
         """Add a file."""
@@ -74,81 +94,88 @@ class _Packer:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         self.digests[name] = hashlib.sha256(content).hexdigest()
+        self.size_bytes += len(content)
 
-    def write_tree(self, source: Path, name: str, patterns: Sequence[str] = ("*.py",)) -> None:
+    def write_form(self, name: str, form: object) -> None:
+        """Add a file of JSON, compressed where its name says so."""
+        text = json.dumps(form, separators=(",", ":")).encode()
+        self.write(name, lzma.compress(text) if name.endswith(PACKED) else text)
+
+    def write_tree(self, source: Path, name: str, patterns: Sequence[str]) -> None:
         """Add the files of a folder."""
-        for pattern in patterns:
-            for path in sorted(source.rglob(pattern)):
+        for path in sorted({path for pattern in patterns for path in source.rglob(pattern)}):
+            if path.is_file() and "__pycache__" not in path.parts:
                 self.write(f"{name}/{path.relative_to(source)}", path.read_bytes())
-
-    def write_library(self, path: Path, arch: str) -> str:
-        """Add a shared library, compressed if it is not; its name."""
-        content = path.read_bytes()
-        name = f"kernels/{arch}/{hashlib.sha256(content).hexdigest()[:16]}.so{PACKED}"
-        if name not in self.digests:
-            is_packed = path.suffix == PACKED
-            self.write(name, content if is_packed else lzma.compress(content, preset=6))
-        return name
 
     def sizes_bytes(self) -> dict[str, int]:
         """Sum up the files by their folders."""
         sizes: Counter[str] = Counter()
         for name in self.digests:
-            sizes[str(Path(*Path(name).parts[:-1][:2]))] += (self.folder / name).stat().st_size
+            sizes[str(Path(*Path(name).parts[:-1][:1]))] += (self.folder / name).stat().st_size
         return dict(sizes.most_common())
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a bundle became: sizes of its parts, and why some items are not in it, by key."""
+
+    sizes_bytes: Mapping[str, int]
+    unreachable: Mapping[str, str]
+    kernels: int
+    compiled: int
 
 
 def pack(
     folder: Path,
-    arches: Sequence[Arch],
+    arch: Arch,
     shop: Workshop,
     *,
     quick: bool = False,
-    level: Level = Level.FULL,
+    compile_models: bool = False,
     python: str = PYTHON,
     recorded: Path = RECORDED,
-) -> dict[str, int]:
-    """Make a bundle in `folder`, in place of what is there; its parts' sizes in bytes.
+) -> Packed:
+    """Make a bundle in `folder`, in place of the bundle that is there.
 
-    MetaSchedule's logs are those in `recorded` of GPUs of `arches`, and in a quick bundle, which is
-    for the virtual GPU, of that one.
+    Models need TVM, which is too large to travel: those in the cache are packed, and with
+    `compile_models` they are compiled before. MetaSchedule's logs are those in `recorded` of GPUs
+    of `arch`, and in a quick bundle, which is for the virtual GPU, of that one.
 
     Raises:
-        BundleError: a kernel is wrong on the virtual GPU, or the bundle is larger than
-            `MOST_BYTES`; a log cannot be used.
-        BoltgenError: a kernel does not compile, a compiler is missing, or the cache cannot be used.
+        BundleError: the bundle is larger than `MOST_BYTES`; a log cannot be used; `folder` is there
+            and is no bundle.
+        BoltgenError: a compiler is missing, or the cache cannot be used; with `compile_models` a
+            model does not compile.
     """
+    if folder.exists() and not (folder / "manifest.json").is_file():
+        raise BundleError(f"{folder} is there and is no bundle: give another --out, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".bundle-") as name:
         packer = _Packer(Path(name))
-        for arch in arches:
-            wanted = quick_wanted(arch) if quick else Wanted(arch, level)
-            logs = find_logs(recorded, device_for(arch.name), virtual=quick)
-            _write_arch(packer, replace(wanted, logs=logs), shop, quick=quick)
+        logs = find_logs(recorded, device_for(arch.name), virtual=quick)
+        wanted = replace(quick_wanted(arch) if quick else Wanted(arch), logs=logs)
+        parts = (quick_plan if quick else full_plan)(wanted)
+        libraries, unreachable = _models(packer, wanted, shop, compile_models=compile_models)
+        _write_plan(packer, arch, parts, unreachable)
         _write_sources(packer, python, shop)
+        profiler = built_profiler(shop.tools, shop.cache)
+        if profiler:
+            libraries = {PROFILER: profiler, **libraries}
+        kernels, compiled = _write_kernels(packer, wanted, parts, libraries, shop)
         manifest = {
-            "arches": [arch.name for arch in arches],
+            "arch": arch.name,
             "toolchain": toolchain_text(shop.tools),
             "commit": commit(),
             "python": python,
             "figures": figures(),
+            "unreachable": unreachable,
+            "files": packer.digests,
         }
-        for with_outputs in (False, True):
-            if with_outputs:
-                for arch in arches:
-                    _write_outputs(packer, arch, shop)
-            form = manifest | {"files": packer.digests}
-            (packer.folder / "manifest.json").write_text(json.dumps(form, indent=1))
-        sizes = packer.sizes_bytes()
-        if sum(sizes.values()) > MOST_BYTES:
-            raise BundleError(
-                f"the bundle is larger than {MOST_BYTES / 1e6:.1f} MB: give a smaller --level, or "
-                f"fewer --arch\n{size_table(sizes)}"
-            )
+        (packer.folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
         packer.folder.chmod(0o755)
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(packer.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    return sizes
+        shutil.copytree(packer.folder, folder)
+        return Packed(packer.sizes_bytes(), unreachable, kernels, compiled)
 
 
 def size_table(sizes: Mapping[str, int]) -> str:
@@ -157,80 +184,146 @@ def size_table(sizes: Mapping[str, int]) -> str:
     return "\n".join(f"  {part:20}{size / 1e6:8.2f} MB" for part, size in rows)
 
 
-def _write_arch(packer: _Packer, wanted: Wanted, shop: Workshop, *, quick: bool) -> None:
-    """Add an arch's items, kernels and models."""
-    arch = wanted.arch.name
-    items = (quick_items if quick else full_items)(wanted)
-    write_items(packer.folder / (name := ITEMS.format(arch=arch)), items)
-    packer.write(name, (packer.folder / name).read_bytes())
-    libraries = compile_kernels(wanted.specs, shop)
-    contents = {
-        symbol: stored_content(libraries[symbol], symbol, shop.cache)
-        for symbol, spec in wanted.specs.items()
-        if spec.family != MoveConfig.family  # no record is of one
-    }
-    packer.write(CONTENTS.format(arch=arch), json.dumps(contents).encode())
-    libraries |= compile_programs(wanted.programs, arch, shop)
+def _models(
+    packer: _Packer, wanted: Wanted, shop: Workshop, *, compile_models: bool
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Find the libraries of models; and why some have none, by the keys of their items."""
+    libraries: dict[str, Path] = {}
+    unreachable: dict[str, str] = {}
     for name, shape in wanted.models.items():
-        built, recipe = build_models(name, shape, wanted.arch, wanted.logs.get(name), shop)
-        libraries |= built
-        packer.write(RECIPE.format(arch=arch, name=name), json.dumps(recipe).encode())
-    kernels = {symbol: packer.write_library(path, arch) for symbol, path in libraries.items()}
-    packer.write(KERNELS.format(arch=arch), json.dumps(kernels).encode())
+        log = wanted.logs.get(name)
+        found = build_models(name, shape, wanted.arch, log, shop, compile=compile_models)
+        if found is None:
+            unreachable[f"models/{name}"] = (
+                "its libraries are not in the cache, and TVM is too large to travel: pack once "
+                "with --compile-models"
+            )
+            continue
+        libraries |= found[0]
+        packer.write_form(RECIPE.format(arch=wanted.arch.name, name=name), found[1])
+    return libraries, unreachable
 
 
-def _write_outputs(packer: _Packer, arch: Arch, shop: Workshop) -> None:
-    """Run section check on the virtual GPU, and keep its outputs for the GPU's to be compared with.
+def _write_plan(
+    packer: _Packer, arch: Arch, parts: Sequence[Part], unreachable: Mapping[str, str]
+) -> None:
+    """Add the items that can be reached, and for people their keys by the parts of the plan."""
+    kept = [
+        Part(part.title, tuple(one for one in part.items if key_of(one) not in unreachable))
+        for part in parts
+    ]
+    name = ITEMS.format(arch=arch.name)
+    write_items(packer.folder / name, tuple(item for part in kept for item in part.items))
+    packer.write(name, (packer.folder / name).read_bytes())
+    packer.write_form(
+        KEYS.format(arch=arch.name), {part.title: [*map(key_of, part.items)] for part in kept}
+    )
 
-    Raises:
-        BundleError: a kernel is wrong there.
+
+def _write_kernels(
+    packer: _Packer,
+    wanted: Wanted,
+    parts: Sequence[Part],
+    libraries: Mapping[str, Path],
+    shop: Workshop,
+) -> tuple[int, int]:
+    """Add all sources, and what is compiled, the most valuable first, as far as it fits.
+
+    Return how many kernels there are, and how many of them are compiled.
     """
-    libraries = vgpu_libraries(shop.settings, shop.cache, shop.reporter)
-    environment = vgpu_environment(shop.settings, libraries, {"device": device_for(arch.name)})
-    with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-B", "-m", "benchmarks.gpu.worker", "--virtual"]
-        command += ["--bundle", str(packer.folder), "--out", out, "--unpacked", out]
-        command += ["--number", "1", "--count", "1", "--sections", "check"]
-        command += ["--seconds", str(60 * _RECORDING_MINUTES)]
-        done = subprocess.run(
-            command, cwd=packer.folder, env=environment, capture_output=True, text=True, check=False
-        )
-        path = Path(out) / "slice-1-of-1.json"
-        if done.returncode or not path.is_file():
-            raise BundleError(f"the suite fails on the virtual GPU: {done.stderr[-2000:]}")
-        items = read_form(path)["items"]
-    for key, item in items.items():
-        if item.get("verdict", WRONG).startswith(WRONG):
-            said = item.get("verdict") or item["error"]
-            raise BundleError(f"on the virtual GPU {key} is {said}\n{done.stderr[-2000:]}")
-        if "output" in item:
-            name = f"{OUTPUTS.format(arch=arch.name)}/{key.partition('/')[2]}{PACKED}"
-            packer.write(name, lzma.compress(unpacked(item["output"])))
+    arch = wanted.arch.name
+    shelf = Shelf(shop.cache)
+    sources: dict[str, dict[str, Any]] = {}
+    found = dict(libraries)
+    for symbol, spec in wanted.specs.items():
+        unit = unit_of([spec], shop.tools)
+        # No record is of a move.
+        is_recorded = spec.family != MoveConfig.family
+        sources[symbol] = {"name": unit.name, "text": unit.text, "is_recorded": is_recorded}
+        path = shelf.find(kernel_key(spec, shop.tools)) or _built(unit, shop)
+        if path:
+            found[symbol] = path
+    names: dict[str, str] = {}
+    for symbol, text in wanted.programs.items():
+        name = names.setdefault(text, symbol)  # a text is compiled once, under one name
+        sources[symbol] = {"name": name, "text": text, "is_recorded": False}
+        if path := _built(library_unit(name, text, arch, "", shop.tools), shop):
+            found[symbol] = path
+    packer.write_form(SOURCES.format(arch=arch), sources)
+    carried: dict[str, str] = {}
+    order = [
+        PROFILER,
+        *(symbol for part in parts for item in part.items for symbol in needs_of(item)),
+    ]
+    models = {
+        one
+        for part in parts
+        for item in part.items
+        if isinstance(item, WholeModel)
+        for one in needs_of(item)
+    }
+    for symbol in dict.fromkeys(order):
+        if symbol not in found:
+            continue
+        content = found[symbol].read_bytes()
+        name = f"kernels/{hashlib.sha256(content).hexdigest()[:16]}.so{PACKED}"
+        if name not in packer.digests:
+            is_packed = found[symbol].suffix == PACKED
+            content = content if is_packed else lzma.compress(content, preset=1)
+            if packer.size_bytes + len(content) > MOST_BYTES:
+                if symbol in models:
+                    raise BundleError(
+                        f"with {symbol} the bundle is larger than {MOST_BYTES / 1e6:.1f} MB\n"
+                        f"{size_table(packer.sizes_bytes())}"
+                    )
+                continue  # its source travels
+            packer.write(name, content)
+        carried[symbol] = name
+    packer.write_form(KERNELS.format(arch=arch), carried)
+    return len(sources), sum(symbol in sources for symbol in carried)
+
+
+def _built(unit: TranslationUnit, shop: Workshop) -> Path | None:
+    """Find the library that `building` made of a source, here or in a rehearsal."""
+    folder = shop.cache.find(unit.kind, unit.key, [OUTPUT])
+    return folder / OUTPUT if folder else None
 
 
 def _write_sources(packer: _Packer, python: str, shop: Workshop) -> None:
-    """Add what is the same for every arch: sources, the profiler, CUDA's and TVM's runtimes."""
-    profiler = profiler_library(shop.tools, shop.cache, shop.reporter)
-    packer.write(LIBRARY, profiler.read_bytes())
+    """Add what every plan needs: sources, headers, packages, the runtimes of CUDA and TVM."""
     packer.write(shop.tools.nvcc.runtime.name, shop.tools.nvcc.runtime.read_bytes())
-    tvm = Path(str(importlib.util.find_spec("tvm").origin)).parent / "lib"  # type: ignore[union-attr]
-    for name in LIBRARIES:
-        packer.write(f"{RUNTIME}/{name}", (tvm / name).read_bytes())
-    for package in _CARRIED:
-        for name, content in _package_files(package, python):
-            packer.write(f"{PACKAGES}/{name}", content)
-    suite = Path(__file__).resolve().parent
-    packer.write(_ENTRY, (suite / _ENTRY).read_bytes())
-    header = "boltgen/abi.h"
-    packer.write(f"templates/include/{header}", (shop.tools.templates / header).read_bytes())
+    for name, patterns in _SOURCES.items():
+        packer.write_tree(ROOT / name, name, patterns)
+    packer.write(_ENTRY, (ROOT / "benchmarks" / "gpu" / _ENTRY).read_bytes())
     packer.write("models/__init__.py", b"")
     packer.write("models/parameters.py", (ROOT / "models" / "parameters.py").read_bytes())
     packer.write("benchmarks/__init__.py", b"")
-    packer.write_tree(suite, "benchmarks/gpu")
-    for name in _MODULES:
-        packer.write(f"boltgen/{name}", (ROOT / "boltgen" / name).read_bytes())
-    for name in _SOURCES:
-        packer.write_tree(ROOT / "boltgen" / name, f"boltgen/{name}", ("*.py", "*.json"))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in _packages(python, shop):
+            entry = tarfile.TarInfo(f"{PACKAGES}/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    packer.write(f"{PACKAGES}.tar{PACKED}", lzma.compress(packed.getvalue(), preset=3))
+
+
+def _packages(python: str, shop: Workshop) -> Iterator[tuple[str, bytes]]:
+    """Read the packages that the GPU's machine lacks: names and contents of files."""
+    for package in _CARRIED:
+        yield from _package_files(package, python)
+    tvm = Path(str(importlib.util.find_spec("tvm").origin)).parent / "lib"  # type: ignore[union-attr]
+    for name in LIBRARIES:
+        yield f"tvm_runtime/{name}", (tvm / name).read_bytes()
+    include = shop.tools.cutlass.include
+    yield "cutlass_library/__init__.py", b""
+    folders = {
+        "cutlass_library/source/include": include,
+        EXAMPLE.removeprefix(f"{PACKAGES}/"): include.parent / "examples" / _EXAMPLE,
+    }
+    for name, folder in folders.items():
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".h", ".hpp", ".inl", ".cuh"):
+                yield f"{name}/{path.relative_to(folder)}", path.read_bytes()
 
 
 def _package_files(package: str, python: str) -> Iterator[tuple[str, bytes]]:
@@ -245,7 +338,14 @@ def _package_files(package: str, python: str) -> Iterator[tuple[str, bytes]]:
             command += ["--only-binary=:all:", "--python-version", python, "-d", folder]
             command += [f"--platform={platform}" for platform in _PLATFORMS]
             version = importlib.metadata.version(package)
-            subprocess.run([*command, f"{package}=={version}"], check=True)
+            done = subprocess.run(
+                [*command, f"{package}=={version}"], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise BundleError(
+                    f"pip cannot fetch {package} {version} for Python {python}: "
+                    f"{done.stderr.strip()[-300:]}; make the bundle where there is a network"
+                )
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
                 names = {name: archive.read(name) for name in archive.namelist()}
@@ -254,41 +354,52 @@ def _package_files(package: str, python: str) -> Iterator[tuple[str, bytes]]:
             yield name, content
 
 
+def workshop(jobs: int | None = None) -> Workshop:
+    """Find this machine's compilers and cache.
+
+    Raises:
+        BoltgenError: a compiler is missing, or the cache cannot be used.
+    """
+    settings = settings_from()
+    return Workshop(
+        settings=settings,
+        tools=find_toolchain(settings),
+        cache=Cache(settings.cache_dir),
+        jobs=jobs or settings.jobs,
+        reporter=reporter_for(),
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path("dist/gpu-bundle")
     parser.add_argument("--out", type=Path, default=default, help=f"default: {default}")
-    parser.add_argument("--arch", action="append", help="may be given again; default: sm_90a")
-    levels = "which configurations section tune has; default: full"
-    add_choice(parser, "--level", Level.FULL, levels)
+    parser.add_argument("--arch", default="sm_90a", help="default: sm_90a")
     parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
+    parser.add_argument("--compile-models", action="store_true", help="compile section models here")
     parser.add_argument("--python", default=PYTHON, help=f"the GPU machine's; default: {PYTHON}")
-    parser.add_argument("--jobs", type=int, help="compilers at once")
+    parser.add_argument("--jobs", type=int, help="compilers at once, for models")
     options = parser.parse_args()
-    settings = settings_from()
+    started = time.monotonic()
     try:
-        shop = Workshop(
-            settings=settings,
-            tools=find_toolchain(settings),
-            cache=Cache(settings.cache_dir),
-            jobs=options.jobs or settings.jobs,
-            reporter=reporter_for(),
-        )
-        sizes = pack(
+        packed = pack(
             options.out,
-            [arch_named(name) for name in options.arch or ("sm_90a",)],
-            shop,
+            arch_named(options.arch),
+            workshop(options.jobs),
             quick=options.quick,
-            level=options.level,
+            compile_models=options.compile_models,
             python=options.python,
         )
     except (BoltgenError, BundleError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(
-        f"{options.out}:\n{size_table(sizes)}\non the GPU machine:\n"
-        "  python3 run_gpu_suite.py --slice 1/1 --minutes 8 --out results"
+        f"{options.out}, in {time.monotonic() - started:.0f} s:\n{size_table(packed.sizes_bytes)}"
     )
+    print(f"{packed.kernels} kernels, of which {packed.compiled} are compiled")
+    for key, reason in packed.unreachable.items():
+        print(f"not in the bundle: {key}: {reason}")
+    print(f"on the GPU machine:\n  python3 {_ENTRY} --minutes 9 --out results")
     return 0
 
 

@@ -1,6 +1,7 @@
-"""The items of the suite, as frozen values: a bundle holds them as JSON, a list for each arch.
+"""The suite's items as frozen values: a bundle holds them as JSON, in the order of the plan.
 
-Arrow: `bundle` writes them where the compilers are; `worker` reads them where the GPU is.
+Arrow: `bundle` writes them; `building` compiles what they need, and `worker` measures them, where
+the GPU is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from boltgen.errors import assert_never
 from boltgen.families.family import Config
 from boltgen.families.json_form import decode, encode
 from boltgen.problems.conv2d.problem import Conv2d
@@ -18,12 +20,14 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 
-# Files by arch: the items; the file that holds each kernel's symbol; the recipe of a model; the
-# virtual GPU's outputs of section check. PACKED ends the names of compressed files.
-ITEMS, KERNELS, RECIPE = "items-{arch}.json.xz", "kernels-{arch}.json", "models/{arch}-{name}.json"
-# The content of each of boltgen's kernels, as records have it.
-CONTENTS = "contents-{arch}.json"
-OUTPUTS, PACKED = "outputs-{arch}", ".xz"
+# Files of a bundle, by arch: the items; their keys with the part of the plan, for people and for a
+# Python without packages; the sources by symbol, in the order in which they are needed, and the
+# kernels that are there compiled. PACKED ends the names of compressed files.
+ITEMS, KEYS = "items-{arch}.json.xz", "plan-{arch}.json"
+SOURCES, KERNELS = "sources-{arch}.json.xz", "kernels-{arch}.json"
+PACKED = ".xz"
+# How a model was made.
+RECIPE = "models/{arch}-{name}.json"
 # A model's libraries among the kernels: boltgen's, TVM's own, and TVM's with a log's schedules.
 MODEL_OURS, MODEL_ALONE = "model_{name}", "model_{name}_tvm_alone"
 MODEL_TUNED = "model_{name}_tvm_metaschedule"
@@ -48,7 +52,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """The name of an item in results and on the command line: section and name."""
+    """What an item is called in results and on the command line: by section and name."""
 
     section: str
     name: str
@@ -62,6 +66,28 @@ class Race(_Named):
     """
 
     problem: Gemm | Conv2d
+    product: Product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attend(_Named):
+    """Attention against PyTorch's fastest backend (section attention).
+
+    `heads` matrices of `rows` queries, `keys` keys and `depth` columns.
+    """
+
+    heads: int
+    rows: int
+    keys: int
+    depth: int
+    is_causal: bool
+    product: Product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap(_Named):
+    """A kernel alone and beside compilers: may both go on at once (section method)?"""
+
     product: Product
 
 
@@ -94,10 +120,14 @@ class Suspicion(_Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sanitized(_Named):
-    """Checks that are run again under a tool of compute-sanitizer's (section check)."""
+    """Checks that are run again under a tool of compute-sanitizer's (section check).
+
+    `kernels` are the symbols of theirs.
+    """
 
     tool: str
     keys: tuple[str, ...]
+    kernels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,18 +184,47 @@ class WholeModel(_Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(_Named):
-    """boltgen's tuner on a model's products, twice (section models); `most_s` each time."""
+    """boltgen's tuner on a model's products, twice (section models); `most_s` each time.
+
+    `kernels` are the symbols of those that it may launch.
+    """
 
     tasks: tuple[Task, ...]
     most_s: float
+    kernels: tuple[str, ...]
 
 
-_Kernels: TypeAlias = Race | Space | Fusion | BackToBack | Padding
+_Kernels: TypeAlias = Race | Attend | Overlap | Space | Fusion | BackToBack | Padding
 Item: TypeAlias = _Kernels | Check | Suspicion | Sanitized | WholeModel | Tuning
 
 
+def needs_of(item: Item) -> tuple[str, ...]:
+    """List the symbols of the kernels, or the model's libraries, that an item launches."""
+    match item:
+        case Fusion():
+            found = (*_symbols(item.fused, item.behind), item.elementwise)
+        case BackToBack():
+            found = _symbols(item.fused, *item.layers)
+        case Padding():
+            found = (*_symbols(item.unpadded, item.padded), item.move)
+        case WholeModel():
+            forms = (MODEL_OURS, MODEL_ALONE, *([MODEL_TUNED] if item.is_tuned else []))
+            found = tuple(form.format(name=item.name) for form in forms)
+        case Tuning() | Sanitized():
+            found = item.kernels
+        case Race() | Attend() | Overlap() | Space() | Check() | Suspicion():
+            found = _symbols(item.product)
+        case _:
+            assert_never(item)
+    return tuple(dict.fromkeys(found))
+
+
+def _symbols(*products: Product) -> tuple[str, ...]:
+    return tuple(choice.kernel for product in products for choice in product.choices)
+
+
 def key_of(item: Item) -> str:
-    """Return an item's name in results and on the command line: `gemm/512x512x512`."""
+    """What names an item in results and on the command line: `gemm/512x512x512`."""
     return f"{item.section}/{item.name}"
 
 

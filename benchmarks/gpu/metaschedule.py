@@ -31,7 +31,7 @@ from benchmarks.gpu import shapes
 from benchmarks.gpu.tvm_models import fused, load_intrinsics, onnx_model, plain_module
 from benchmarks.record import ROOT, commit
 from boltgen.arch import arch_named
-from boltgen.bench.slices import device_folder
+from boltgen.bench.results import device_folder
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.settings import settings_from

@@ -19,27 +19,25 @@ from benchmarks.gpu.items import MODEL_ALONE, MODEL_OURS, MODEL_TUNED, WholeMode
 from benchmarks.gpu.rig import Launched, Rig, UnusableError
 from benchmarks.gpu.tvm_runtime import TvmModel
 from benchmarks.gpu.vendor import Vendor
-from boltgen.bench.slices import Form, ResultsError
+from boltgen.bench.results import Form, ResultsError
 from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.native import CudaError
 from models.parameters import FloatArray, Normal, periodic
 
-# The place of TVM's runtime in a bundle, and the key of a MetaSchedule log's description in a
-# recipe.
-RUNTIME, METASCHEDULE = "tvm", "metaschedule"
+# Where TVM's runtime lies, and a recipe's part that a log of MetaSchedule's says of itself.
+RUNTIME, METASCHEDULE = "packages/tvm_runtime", "metaschedule"
 _IMAGE_DIMENSIONS = 4
 # A product's weights, and its output, are rounded to FP16, each element by half an ulp at most.
 # To first order the errors of products one behind the other add, where none amplifies what is
 # before it: a bound, of which a model as a rule uses a tenth.
 _ERROR_OF_PRODUCT = 2.0**-10
 _HALF_BYTES = 2
-# Columns of TVM without boltgen: its default schedules, and the schedules of a MetaSchedule log.
+# Columns of TVM's without boltgen: its default schedules, and those of a log of MetaSchedule's.
 TVM, TUNED = "tvm", "tvm_metaschedule"
 _NO_LOG = "no tuned log is recorded"
 _VIRTUAL_LOG = "its schedules were tuned on the virtual GPU, whose times are modelled"
-# Time limits for PyTorch to choose its libraries' algorithms for a model, and to compile and tune
-# it.
-_MOST_BESIDE_S = 390.0
+# What PyTorch may take to choose its libraries' algorithms for a model, and to compile and tune it.
+_MOST_BESIDE_S = 240.0
 _SEED = 20
 
 Outputs = NDArray[np.float32]
@@ -130,7 +128,7 @@ def parameters(recipe: dict[str, Any]) -> dict[str, FloatArray]:
 def _loaded(rig: Rig, symbol: str, x: NDArray[np.float16]) -> TvmModel:
     """Load a model and run it once."""
     stream = rig.profiler.device.stream
-    model = TvmModel(rig.bundle / RUNTIME, rig.library(symbol), x, stream)
+    model = TvmModel(rig.work / RUNTIME, rig.built(symbol).path, x, stream)
     # TVM copied weights and inputs on another stream than the one that the model is run on.
     if code := rig.runtime.cudaDeviceSynchronize():
         raise CudaError(code, "copying a model to the device failed")
@@ -151,7 +149,7 @@ def _output(rig: Rig, model: TvmModel) -> Outputs:
 
 
 def _difference(found: Outputs, expected: Outputs) -> float:
-    """Return the norm of the difference, divided by the norm of `expected`."""
+    """The norm of the difference by that of `expected`."""
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 

@@ -1,30 +1,30 @@
-"""The device with all that sections share: kernels from the bundle, operands, launches in turn."""
+"""The device with all that sections share: built kernels, operands, launches in turn."""
 
 from __future__ import annotations
 
 import ctypes
-import lzma
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gpu.built import Builders, Built, State
 from benchmarks.gpu.capture import Capturing, at_most, uncollected
-from benchmarks.gpu.items import PACKED, Choice, Product
+from benchmarks.gpu.items import Choice, Product
 from benchmarks.gpu.timing import Timed, Turns, time_in_turn
 from benchmarks.gpu.vendor import Vendor
-from boltgen.bench.slices import ResultsError
 from boltgen.families.trial import Trial
-from boltgen.ir.outcome import DeviceIdentity, Failure, Outcome, Timing
+from boltgen.ir.outcome import DeviceIdentity, Failure, Fault, Outcome, Timing
 from boltgen.measure.native import CudaError, Plan, Profiler
 from boltgen.measure.protocol import Policy, Request
 from boltgen.measure.timing import launches_of_sample, scratch_bytes
 from boltgen.measure.worker import Prepared, Workplace, answer
+from boltgen.tuning.database.records import Record
 
 Array: TypeAlias = NDArray[Any]
 # int kernel(void const* arguments, void* status), as every generated kernel has it.
@@ -127,24 +127,25 @@ def _launch_once(profiler: Profiler, address: int, indices: Sequence[ctypes.c_in
 
 @dataclass(slots=True)
 class Rig:
-    """The device of this process, and where each kernel's file is in the bundle.
+    """The device of this process, and what was built for it.
 
-    Libraries are unpacked in `folder`, where those are that another process unpacked before.
-    `vendor` is None where there is no PyTorch to compare with.
+    Packages and libraries lie in the folder `work`; `state` says which there are. `vendor` is None
+    where there is no PyTorch to compare with. `records` are of the item at hand, as the database
+    has them.
     """
 
     bundle: Path
-    folder: Path
-    kernels: dict[str, str]
-    contents: dict[str, str]
+    work: Path
+    state: State
+    builders: Builders
     profiler: Profiler
     device: DeviceIdentity
-    toolchain: str
     turns: Turns
     vendor: Vendor | None
     runtime: ctypes.CDLL
     places: list[Workplace]
     scratch: tuple[int, int] = (0, 0)
+    records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.turns.modelled:
@@ -152,29 +153,16 @@ class Rig:
             size = 2 * scratch_bytes(self.profiler.device.l2_bytes)
             self.scratch = (self.profiler.allocate(size), size)
 
-    def library(self, symbol: str) -> str:
-        """Unpack the library that holds a kernel; its path."""
-        return self.unpacked(self.kernels[symbol])
-
-    def unpacked(self, name: str) -> str:
-        """The path of a file that is compressed in the bundle, unpacked.
+    def built(self, symbol: str) -> Built:
+        """Find the library of a kernel or model.
 
         Raises:
-            ResultsError: there is no room for it.
+            UnusableError: it was not built; the message says why.
         """
-        path = self.folder / Path(name).name.removesuffix(PACKED)
-        if path.is_file():
-            return str(path)
-        staged = path.with_suffix(f".{os.getpid()}")
-        try:
-            staged.write_bytes(lzma.decompress((self.bundle / name).read_bytes()))
-            staged.replace(path)
-        except OSError as error:
-            raise ResultsError(
-                f"{path} cannot be written ({error.strerror or error}): free some space, or name "
-                "another folder with TMPDIR"
-            ) from error
-        return str(path)
+        found = self.state.find(symbol)
+        if found is None or found.error:
+            raise UnusableError(f"{symbol}: {found.error if found else 'it was not built'}")
+        return found
 
     def place(self, number: int = 0) -> Workplace:
         """Workplace `number`: each holds the operands of one problem at a time."""
@@ -190,9 +178,23 @@ class Rig:
         Raises:
             FatalError: it took the device with it.
         """
+        found = self.state.find(choice.kernel)
+        if found is None or found.error:
+            return Failure(fault=Fault.COMPILE, reason=found.error if found else "it was not built")
         told = answer(self.place(place), self._request(product, choice))
         if told.fatal and isinstance(told.outcome, Failure):
             raise FatalError(f"{choice.kernel}: {told.outcome.reason}")
+        if found.content:
+            self.records.append(
+                Record(
+                    trial=Trial(workload=product.workload, config=choice.config),
+                    kernel=found.content,
+                    device=self.device,
+                    toolchain=found.toolchain,
+                    outcome=told.outcome,
+                    measured_at=datetime.now(timezone.utc),
+                )
+            )
         return told.outcome
 
     def best(self, product: Product, place: int = 0, most: int = 12) -> tuple[Choice, Timing]:
@@ -289,7 +291,7 @@ class Rig:
 
     def entry(self, symbol: str) -> ctypes._NamedFuncPointer:
         """The function of a kernel."""
-        return ctypes.CDLL(self.library(symbol))[symbol]
+        return ctypes.CDLL(self.built(symbol).path)[symbol]
 
     def download(self, address: int, shape: tuple[int, ...], dtype: str = "float16") -> Array:
         """A tensor of the device."""
@@ -304,4 +306,4 @@ class Rig:
 
     def _request(self, product: Product, choice: Choice) -> Request:
         trial = Trial(workload=product.workload, config=choice.config)
-        return Request.of(trial, self.library(choice.kernel), choice.kernel)
+        return Request.of(trial, self.built(choice.kernel).path, choice.kernel)

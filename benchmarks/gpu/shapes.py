@@ -10,13 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from boltgen.ir.dtypes import Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import (
+    SOFTMAX,
+    BinaryOp,
+    ElementwiseGraph,
+    LoadKind,
+    local_softmax,
+)
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.workload import Layer, Workload
 
+# GEMMs that are raced first: 20 of `gemms`.
+_FIRST_SQUARES = (512, 1024, 2048, 4096, 8192)
+_FIRST_LLAMA_ROWS, _FIRST_LLAMA = (1, 16, 512, 4096), ((4096, 4096), (14336, 4096), (4096, 14336))
+# Attention: tokens of a sequence, width of a head; 16384 tokens of 2048 columns in all, as
+# FlashAttention's authors measure it (Dao, 2023, figure 4).
+_TOKENS, _WIDTHS, _ALL_TOKENS, _COLUMNS = (512, 1024, 2048, 4096), (64, 128), 16384, 2048
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
 _BERT_ROWS, _BERT = 32 * 40, ((768, 768), (3072, 768), (768, 3072))
 _LLAMA_ROWS = (1, 16, 64, 512, 4096)
@@ -24,8 +37,8 @@ _LLAMA = ((4096, 4096), (11008, 4096), (4096, 11008), (14336, 4096), (4096, 1433
 _PRIME = 2039
 
 BATCH = 32
-# Height, input and output channels, filter, stride; with the padding that keeps the extent. All
-# layers but the first: the models show how boltgen treats an image.
+# Height, input and output channels, filter, stride; with the padding that keeps the extent. All of
+# its layers but the first: what boltgen makes of an image, the models show.
 _RESNET50 = (
     (56, 64, 64, 1, 1),
     (56, 64, 64, 3, 1),
@@ -76,6 +89,55 @@ class ModelShape:
     input_shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """Attention of `heads` sequences of heads, one after another in memory."""
+
+    heads: int
+    rows: int
+    keys: int
+    depth: int
+    is_causal: bool = False
+
+    @property
+    def workload(self) -> Workload:
+        """softmax(Q K / sqrt(depth)) V."""
+        scores = Gemm(
+            m=self.rows,
+            n=self.keys,
+            k=self.depth,
+            batch=self.heads,
+            b_layout=Layout.COLUMN,
+            out_dtype=DType.F32,
+        )
+        output = Gemm(m=self.rows, n=self.depth, k=self.keys, batch=self.heads, b_layout=Layout.ROW)
+        builder = ElementwiseBuilder()
+        builder.binary(BinaryOp.MULTIPLY, 0, builder.scalar(self.depth**-0.5))
+        softmax = local_softmax(0) if self.is_causal else SOFTMAX
+        return Workload(
+            layers=(
+                Layer(problem=scores, epilogue=builder.build()),
+                Layer(problem=output, epilogue=ElementwiseGraph(), prologue=softmax),
+            )
+        )
+
+
+def attentions() -> dict[str, AttentionShape]:
+    """List section attention by name: tokens, width of a head, mask."""
+    return {
+        f"{tokens}x{width}-{'causal' if is_causal else 'full'}": AttentionShape(
+            heads=_ALL_TOKENS // tokens * (_COLUMNS // width),
+            rows=tokens,
+            keys=tokens,
+            depth=width,
+            is_causal=is_causal,
+        )
+        for tokens in _TOKENS
+        for width in _WIDTHS
+        for is_causal in (False, True)
+    }
+
+
 def image_model(model: str, batch: int, image_size: int = 224) -> ModelShape:
     """A model of images, (batch, 3, image_size, image_size)."""
     options = (("batch", batch), ("image_size", image_size))
@@ -93,6 +155,11 @@ def models() -> dict[str, ModelShape]:
     images = ("resnet50", "vgg16", "repvgg_a0", "repvggaug_a0")
     found = {f"{name}-b{b}": image_model(name, b) for b in (1, BATCH) for name in images}
     return found | {f"bert_base-b{b}": sequence_model("bert_base", b) for b in (1, BATCH)}
+
+
+def first_models() -> dict[str, ModelShape]:
+    """List those of section models that are measured first."""
+    return {name: models()[name] for name in (f"resnet50-b{BATCH}", f"bert_base-b{BATCH}")}
 
 
 def small_models() -> dict[str, ModelShape]:
@@ -118,6 +185,13 @@ def gemms() -> dict[str, Gemm]:
         **bert(),
         **_named([*llama, (_PRIME, _PRIME, _PRIME)]),
     }
+
+
+def first_gemms() -> dict[str, Gemm]:
+    """List those of section gemm that are raced first: squares, BERT's, few rows and many."""
+    llama = [(m, n, k) for m in _FIRST_LLAMA_ROWS for n, k in _FIRST_LLAMA]
+    squares = [(size, size, size) for size in (*_FIRST_SQUARES, _PRIME)]
+    return {**_named(squares), **bert(), **_named(llama)}
 
 
 def _named(sizes: Iterable[tuple[int, int, int]]) -> dict[str, Gemm]:

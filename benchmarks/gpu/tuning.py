@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.gpu.items import Tuning
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
-from boltgen.bench.slices import Form
+from boltgen.bench.results import Form
 from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial
@@ -59,17 +59,18 @@ class PackedBench:
 
     def _measure(self, trial: Trial) -> Outcome:
         symbol = kernel_symbol(trial.spec(self.device.arch))
-        if symbol not in self.rig.kernels:
+        found = self.rig.state.find(symbol)
+        if found is None or found.error:
             self.missing += 1
             return _MISSING
-        told = answer(self.place, Request.of(trial, self.rig.library(symbol), symbol))
+        told = answer(self.place, Request.of(trial, found.path, symbol))
         if told.fatal and isinstance(told.outcome, Failure):
             raise FatalError(f"{symbol}: {told.outcome.reason}")
         return told.outcome
 
     def kernel(self, trial: Trial) -> str:
-        """The content of its kernel, which the bundle has."""
-        return self.rig.contents[kernel_symbol(trial.spec(self.device.arch))]
+        """Look up the content of its kernel, which is built."""
+        return self.rig.built(kernel_symbol(trial.spec(self.device.arch))).content
 
     def close(self) -> None:
         """Give the memory back; harmless when done twice."""
@@ -85,7 +86,8 @@ def run_tuning(rig: Rig, item: Tuning) -> Form:
     is_modelled = rig.turns.modelled
     setup = Setup(ordinal=0, profiler="", runtime="", policy=MODELLED if is_modelled else Policy())
     place = Workplace(profiler=rig.profiler, setup=setup, budget_bytes=rig.place().budget_bytes)
-    bench = PackedBench(rig, place, rig.device, rig.toolchain)
+    toolchain = rig.built(item.kernels[0]).toolchain
+    bench = PackedBench(rig, place, rig.device, toolchain)
     try:
         first, second = (_session(bench, item) for _ in range(2))
     finally:

@@ -13,7 +13,7 @@ import inspect
 import json
 import lzma
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ from tvm.target import Target
 import boltgen
 import models
 from benchmarks.gpu.items import MODEL_ALONE, MODEL_OURS, MODEL_TUNED
-from benchmarks.gpu.kernels import BundleError, Workshop
 from benchmarks.gpu.models_run import METASCHEDULE
 from benchmarks.gpu.shapes import ModelShape
+from benchmarks.gpu.workshop import BundleError, Workshop
 from boltgen.arch import Arch
 from boltgen.device.choose import provide_cuda_runtime
 from boltgen.frontend.relax import annotate, import_model
@@ -53,12 +53,13 @@ _FILTERS: Sequence[dict[str, Any]] = (
 
 
 def build_models(
-    name: str, shape: ModelShape, arch: Arch, log: Path | None, shop: Workshop
-) -> tuple[dict[str, Path], dict[str, Any]]:
+    name: str, shape: ModelShape, arch: Arch, log: Path | None, shop: Workshop, *, compile: bool
+) -> tuple[dict[str, Path], dict[str, Any]] | None:
     """Compile a model with boltgen, with TVM alone, and with the schedules of a log.
 
     Libraries are compressed, by their names in a bundle. The recipe says how parameters are made,
-    what compiling took, and what `log`, a folder that `metaschedule` wrote, says of itself.
+    what compiling took, and what `log`, a folder that `metaschedule` wrote, says of itself. Without
+    `compile` only the cache is asked: None where it has not all of them.
 
     Raises:
         BoltgenError: it does not compile.
@@ -99,18 +100,29 @@ def build_models(
     with stored_costs(arch, shop.tools, shop.settings) as costs:
         measurements = costs.stamp
     key = digest("suite model", shape, arch, measurements, identity, versions)
-    folder = shop.cache.get_or_build(_KIND, key, fill).folder
+    folder = _entry(shop, key, fill if compile else None)
+    if folder is None:
+        return None
     found = {form.format(name=name): _packed(folder / form) for form in (MODEL_OURS, MODEL_ALONE)}
     recipe: dict[str, Any] = json.loads((folder / _RECIPE).read_text())
     if log:
         contents = b"".join(path.read_bytes() for path in sorted(log.iterdir()))
         said = hashlib.sha256(contents).hexdigest()
         key = digest("suite model tuned", shape, arch, said, identity, versions)
-        folder = shop.cache.get_or_build(_KIND, key, fill_tuned).folder
+        folder = _entry(shop, key, fill_tuned if compile else None)
+        if folder is None:
+            return None
         found[MODEL_TUNED.format(name=name)] = _packed(folder / MODEL_TUNED)
         about, coverage = log / "about.json", folder / _RECIPE
         recipe[METASCHEDULE] = json.loads(about.read_text()) | json.loads(coverage.read_text())
     return found, recipe
+
+
+def _entry(shop: Workshop, key: str, fill: Callable[[Path], None] | None) -> Path | None:
+    """The folder of libraries in the cache, filled where `fill` is given and it is not there."""
+    if fill is None:
+        return shop.cache.find(_KIND, key, [_RECIPE])
+    return shop.cache.get_or_build(_KIND, key, fill, [_RECIPE]).folder
 
 
 def onnx_model(shape: ModelShape, parameters: PeriodicParameters) -> ModelProto:

@@ -2,7 +2,8 @@
 
 PyTorch is imported only here, and only where it is to be compared with. cuBLAS: through cublas and
 cublasLt, with partial sums in FP16 and in FP32; the fastest of the four counts. cuDNN: NHWC
-("channels last"), benchmark mode. Compiled: `torch.compile(mode="max-autotune")`.
+("channels last"), benchmark mode. Attention: its backends; the
+fastest counts. Compiled: `torch.compile(mode="max-autotune")`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cache, partial
 from typing import Any
 
 from benchmarks.gpu.capture import Capturing, Replay, uncollected
+from benchmarks.gpu.items import Attend
 from benchmarks.gpu.timing import operand_copies
 from boltgen.ir.dtypes import Layout
 from boltgen.problems.conv2d.problem import Conv2d
@@ -159,6 +161,38 @@ class Vendor:
             f"{library}_{'fp16' if reduced else 'fp32'}_sums": partial(in_mode, library, reduced)
             for library, reduced in itertools.product(("cublas", "cublaslt"), (True, False))
         }
+
+    def attention(self, item: Attend, launches: int) -> Capturing:
+        """Attention in each of PyTorch's backends, by name."""
+
+        @cache
+        def sets() -> list[tuple[Any, ...]]:
+            return self.sets(launches, lambda: self.heads(item))
+
+        def in_backend(backend: Any) -> Replay:
+            with self.torch.nn.attention.sdpa_kernel(backend):
+                return self.captured([partial(self.attend, item, *each) for each in sets()])
+
+        backends = self.torch.nn.attention.SDPBackend
+        named = {
+            "flash": backends.FLASH_ATTENTION,
+            "cudnn": backends.CUDNN_ATTENTION,
+            "efficient": backends.EFFICIENT_ATTENTION,
+        }
+        return {name: partial(in_backend, backend) for name, backend in named.items()}
+
+    def heads(self, item: Attend) -> tuple[Any, Any, Any]:
+        """Queries, keys and values as they lie in memory for ours: one head after another."""
+        queries, keys = (
+            (1, item.heads, item.rows, item.depth),
+            (1, item.heads, item.keys, item.depth),
+        )
+        return self.random(*queries), self.random(*keys), self.random(*keys)
+
+    def attend(self, item: Attend, q: Any, k: Any, v: Any) -> Any:
+        """softmax(Q K / sqrt(depth)) V, where it is causal without the later keys."""
+        attention = self.torch.nn.functional.scaled_dot_product_attention
+        return attention(q, k, v, is_causal=item.is_causal)
 
     def fused(self, problem: Gemm | Conv2d, activation: str, launches: int) -> Capturing:
         """The product with bias and activation: eager, and compiled."""

@@ -1,12 +1,12 @@
-"""Which items a bundle has for an arch, and which kernels they need.
+"""Makes items, and collects the kernels that they need, in the order in which they ask for them.
 
-Arrow: shapes to items and kernel specs, without a compiler.
+Arrow: shapes to items and kernel specs, without a compiler. `plan` puts them in order.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import (
     RECIPE,
+    Attend,
     BackToBack,
     Choice,
     Fusion,
@@ -27,27 +28,12 @@ from benchmarks.gpu.items import (
     WholeModel,
 )
 from benchmarks.gpu.padding import padding_move
-from benchmarks.gpu.shapes import ModelShape
-from benchmarks.gpu.wanted_checks import (
-    cases_for,
-    checks,
-    fused_case,
-    sanitized,
-    single_case,
-    suspicions,
-)
+from benchmarks.gpu.shapes import AttentionShape, ModelShape
 from boltgen.arch import Arch
 from boltgen.families.b2b.config import B2bConfig
-from boltgen.families.family import Config, Level
+from boltgen.families.family import Config
 from boltgen.families.move import MoveConfig
-from boltgen.families.registry import (
-    FAMILIES,
-    candidates,
-    compiled,
-    kernel_spec,
-    order,
-    predict,
-)
+from boltgen.families.registry import candidates, compiled, kernel_spec, order, predict
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
@@ -55,33 +41,30 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task, distinct
-from tests.cases import split_k_cases
-from tests.chain_cases import all_chain_cases, paper_chains
-from tests.tuning.resnet50_layers import resnet50_tasks
 
-# The number of a workload's likeliest configurations: more for a plain workload, whose kernels
-# serve every shape.
-_LIKELIEST, _LIKELIEST_PLAIN = 4, 12
+# Kernels of each family for a workload, the likeliest: more for a plain one, whose kernels serve
+# every shape. They are compiled where the GPU is, in the GPU's time.
+_LIKELIEST, _LIKELIEST_PLAIN = 1, 3
+# Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
+_MOST_LAUNCHES = 3
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 _HERE = Path(__file__).resolve().parent
-# The number of a task's kernels with its epilogue in the bundle: the tuner's round two wants the
-# kernels that led its round one, and finds the ones that the analytical model predicted. A session
-# may take well beyond its target, and two of them fit into an item's time.
+# Of a task's kernels with its epilogue, those that are in the bundle: the tuner's round two wants
+# those that led its round one, and finds as many as the analytical model is right about. A session
+# may take well beyond what is aimed at, and two of them fit into an item's time.
 _LIKELIEST_FUSED, _MOST_TUNING_S = 2, 90.0
 
 
 @dataclass(slots=True)
 class Wanted:
-    """The programs that a bundle is to hold for `arch`.
+    """The kernels that a bundle is to have for `arch`.
 
-    `level` is how much of the plain kernels' space section tune records, None for nothing but the
-    `likeliest` configurations. `specs` are boltgen's kernels and `programs` the sources of others,
-    by symbol. `logs` are the folders of MetaSchedule's, by model.
+    `specs` are boltgen's kernels and `programs` the sources of others, by symbol. `logs` are the
+    folders of MetaSchedule's, by model. Items of models that are not in `built` are left out.
     """
 
     arch: Arch
-    level: Level | None
     likeliest: int = _LIKELIEST
     likeliest_plain: int = _LIKELIEST_PLAIN
     specs: dict[str, KernelSpec] = field(default_factory=dict)
@@ -91,37 +74,32 @@ class Wanted:
     _times: dict[Workload, dict[Config, float]] = field(default_factory=dict)
 
     def product(self, workload: Workload) -> Product:
-        """A workload in each family's likeliest configurations: back to back, of each residence."""
-        is_plain = workload == workload.plain and not workload.is_fused
+        """Choose a workload's likeliest kernels of each family: back to back, of each residence."""
+        is_plain = not workload.is_fused and workload == workload.plain
         most = self.likeliest_plain if is_plain else self.likeliest
         kept: dict[Config, float] = {}
-        taken: Counter[object] = Counter()
+        launches: dict[object, dict[Config, int]] = defaultdict(dict)
         for config, predicted_us in self._considered(workload).items():
             residence = config.residence if isinstance(config, B2bConfig) else None
-            group = config.family, residence
-            if taken[group] < most:
-                taken[group] += 1
+            taken, kernel = launches[config.family, residence], compiled(config)
+            if kernel not in taken and len(taken) == most:
+                continue
+            taken[kernel] = taken.get(kernel, 0) + 1
+            if taken[kernel] <= _MOST_LAUNCHES:
                 kept[config] = predicted_us
         return self._product(workload, kept)
 
     def space(self, workload: Workload) -> Product:
-        """A workload in every configuration that boltgen considers.
-
-        Of a family with a library, only the level's kernels are taken.
-        """
-        if self.level is None:
-            return self.product(workload)
-        held = {
-            kernel
-            for family in FAMILIES
-            if family.rejects(workload, self.arch) is None
-            for kernel in family.held(workload, self.arch, self.level)
-        }
-        times = {
-            config: predicted_us
-            for config, predicted_us in self._considered(workload).items()
-            if compiled(config) in held or FAMILIES.of(config).ranking(workload) is None
-        }
+        """Choose all kernels that are wanted already and compute the workload, each once."""
+        times: dict[Config, float] = {}
+        kernels: set[Config] = set()
+        for config, predicted_us in self._considered(workload).items():
+            kernel = compiled(config)
+            if kernel in kernels:
+                continue
+            if _symbol(kernel_spec(workload, config, self.arch.name)) in self.specs:
+                kernels.add(kernel)
+                times[config] = predicted_us
         return self._product(workload, times)
 
     def _considered(self, workload: Workload) -> dict[Config, float]:
@@ -147,11 +125,13 @@ class Wanted:
         ]
         return Product(workload=workload, choices=tuple(choices))
 
-    def kernels(self, workload: Workload, most: int) -> None:
-        """The kernels of a workload's likeliest configurations, at most so many, are wanted."""
+    def kernels(self, workload: Workload, most: int) -> tuple[str, ...]:
+        """Want the kernels of a workload's likeliest configurations, at most so many."""
         found = dict.fromkeys(map(compiled, self._considered(workload)))
-        for config in itertools.islice(found, most):
+        return tuple(
             self.want(kernel_spec(workload, config, self.arch.name))
+            for config in itertools.islice(found, most)
+        )
 
     def want(self, spec: KernelSpec) -> str:
         """The symbol of a kernel that is to be in the bundle."""
@@ -168,7 +148,7 @@ class Wanted:
     def program(self, file: str, symbol: str) -> str:
         """Want one of CUTLASS's own programs, in `suspicions/`; its symbol."""
         header = (_HERE / "suspicions" / "device_gemm.h").read_text().replace("#pragma once\n", "")
-        # As one text: it identifies the compiled program.
+        # In one text: what is compiled is known by it.
         text = (_HERE / "suspicions" / file).read_text()
         return self._program(symbol, text.replace('#include "device_gemm.h"\n', header))
 
@@ -189,8 +169,23 @@ def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -
         yield Race(section=section, name=name, problem=problem, product=product)
 
 
+def attentions(wanted: Wanted, problems: Mapping[str, AttentionShape]) -> Iterator[Item]:
+    """Section attention."""
+    for name, shape in problems.items():
+        yield Attend(
+            section="attention",
+            name=name,
+            heads=shape.heads,
+            rows=shape.rows,
+            keys=shape.keys,
+            depth=shape.depth,
+            is_causal=shape.is_causal,
+            product=wanted.product(shape.workload),
+        )
+
+
 def spaces(wanted: Wanted, problems: Mapping[str, Gemm | Conv2d], part: int = _PART) -> list[Space]:
-    """Section tune: whole spaces in parts, the likeliest configurations of every problem first."""
+    """Section tune: all kernels of the bundle on each problem, the likeliest of each first."""
     found = [
         (number, Space(section="tune", name=f"{name}-{number}", product=one))
         for name, problem in problems.items()
@@ -232,7 +227,7 @@ def back_to_back(wanted: Wanted, workloads: Mapping[str, Workload]) -> Iterator[
         )
 
 
-def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Item]:
+def paddings(wanted: Wanted, problems: Mapping[str, Conv2d]) -> Iterator[Padding]:
     """Section padding."""
     for name, problem in problems.items():
         wide = shapes.aligned(problem)
@@ -266,53 +261,11 @@ def tunings(wanted: Wanted, tasks_by_model: Mapping[str, Sequence[Task]]) -> Ite
     most = min(wanted.likeliest, _LIKELIEST_FUSED)
     for name, tasks in tasks_by_model.items():
         merged = distinct(tasks)
-        for task in merged:
-            wanted.kernels(task.workload, most)
-        yield Tuning(section="models", name=f"tune-{name}", tasks=merged, most_s=_MOST_TUNING_S)
-
-
-def full_items(wanted: Wanted) -> tuple[Item, ...]:
-    """Everything that the suite measures."""
-    raced = [
-        *races(wanted, "gemm", shapes.gemms()),
-        *races(wanted, "conv", shapes.convolutions()),
-    ]
-    problems = shapes.gemms() | shapes.convolutions()
-    checked = [*checks(wanted, cases_for(wanted.arch))]
-    return (
-        *checked,
-        *suspicions(wanted),
-        *sanitized(checked),
-        *raced,
-        *fusions(wanted, shapes.fused()),
-        *back_to_back(wanted, paper_chains()),
-        *paddings(wanted, shapes.unaligned()),
-        *models(wanted, shapes.models()),
-        *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
-        *spaces(wanted, problems),  # last: they take longer than all else
-    )
-
-
-def quick_wanted(arch: Arch) -> Wanted:
-    """Return the programs of `quick_items`: as few kernels as will do."""
-    return Wanted(arch, None, likeliest=1, likeliest_plain=1)
-
-
-def quick_items(wanted: Wanted) -> tuple[Item, ...]:
-    """A few items of every section, in sizes for the virtual GPU."""
-    problem = shapes.gemm(128, 128, 64)
-    (fused,) = (case for case in all_chain_cases() if case.name == "rf-ragged")
-    checked = [*checks(wanted, [single_case(split_k_cases()[0]), fused_case(fused)])]
-    return (
-        *checked,
-        *suspicions(wanted),
-        *sanitized(checked),
-        *races(wanted, "gemm", {"128x128x64": problem}),
-        *races(wanted, "conv", {"small": Conv2d(n=1, h=9, w=8, c=8, k=32, r=3, s=3)}),
-        *spaces(wanted, {"128x128x64": problem}),
-        next(fusions(wanted, {"gemm": problem})),
-        *back_to_back(wanted, {"gemm": fused.chain}),
-        *paddings(wanted, {"conv": Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)}),
-        *models(wanted, shapes.small_models()),
-        *tunings(wanted, {"gemm": [Task(workload=Workload.of(problem))]}),
-    )
+        symbols = [one for task in merged for one in wanted.kernels(task.workload, most)]
+        yield Tuning(
+            section="models",
+            name=f"tune-{name}",
+            tasks=merged,
+            most_s=_MOST_TUNING_S,
+            kernels=tuple(dict.fromkeys(symbols)),
+        )

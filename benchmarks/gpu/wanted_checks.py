@@ -10,15 +10,30 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu import shapes
-from benchmarks.gpu.items import Check, Choice, Item, Product, Sanitized, Suspicion, key_of
+from benchmarks.gpu.items import (
+    Check,
+    Choice,
+    Item,
+    Product,
+    Sanitized,
+    Suspicion,
+    key_of,
+    needs_of,
+)
 from boltgen.arch import Arch, device_for
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Config
+from boltgen.families.registry import candidates, kernel_spec, order, predict
 from boltgen.families.space import Shape
-from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
-from boltgen.problems.workload import Workload
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.grouped.problem import GroupedGemm
+from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.workload import Layer, Workload
 from tests import attention_sm90_cases, chain_sm90_cases
 from tests.cases import KernelCase, all_cases
 from tests.chain_cases import ChainCase, all_chain_cases
@@ -27,7 +42,6 @@ from tests.wgmma_cases import launches
 if TYPE_CHECKING:
     from benchmarks.gpu.wanted import Wanted
 
-_SANITIZED_EVERY = 12
 _FIRST_ARCHES = ("sm_75", "sm_80")
 # For people: these programs' tiles are in their sources.
 _ANY_CONFIG = Cutlass2Config(
@@ -98,10 +112,11 @@ def suspicions(wanted: Wanted) -> Iterator[Item]:
 
 
 def sanitized(found: Sequence[Item]) -> Iterator[Item]:
-    """A sample of the checks under each tool."""
-    keys = tuple(key_of(item) for item in found if isinstance(item, Check))[::_SANITIZED_EVERY]
+    """Run checks again under each tool."""
+    keys = tuple(map(key_of, found))
+    kernels = tuple(symbol for item in found for symbol in needs_of(item))
     for tool in ("memcheck", "racecheck"):
-        yield Sanitized(section="check", name=tool, tool=tool, keys=keys)
+        yield Sanitized(section="check", name=tool, tool=tool, keys=keys, kernels=kernels)
 
 
 def wgmma_cases(arch: Arch) -> Iterator[Case]:
@@ -112,6 +127,36 @@ def wgmma_cases(arch: Arch) -> Iterator[Case]:
         yield Case(name=name, spec=kernel.spec, workload=workload, config=kernel.config)
     yield from map(fused_case, chain_sm90_cases.launches(arch))
     yield from map(fused_case, attention_sm90_cases.launches(arch))
+
+
+def family_cases(arch: Arch) -> Iterator[Case]:
+    """Cases of the families whose kernels are not among the test suite's lists of cases.
+
+    A workload in its likeliest configuration of each family that computes it. Section padding
+    checks moves.
+    """
+    gemm = Gemm(m=72, n=136, k=104)
+    builder = ElementwiseBuilder()
+    builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.MULTIPLY, 0, builder.load(LoadKind.ROW)))
+    layer = Layer(problem=gemm, epilogue=ElementwiseGraph(), prologue=builder.build())
+    workloads = {
+        "norm": Workload.of(Norm(rows=9, columns=200, function=NormFunction.LAYER, epsilon=1e-5)),
+        "softmax": Workload.of(Norm(rows=9, columns=200, function=NormFunction.SOFTMAX)),
+        "grouped": Workload.of(GroupedGemm(groups=5, m=70, n=136, k=104)),
+        "skinny": Workload.of(replace(gemm, m=3, b_layout=Layout.COLUMN)),
+        "prologue": Workload(layers=(layer,)),
+        "attention": shapes.AttentionShape(heads=2, rows=72, keys=80, depth=64).workload,
+    }
+    for name, workload in workloads.items():
+        best: dict[str, tuple[float, Config]] = {}
+        for config in candidates(workload, arch):
+            found = predict(workload, config, arch).time_us, config
+            best[config.family] = min(
+                best.get(config.family, found), found, key=lambda one: (one[0], order(one[1]))
+            )
+        for family, (_, config) in best.items():
+            spec = kernel_spec(workload, config, arch.name)
+            yield Case(name=f"{name}-{family}", spec=spec, workload=workload, config=config)
 
 
 def cases_for(arch: Arch) -> list[Case]:

@@ -1,4 +1,4 @@
-"""The process that has the GPU: measures a slice's items, one after another, until time is up.
+"""The process that has the GPU: measures what is built, the most valuable first, until time is up.
 
 Started by `run_gpu_suite.py`, which starts another where this one dies: a kernel that takes the
 device with it costs one item. Standard output is the table of what was done.
@@ -18,16 +18,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.building import PROFILER
+from benchmarks.gpu.built import Builders, State
 from benchmarks.gpu.checks import CONFIRMED, run_check, run_sanitized, run_suspicion
 from benchmarks.gpu.fusions import run_back_to_back, run_fusion
 from benchmarks.gpu.items import (
-    CONTENTS,
     ITEMS,
-    KERNELS,
+    Attend,
     BackToBack,
     Check,
     Fusion,
     Item,
+    Overlap,
     Padding,
     Race,
     Sanitized,
@@ -36,35 +38,60 @@ from benchmarks.gpu.items import (
     Tuning,
     WholeModel,
     key_of,
+    needs_of,
     read_items,
 )
 from benchmarks.gpu.models_run import run_model
 from benchmarks.gpu.padding import run_padding
-from benchmarks.gpu.races import run_race, run_space
+from benchmarks.gpu.races import run_attention, run_overlap, run_race, run_space
 from benchmarks.gpu.rig import MODELLED, SELECTION, FatalError, Rig, UnusableError
 from benchmarks.gpu.timing import Turns
 from benchmarks.gpu.tuning import run_tuning
 from benchmarks.gpu.vendor import NoVendorError, Vendor
 from boltgen.arch import best_name
-from boltgen.bench.slices import DONE, FAILED, Form, ResultsError, Slice, open_slice
+from boltgen.bench.results import (
+    DONE,
+    FAILED,
+    FILE,
+    Form,
+    Results,
+    ResultsError,
+    open_results,
+    packed,
+    read_form,
+)
 from boltgen.ir.outcome import DeviceIdentity
 from boltgen.measure.native import CudaError, RefusedError
 from boltgen.measure.operands import BudgetError
 from boltgen.measure.protocol import Setup
 from boltgen.measure.worker import end_with_parent, open_device
+from boltgen.tuning.database.records import to_line
 
-# The exit statuses of this process that run_gpu_suite.py knows.
+# The file of the item at hand; and what run_gpu_suite.py makes of this process's status.
+CURRENT = "current-item.json"
 FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5
 # No item begins with less than this left, and PyTorch needs room beside our operands.
 _LEAST_LEFT_S = 10.0
 # A worker that does not come back from an item is killed, and the item has failed. PyTorch takes
 # minutes to compile a model.
-_MOST_ITEM_S = 240.0
-_MOST_S: dict[type[Any], float] = {WholeModel: 480.0}
+_MOST_ITEM_S = 60.0
+_MOST_S: dict[type[Any], float] = {
+    WholeModel: 330.0,
+    Fusion: 150.0,
+    Sanitized: 90.0,
+    Tuning: 240.0,
+}
 # For which PyTorch compiles: they begin where so much is left, or first in a process; else what was
 # done of them when time is up would be lost, and others would have fitted in.
 _WANTED_S: dict[type[Any], float] = {WholeModel: 180.0, Fusion: 90.0}
 _SHARE_OF_FREE = 0.45
+# Launched from Python between two events, or processes of their own: compilers always make a
+# difference.
+_NEVER_BESIDE_COMPILERS = (WholeModel, Tuning, Sanitized, Overlap)
+# Whose times are records for the tuner and the analytical model.
+_RECORDED = (Race, Attend, Space, Fusion, BackToBack)
+_POLL_S = 0.1
+_WINDOW = 12
 RUNTIME = "libcudart.so.13"
 
 METHOD = (
@@ -74,11 +101,13 @@ METHOD = (
     "the 95 % interval of order statistics; ratios round by round. A ratio whose interval has 1 "
     "in it, or that is within 1 % of it, is a tie. The vendor's best mode counts: cuBLAS through "
     "cublas and cublasLt with FP16 and with FP32 partial sums, cuDNN with NHWC in benchmark mode, "
-    "torch.compile at max-autotune."
+    "torch.compile at max-autotune; attention by PyTorch's backends flash, cudnn and efficient."
 )
 
 _RUNNERS: dict[type[Any], Callable[[Rig, Any], Form]] = {
+    Overlap: run_overlap,
     Race: run_race,
+    Attend: run_attention,
     Space: run_space,
     Fusion: run_fusion,
     BackToBack: run_back_to_back,
@@ -99,6 +128,7 @@ def run_item(rig: Rig, item: Item) -> tuple[str, Form]:
         ResultsError: the disk is full.
     """
     started = time.monotonic()
+    rig.records.clear()
     try:
         result, status = _RUNNERS[type(item)](rig, item), DONE
     except (UnusableError, BudgetError, RefusedError) as error:
@@ -109,23 +139,35 @@ def run_item(rig: Rig, item: Item) -> tuple[str, Form]:
         raise
     except Exception as error:  # whatever else an item meets is its own: the next ones are tried
         result, status = {"error": f"{type(error).__name__}: {error}"[:2000]}, FAILED
+    if rig.records and isinstance(item, _RECORDED):
+        result["records"] = packed("\n".join(map(to_line, rig.records)).encode())
     result["seconds"] = round(time.monotonic() - started, 3)
     result["at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return status, result
 
 
-def open_rig(bundle: Path, unpacked: Path, manifest: Form, *, virtual: bool, vendor: bool) -> Rig:
-    """Open the process's device, with the bundle's kernels for it, which `unpacked` is for.
+def open_rig(
+    bundle: Path,
+    builders: Builders,
+    manifest: Form,
+    *,
+    virtual: bool,
+    vendor: Vendor | None,
+) -> Rig:
+    """Open the process's device.
 
     Raises:
-        UnusableError: there is no device, or none that the bundle has kernels for.
+        UnusableError: there is no device, or it is not of the bundle's architecture; the profiler
+            was not built.
         CudaError: it has no memory left.
-        NoVendorError: PyTorch is missing or sees no GPU.
     """
-    torch = Vendor() if vendor else None
+    profiler_built = builders.state.find(PROFILER)
+    if profiler_built is None or profiler_built.error:
+        said = profiler_built.error if profiler_built else "the builder ended before"
+        raise UnusableError(f"the profiler was not built: {said}")
     setup = Setup(
         ordinal=0,
-        profiler=str(bundle / "libboltgen_profiler.so"),
+        profiler=profiler_built.path,
         runtime=str(bundle / RUNTIME),
         policy=MODELLED if virtual else SELECTION,
     )
@@ -137,44 +179,42 @@ def open_rig(bundle: Path, unpacked: Path, manifest: Form, *, virtual: bool, ven
             "the virtual GPU: `boltgen vgpu run -- python3 run_gpu_suite.py --virtual ...`"
         ) from error
     device, profiler = greeting.device, place.profiler
-    if torch:
-        torch.use_stream(profiler.device.stream)
-    device = replace(device, arch=packed_arch(device, manifest["arches"]))
+    if vendor:
+        vendor.use_stream(profiler.device.stream)
+    device = replace(device, arch=packed_arch(device, manifest["arch"]))
     place.budget_bytes = (4 << 30) if virtual else int(_SHARE_OF_FREE * profiler.free_bytes())
     return Rig(
         bundle=bundle,
-        folder=unpacked,
-        kernels=json.loads((bundle / KERNELS.format(arch=device.arch)).read_text()),
-        contents=json.loads((bundle / CONTENTS.format(arch=device.arch)).read_text()),
+        work=builders.state.folder,
+        state=builders.state,
+        builders=builders,
         profiler=profiler,
         device=device,
-        toolchain=manifest["toolchain"],
         turns=Turns(modelled=virtual),
-        vendor=torch,
+        vendor=vendor,
         # PyTorch's or the virtual GPU's where it is in the process, else the bundle's.
         runtime=ctypes.CDLL(RUNTIME),
         places=[place],
     )
 
 
-def packed_arch(device: DeviceIdentity, arches: Sequence[str]) -> str:
-    """Choose the architecture of the bundle's kernels: the one that makes the most of the device.
+def packed_arch(device: DeviceIdentity, arch: str) -> str:
+    """Check that the bundle's kernels, of `arch`, are for the device.
 
     Raises:
-        UnusableError: the bundle has none for it.
+        UnusableError: they are not.
     """
     most = best_name(device.arch)
-    for arch in (most, device.arch):
-        if arch in arches:
-            return arch
+    if arch in (most, device.arch):
+        return arch
     raise UnusableError(
-        f"{device.name} is of {device.arch}; the bundle has kernels for {', '.join(arches)}: make "
-        f"one with `make gpu-bundle ARCH={most}`"
+        f"{device.name} is of {device.arch}; the bundle is for {arch}: make one with "
+        f"`make gpu-bundle ARCH={most}`"
     )
 
 
-def about(rig: Rig, manifest: Form) -> Form:
-    """Say what a slice's numbers were measured on, and how."""
+def about(rig: Rig, manifest: Form, no_vendor: str) -> Form:
+    """Say what the numbers were measured on, and how."""
     device = rig.device
     names = ("arch", "driver", "sm_count", "clock_mhz", "memory_bytes")
     return {
@@ -183,8 +223,9 @@ def about(rig: Rig, manifest: Form) -> Form:
         "virtual": rig.turns.modelled,
         "l2_bytes": rig.profiler.device.l2_bytes,
         "vendor": rig.vendor.versions if rig.vendor else None,
+        "no_vendor": no_vendor,
         "python": sys.version.split()[0],
-        "toolchain": rig.toolchain,
+        "toolchain": manifest["toolchain"],
         "commit": manifest["commit"],
         "figures": manifest["figures"],
         "method": METHOD,
@@ -195,44 +236,77 @@ def about(rig: Rig, manifest: Form) -> Form:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bundle", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--unpacked", type=Path, required=True)
-    parser.add_argument("--number", type=int, required=True)
-    parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--builder", type=int, default=0, help="the builder's process")
+    parser.add_argument("--jobs", type=int, default=1, help="compilers that it runs at once")
+    parser.add_argument("--before", type=Path, action="append", default=[])
     parser.add_argument("--sections", default="")
     parser.add_argument("--only", default="", help="only these items, with commas between")
     parser.add_argument("--virtual", action="store_true")
     parser.add_argument("--no-vendor", action="store_true")
     options = parser.parse_args()
-    end_with_parent()
     deadline = time.monotonic() + options.seconds
     manifest = json.loads((options.bundle / "manifest.json").read_text())
-    vendor = not (options.no_vendor or options.virtual)
+    builders = Builders(options.builder, State(options.work), options.jobs)
+    end_with_parent(builders.end)
     try:
-        rig = open_rig(
-            options.bundle, options.unpacked, manifest, virtual=options.virtual, vendor=vendor
-        )
-        kept = open_slice(options.out, options.number, options.count)
-        kept.about = about(rig, manifest)
-        kept.write()
-        items = read_items(options.bundle / ITEMS.format(arch=rig.device.arch))
+        items = read_items(options.bundle / ITEMS.format(arch=manifest["arch"]))
+        done = {key for folder in options.before for key in _done(folder)}
         sections = _sections(options.sections, items)
-        # Every so many-th, so that a slice has some of every section.
         wanted = [
             item
-            for item in items[options.number - 1 :: options.count]
+            for item in items
             if item.section in sections
+            if key_of(item) not in done
             if not options.only or key_of(item) in options.only.split(",")
         ]
-        return run_slice(rig, wanted, kept, deadline)
-    except (ResultsError, UnusableError, NoVendorError, CudaError) as error:
+        vendor, no_vendor = _vendor(wanted=not (options.no_vendor or options.virtual))
+        _wait_for(PROFILER, builders, deadline)
+        rig = open_rig(options.bundle, builders, manifest, virtual=options.virtual, vendor=vendor)
+        kept = open_results(options.out)
+        kept.belong_to(about(rig, manifest, no_vendor))
+        kept.write()
+        return measure_all(rig, wanted, kept, deadline)
+    except (ResultsError, UnusableError, CudaError) as error:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE
+    finally:
+        builders.resume()
+
+
+def _vendor(*, wanted: bool) -> tuple[Vendor | None, str]:
+    """PyTorch, or why there are no columns of it: ours is measured all the same."""
+    if not wanted:
+        return None, "not asked for"
+    try:
+        return Vendor(), ""
+    except NoVendorError as error:
+        print(f"without the vendor's columns: {error}", file=sys.stderr, flush=True)
+        return None, str(error)
+
+
+def _wait_for(symbol: str, builders: Builders, deadline: float) -> None:
+    """Wait until something is built, or will never be."""
+    while not builders.have_ended and not builders.state.find(symbol):
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(_POLL_S)
+
+
+def _done(folder: Path) -> list[str]:
+    """The keys of what an earlier run finished.
+
+    Raises:
+        ResultsError: the folder has no results.
+    """
+    items = read_form(folder / FILE)["items"]
+    return [key for key, item in items.items() if item["status"] == DONE]
 
 
 def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
-    """Return the sections named in `wanted`, with commas between; all if none is named.
+    """Those named in `wanted`, with commas between; all where none is.
 
     Raises:
         UnusableError: there is no such section.
@@ -247,34 +321,66 @@ def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
     return named
 
 
-def run_slice(rig: Rig, items: list[Item], kept: Slice, deadline: float) -> int:
-    """Measure what is missing; the process's status."""
-    current = kept.path.with_name(f"current-{kept.number}-of-{kept.count}.json")
+def measure_all(rig: Rig, items: Sequence[Item], kept: Results, deadline: float) -> int:
+    """Measure what is missing, and return the process's status.
+
+    Of the next few items the first that is built is measured: one that is worth less would keep
+    compilers from what is worth more.
+    """
     missing = [item for item in items if key_of(item) not in kept.items]
-    ended = FINISHED
-    for item in missing:
-        key, left_s = key_of(item), deadline - time.monotonic()
+    builders, first, ended = rig.builders, True, FINISHED
+    builders.may_overlap = any(item.get("overlap", False) for item in kept.items.values())
+    while missing:
+        left_s = deadline - time.monotonic()
         if left_s < _LEAST_LEFT_S:
             return OUT_OF_TIME
-        if rig.vendor and item is not missing[0] and left_s < _WANTED_S.get(type(item), 0.0):
+        # Read first: what was built before the builder ended is then seen.
+        has_ended = builders.have_ended
+        ready = (item for item in missing[:_WINDOW] if is_ready(item, builders.state))
+        item = next(ready, missing[0] if has_ended else None)
+        if item is None:
+            builders.resume()
+            time.sleep(_POLL_S)
+            continue
+        missing.remove(item)
+        if rig.vendor and not first and left_s < _WANTED_S.get(type(item), 0.0):
             ended = OUT_OF_TIME
             continue
-        most_s = _MOST_S.get(type(item), _MOST_ITEM_S)
-        current.write_text(json.dumps({"key": key, "began": time.time(), "most_s": most_s}))
-        try:
-            status, result = run_item(rig, item)
-        except FatalError as error:
-            result = {"error": str(error), "seconds": 0.0}
-            if isinstance(item, Suspicion) and not item.is_control:
-                result["verdict"] = f"{CONFIRMED}: {error}"
-            kept.record(key, FAILED, result)
-            current.unlink()
+        if not builders.may_overlap or isinstance(item, _NEVER_BESIDE_COMPILERS):
+            builders.stop()
+        else:
+            builders.resume()
+        if not measure(rig, item, kept):
             return AGAIN
-        kept.record(key, status, result)
-        current.unlink()
-        ratios = (f"{name} {r['ratio']:.3f}x" for name, r in result.get("ratios", {}).items())
-        print(f"{key}: {status} in {result['seconds']} s", *ratios, flush=True)
+        first = False
     return ended
+
+
+def is_ready(item: Item, state: State) -> bool:
+    """Whether everything that the item launches was built, or will not be."""
+    return all(state.find(symbol) for symbol in needs_of(item))
+
+
+def measure(rig: Rig, item: Item, kept: Results) -> bool:
+    """Measure an item and keep its result; whether the device can be used after it."""
+    current, key = kept.path.with_name(CURRENT), key_of(item)
+    most_s = _MOST_S.get(type(item), _MOST_ITEM_S)
+    current.write_text(json.dumps({"key": key, "began": time.time(), "most_s": most_s}))
+    try:
+        status, result = run_item(rig, item)
+    except FatalError as error:
+        result = {"error": str(error), "seconds": 0.0}
+        if isinstance(item, Suspicion) and not item.is_control:
+            result["verdict"] = f"{CONFIRMED}: {error}"
+        kept.record(key, FAILED, result)
+        current.unlink()
+        return False
+    kept.record(key, status, result)
+    current.unlink()
+    rig.builders.may_overlap |= bool(result.get("overlap"))
+    ratios = (f"{name} {r['ratio']:.3f}x" for name, r in result.get("ratios", {}).items())
+    print(f"{key}: {status} in {result['seconds']} s", *ratios, flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results of the benchmark suite for GPUs: slices as they are measured, and the merged report.
+"""Results of the suite for GPUs: files as they are written there, and the report made of them.
 
-Arrow: slices -> JSON, a page with plots, and records for the tuner.
+Arrow: results -> JSON, a page with plots, and records for the tuner.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 
 from boltgen.arch import ARCHES
-from boltgen.bench.slices import DONE, FAILED, Form
+from boltgen.bench.results import DONE, FAILED, Form
 
 Items = Mapping[str, Form]
 Row = Sequence[str]
@@ -66,7 +66,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def paper_rows(about: Form, items: Items) -> Iterable[Row]:
-    """Set each of the paper's figures, which the slices bring, beside ours.
+    """Set each of the paper's figures, which the results bring, beside ours.
 
     A figure names the ratios, or else shares, that may stand beside it; the first there is counts.
     """

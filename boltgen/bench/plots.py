@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from boltgen.arch import ARCHES
-from boltgen.bench.slices import Form
+from boltgen.bench.results import Form
 
 _COLOURS = {"gemm": "tab:blue", "conv": "tab:orange"}
 _NAMES = {

@@ -1,22 +1,23 @@
-"""Slices to one report: JSON, a Markdown page, plots, and the records of section tune.
+"""Results to one report: JSON, a Markdown page, plots, and the records of what was timed.
 
-Arrow: slices -> results/<gpu>/<date>/ and recorded/<gpu>/ in a folder of the user's choice.
+Arrow: results of runs -> results/<gpu>/<date>/ and recorded/<gpu>/ in a folder of one's choice.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from boltgen.bench.page import page
 from boltgen.bench.plots import draw
-from boltgen.bench.slices import DONE, FAILED, Form, ResultsError, device_folder, merged, unpacked
+from boltgen.bench.results import DONE, FAILED, Form, ResultsError, device_folder, merged, unpacked
 from boltgen.tuning.database.exchange import write_records
 from boltgen.tuning.database.records import from_line
 
 _MOST_RECORD_BYTES = 5 << 20
+_FORM = "results.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +31,19 @@ class Report:
 
 
 def make_report(folders: Sequence[Path], output: Path) -> Report:
-    """Merge the slices in `folders` into `output`.
+    """Merge the results in `folders` into `output`.
 
     Raises:
-        ResultsError: there are no slices, or they are of several devices; one cannot be read.
+        ResultsError: there are none, or they are of several devices; one cannot be read.
     """
     about, items = merged(folders)
     name = device_folder(about["gpu"])
     folder = output / "results" / name / about["date"]
+    _check_place(folder / _FORM, about, items)
     folder.mkdir(parents=True, exist_ok=True)
     records = _take_records(items, output / "recorded" / name, about)
     form = {"about": about, "items": dict(sorted(items.items()))}
-    (folder / "results.json").write_text(json.dumps(form, indent=1) + "\n")
+    (folder / _FORM).write_text(json.dumps(form, indent=1) + "\n")
     plots = draw(folder, about, items)
     (folder / "report.md").write_text(page(about, items, [path.name for path in plots]))
     statuses = [item["status"] for item in items.values()]
@@ -51,6 +53,24 @@ def make_report(folders: Sequence[Path], output: Path) -> Report:
         measured=statuses.count(DONE),
         failed=statuses.count(FAILED),
     )
+
+
+def _check_place(path: Path, about: Form, items: Mapping[str, Form]) -> None:
+    """Check that a report that is there is of a part of these results.
+
+    Raises:
+        ResultsError: it is of other ones.
+    """
+    if not path.is_file():
+        return
+    there = json.loads(path.read_text())
+    lost = sorted(there["items"].keys() - items.keys())
+    if there["about"]["commit"] != about["commit"] or lost:
+        raise ResultsError(
+            f"{path} has results of another run (boltgen {there['about']['commit']}; "
+            f"{len(lost)} items that these have not): move it away, or name its folder of results "
+            "too; nothing was overwritten"
+        )
 
 
 def _take_records(items: dict[str, Form], folder: Path, about: Form) -> Path | None:

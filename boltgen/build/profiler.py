@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import TypeAlias
 
-from boltgen.arch import ARCHES
+from boltgen.arch import ARCHES, Arch, device_for
 from boltgen.build.cache import Cache
 from boltgen.build.children import Children
 from boltgen.build.progress import Reporter, Silent
@@ -18,46 +19,67 @@ from boltgen.paths import resource_dir
 
 LIBRARY = "libboltgen_profiler.so"
 
+_KIND = "profiler"
+# The words that compile a source, and the words that link.
+_Commands: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+
 _SOURCES = (".cu", ".cuh", ".cpp", ".h")
 # Written into the folder of the build, for profiler/interval.cuh.
 _FUNCTIONS = "unary_functions.inc"
 
 
 def profiler_library(
-    tools: Toolchain, cache: Cache, reporter: Reporter | None = None, *, jobs: int = 1
+    tools: Toolchain,
+    cache: Cache,
+    reporter: Reporter | None = None,
+    *,
+    jobs: int = 1,
+    only: Arch | None = None,
 ) -> Path:
     """Return the shared library with the C interface `profiler/profiler.h`; build it if it is not
     cached.
 
-    Its sources are compiled by `jobs` compilers at once.
+    Its sources are compiled by `jobs` compilers at once, for every architecture or `only` for one.
 
     Raises:
         ToolchainError: nvcc cannot be started, or fails.
         CacheError: the cache cannot be used.
     """
     source = resource_dir("profiler")
-    compiling, linking = _commands(tools)
-    key = _key(source, ("-shared", *compiling, *linking), tools)
+    commands = _commands(tools, only)
+    key = _key(source, commands, tools)
     told = reporter or Silent()
     entry = cache.get_or_build(
-        "profiler", key, lambda folder: _build(source, folder, tools, jobs, told), [LIBRARY]
+        _KIND,
+        key,
+        lambda folder: _build(folder, tools, commands, jobs=jobs, reporter=told),
+        [LIBRARY],
     )
     return entry.folder / LIBRARY
 
 
-def _key(source: Path, command: tuple[str, ...], tools: Toolchain) -> str:
+def built_profiler(tools: Toolchain, cache: Cache) -> Path | None:
+    """The library for every architecture where it is in the cache."""
+    key = _key(resource_dir("profiler"), _commands(tools, None), tools)
+    found = cache.find(_KIND, key, [LIBRARY])
+    return found / LIBRARY if found else None
+
+
+def _key(source: Path, commands: _Commands, tools: Toolchain) -> str:
     files = sorted(path for path in source.iterdir() if path.suffix in _SOURCES)
     contents = tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
     abi = (tools.templates / "boltgen" / "abi.h").read_text(encoding="utf-8")
+    command = ("-shared", *commands[0], *commands[1])
     flags = tuple(word for word in command if word.startswith("-") and "/" not in word)
     return digest("profiler", contents, abi, render_oracle_functions(), flags, tools.cuda_identity)
 
 
-def _commands(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _commands(tools: Toolchain, only: Arch | None) -> _Commands:
     """Return the commands that compile a source, and the commands that link."""
     # PTX of the oldest serves the virtual GPU and what comes after the newest.
     known = [name for name, arch in ARCHES.items() if tools.nvcc.compiles_for(arch)]
-    code = every_device_flags([name for name in known if not name.endswith("a")])
+    names = [device_for(only.name)] if only else [name for name in known if name[-1] != "a"]
+    code = every_device_flags(names)
     runtime = tools.nvcc.runtime
     compiling = (
         *(*LANGUAGE_FLAGS, "-Xcompiler=-fPIC,-Wall,-Wextra", *code),
@@ -70,9 +92,12 @@ def _commands(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return compiling, linking
 
 
-def _build(source: Path, folder: Path, tools: Toolchain, jobs: int, reporter: Reporter) -> None:
+def _build(
+    folder: Path, tools: Toolchain, commands: _Commands, *, jobs: int, reporter: Reporter
+) -> None:
     (folder / _FUNCTIONS).write_text(render_oracle_functions(), encoding="utf-8")
-    compiling, linking = _commands(tools)
+    compiling, linking = commands
+    source = resource_dir("profiler")
     sources = sorted(path for path in source.iterdir() if path.suffix in (".cu", ".cpp"))
     # The largest first: the last one to end is then a short one.
     sources.sort(key=lambda path: -path.stat().st_size)

@@ -22,13 +22,13 @@ def _commands() -> None:
 
 @bench_app.command("report")
 def report_command(
-    slices: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of slices.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results.")],
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The folder to have results/ and recorded/.")
     ] = Path("benchmarks"),
     debug: Debug = False,
 ) -> None:
-    """Merge slices of `run_gpu_suite.py` to tables, plots and records.
+    """Merge results of `run_gpu_suite.py` to tables, plots and records.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def report_command(
             raise BoltgenError(
                 f"the report's plots need matplotlib: `{install_command('bench')}`"
             ) from error
-        made = make_report(slices, output)
+        made = make_report(folders, output)
     out.print(f"{made.folder}: {made.measured} items measured, {made.failed} failed")
     if made.records:
-        out.print(f"{made.records}: what section tune recorded")
+        out.print(f"{made.records}: records of what was timed")

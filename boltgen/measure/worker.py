@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -296,15 +297,19 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             return
 
 
-def end_with_parent() -> None:
-    """End this process when its parent has ended, even while a kernel hangs."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def end_with_parent(before: Callable[[], object] | None = None) -> None:
+    """End this process when its parent has ended, even while a kernel hangs; call `before` then."""
+    threading.Thread(target=_end_with, args=(os.getppid(), before), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, before: Callable[[], object] | None) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_SECONDS)
-    os._exit(1)
+    try:
+        if before:
+            before()
+    finally:
+        os._exit(1)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Reports of slices, which need no suite: what does not go together, targets, the paper's rows."""
+"""Reports of results, which need no suite: what does not go together, targets, the paper's rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import pytest
 
 from boltgen.bench.page import TUNING, geometric_mean, page, paper_rows
 from boltgen.bench.report import make_report
-from boltgen.bench.slices import VERSION, ResultsError, Slice, open_slice, packed, unpacked
+from boltgen.bench.results import (
+    FILE,
+    VERSION,
+    Results,
+    ResultsError,
+    merged,
+    open_results,
+    packed,
+    unpacked,
+)
 
 ABOUT: dict[str, Any] = {
     **{"gpu": "NVIDIA A100", "arch": "sm_80", "driver": "580", "date": "2026-01-02"},
@@ -35,16 +44,18 @@ GEMM = {
 }
 
 
-def slices(folder: Path, *abouts: dict[str, Any]) -> Path:
-    """A folder of as many slices, each with one item."""
+def runs(folder: Path, *abouts: dict[str, Any]) -> list[Path]:
+    """Folders of as many runs, each with one item."""
+    folders = []
     for number, about in enumerate(abouts, 1):
-        kept = Slice(folder / f"slice-{number}-of-{len(abouts)}.json", number, len(abouts), about)
-        kept.record(f"gemm/{number}", "done", {**GEMM})
-    return folder
+        folders.append(folder / f"run-{number}")
+        folders[-1].mkdir()
+        Results(folders[-1] / FILE, about).record(f"gemm/{number}", "done", {**GEMM})
+    return folders
 
 
 def test_a_report_has_its_page_and_plots(tmp_path: Path):
-    report = make_report([slices(tmp_path, ABOUT, ABOUT)], tmp_path / "out")
+    report = make_report(runs(tmp_path, ABOUT, ABOUT), tmp_path / "out")
     assert report.folder == tmp_path / "out" / "results" / "nvidia-a100" / "2026-01-02"
     assert (report.measured, report.failed, report.records) == (2, 0, None)
     assert {path.name for path in report.folder.iterdir()} == {
@@ -56,31 +67,53 @@ def test_a_report_has_its_page_and_plots(tmp_path: Path):
 
 
 @pytest.mark.parametrize("what", ["gpu", "commit", "vendor"])
-def test_slices_that_differ_do_not_go_together(tmp_path: Path, what: str):
-    folder = slices(tmp_path, ABOUT, {**ABOUT, what: "another"})
-    message = rf"{what} \(.* in slice-1-of-2.json, another in slice-2-of-2.json\)"
+def test_runs_that_differ_do_not_go_together(tmp_path: Path, what: str):
+    folders = runs(tmp_path, ABOUT, {**ABOUT, what: "another"})
+    message = rf"{what} \(.* in .*run-1, another in .*run-2\)"
     with pytest.raises(ResultsError, match=message):
-        make_report([folder], tmp_path)
+        make_report(folders, tmp_path)
 
 
-def test_a_folder_without_slices_is_named(tmp_path: Path):
+def test_what_a_run_finished_counts_whatever_another_says(tmp_path: Path):
+    one, other = runs(tmp_path, ABOUT, ABOUT)
+    again = open_results(other)
+    again.record("gemm/1", "failed", {"error": "no time"})
+    again.record("gemm/3", "failed", {"error": "no time"})
+    open_results(one).record("gemm/3", "done", {})
+    for folders in ([one, other], [other, one]):
+        statuses = {key: item["status"] for key, item in merged(folders)[1].items()}
+        assert statuses == dict.fromkeys(("gemm/1", "gemm/2", "gemm/3"), "done")
+
+
+def test_a_folder_without_results_is_named(tmp_path: Path):
     with pytest.raises(ResultsError, match=str(tmp_path)):
         make_report([tmp_path], tmp_path)
-    (tmp_path / "slice-1-of-1.json").write_text("{")
-    with pytest.raises(ResultsError, match=r"slice-1-of-1\.json"):
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(ResultsError, match=FILE):
         make_report([tmp_path], tmp_path)
-    (tmp_path / "slice-1-of-1.json").write_text(json.dumps({"version": 99}))
+    (tmp_path / FILE).write_text(json.dumps({"version": 99}))
     with pytest.raises(ResultsError, match=f"99.*{VERSION}"):
-        open_slice(tmp_path, 1, 1)
+        open_results(tmp_path)
 
 
 def test_a_disk_that_fills_up_keeps_what_was_measured(tmp_path: Path):
-    kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1, {"gpu": "x"})
+    kept = Results(tmp_path / FILE, {"gpu": "x"})
     kept.record("gemm/1", "done", {})
-    gone = Slice(tmp_path / "gone" / "slice-1-of-1.json", 1, 1)
+    gone = Results(tmp_path / "gone" / FILE)
     with pytest.raises(ResultsError, match="gone"):
         gone.record("gemm/1", "done", {})
-    assert open_slice(tmp_path, 1, 1).items == {"gemm/1": {"status": "done"}}
+    assert open_results(tmp_path).items == {"gemm/1": {"status": "done"}}
+
+
+@pytest.mark.parametrize("what", ["gpu", "driver", "commit", "toolchain", "vendor"])
+def test_results_of_another_run_are_not_gone_on_with(tmp_path: Path, what: str):
+    (folder,) = runs(tmp_path, ABOUT)
+    before = (folder / FILE).read_text()
+    kept = open_results(folder)
+    kept.belong_to({**ABOUT, "date": "2026-01-03"})
+    with pytest.raises(ResultsError, match=f"another run: {what} was .*, and is another.*--out"):
+        kept.belong_to({**ABOUT, what: "another"})
+    assert (folder / FILE).read_text() == before
 
 
 def test_what_is_packed_is_unpacked():

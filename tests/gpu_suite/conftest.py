@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.bundle import pack
-from benchmarks.gpu.kernels import Workshop
+from benchmarks.gpu.bundle import pack, workshop
 from benchmarks.record import ROOT
 from boltgen.arch import arch_named
-from boltgen.build.cache import Cache
-from boltgen.build.progress import Silent
-from boltgen.build.toolchain import find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 
@@ -51,25 +47,27 @@ def about_log(recorded: Path) -> dict:
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
     folder = tmp_path_factory.mktemp("bundle") / "gpu-bundle"
-    settings = settings_from()
-    shop = Workshop(
-        settings=settings,
-        tools=find_toolchain(settings),
-        cache=Cache(settings.cache_dir),
-        jobs=settings.jobs,
-        reporter=Silent(),
+    pack(
+        folder,
+        arch_named("sm_80"),
+        workshop(),
+        quick=True,
+        compile_models=True,
+        python=PYTHON,
+        recorded=recorded,
     )
-    pack(folder, [arch_named("sm_80")], shop, quick=True, python=PYTHON, recorded=recorded)
     return folder
 
 
 def run_suite(
-    bundle: Path, out: Path, *options: str, device: str = "sm_80"
+    bundle: Path, out: Path, *options: str, device: str = "sm_80", virtual: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """The bundle's own entry, with the virtual GPU for its device."""
     settings = settings_from()
+    command = [sys.executable, "run_gpu_suite.py", *(["--virtual"] if virtual else [])]
+    command += ["--out", str(out), "--work", str(bundle / "work"), *options]
     return subprocess.run(
-        [sys.executable, "run_gpu_suite.py", "--virtual", "--out", str(out), *options],
+        command,
         cwd=bundle,
         env=vgpu_environment(settings, vgpu_libraries(settings), {"device": device}),
         capture_output=True,
@@ -80,11 +78,10 @@ def run_suite(
 
 
 @pytest.fixture(scope="session")
-def slices(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of both halves of the suite."""
-    out = tmp_path_factory.mktemp("slices")
-    for number in (1, 2):
-        done = run_suite(bundle, out, "--slice", f"{number}/2", "--minutes", "8")
-        assert done.returncode == 0, done.stderr
-        assert f"slice {number}/2: finished" in done.stdout
+def results(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a whole run."""
+    out = tmp_path_factory.mktemp("results")
+    done = run_suite(bundle, out, "--minutes", "8")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("finished\n"), done.stdout
     return out

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.gpu.checks import relative_error, run_sanitized
 from benchmarks.gpu.items import Sanitized
 from benchmarks.gpu.timing import Turns
-from boltgen.bench.slices import VERSION
+from boltgen.bench.results import FILE, VERSION
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 
@@ -44,17 +44,17 @@ def sanitized(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bundle: Path, scr
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    rig = SimpleNamespace(turns=Turns(), bundle=bundle, folder=tmp_path)
-    item = Sanitized(section="check", name="memcheck", tool="memcheck", keys=KEYS)
+    rig = SimpleNamespace(turns=Turns(), bundle=bundle, work=bundle / "work")
+    item = Sanitized(section="check", name="memcheck", tool="memcheck", keys=KEYS, kernels=())
     return run_sanitized(rig, item)
 
 
 def writes(items: dict[str, str], status: int, said: str = "") -> str:
-    """A script that leaves a slice with those statuses, as a worker would."""
+    """A script that leaves results with those statuses, as a worker would."""
     form = {"version": VERSION, "about": {}, "items": {k: {"status": s} for k, s in items.items()}}
     return (
         f"while [ $1 != --out ]; do shift; done\n"
-        f"echo '{json.dumps(form)}' > $2/slice-1-of-1.json\n"
+        f"echo '{json.dumps(form)}' > $2/{FILE}\n"
         f"echo '{said}'; exit {status}"
     )
 
@@ -83,14 +83,14 @@ def test_errors_are_what_the_tool_found_and_nothing_else(
 
 
 def test_what_the_tool_is_given_is_a_worker_that_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bundle: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bundle: Path, results: Path
 ):
     """The command as it is, but for the virtual GPU; the options before it are the tool's own."""
     settings = settings_from()
     there = vgpu_environment(settings, vgpu_libraries(settings), {"device": "sm_80"})
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "BOLTGEN_VGPU"):
         monkeypatch.setenv(name, there[name])
-    monkeypatch.setenv("PYTHONPATH", f"{bundle}:{bundle / 'packages'}")
+    monkeypatch.setenv("PYTHONPATH", f"{bundle}:{bundle / 'work' / 'packages'}")
     script = (
         '[ "$1 $2 $3 $4" = "--tool memcheck --error-exitcode 99" ] && shift 4 && "$@" --virtual'
     )

@@ -4,54 +4,88 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import run_gpu_suite
+from benchmarks.gpu.bundle import pack, workshop
 from benchmarks.gpu.run_gpu_suite import (
     SuiteError,
     check_bundle,
+    check_gpu,
     check_python,
-    parse_slice,
 )
 from benchmarks.gpu.vendor import NoVendorError, Vendor
-from boltgen.bench.slices import Slice
+from benchmarks.gpu.workshop import BundleError
+from boltgen.arch import arch_named
+from boltgen.bench.results import FILE, Results
 from tests.gpu_suite.conftest import PYTHON, run_suite
-
-
-@pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "a/b", "1/2/3", "-1/2"])
-def test_a_wrong_slice_is_named(text: str):
-    with pytest.raises(SuiteError, match="is not K/N with 1 <= K <= N"):
-        parse_slice(text)
-
-
-def test_a_slice_is_two_numbers():
-    assert parse_slice("2/4") == (2, 4)
 
 
 def test_an_incomplete_bundle_is_refused(bundle: Path, tmp_path: Path):
     copy = tmp_path / "copy"
     shutil.copytree(bundle, copy)
-    (copy / "libboltgen_profiler.so").unlink()
-    with pytest.raises(SuiteError, match=r"libboltgen_profiler\.so"):
+    (copy / "libcudart.so.13").unlink()
+    with pytest.raises(SuiteError, match=r"libcudart\.so\.13"):
         check_bundle(copy)
-    (copy / "libboltgen_profiler.so").write_bytes(b"x")
-    with pytest.raises(SuiteError, match=r"libboltgen_profiler\.so"):
+    (copy / "libcudart.so.13").write_bytes(b"x")
+    with pytest.raises(SuiteError, match=r"libcudart\.so\.13"):
         check_bundle(copy)
     with pytest.raises(SuiteError, match=r"manifest\.json"):
         check_bundle(tmp_path)
 
 
-@pytest.mark.parametrize("package", ["numpy", "torch"])
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, package: str):
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda n: None if n == package else found(n))
-    with pytest.raises(SuiteError, match=f"no {package}: install it"):
-        check_python(PYTHON, vendor=True)
-    if package == "torch":
-        check_python(PYTHON, vendor=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda n: None if n == "numpy" else found(n))
+    with pytest.raises(SuiteError, match="no numpy: install it"):
+        check_python(PYTHON)
+
+
+def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: int = 0) -> None:
+    """A program that says `line` of the GPU."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho '{line}'\nexit {status}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "NVIDIA H100, 550.54.15, 0, 4, 81559",
+            r"NVIDIA H100 has driver 550\.54\.15, and CUDA 13 needs 580 or newer: update",
+        ),
+        ("NVIDIA H100, 580.82, 97, 4, 81559", r"NVIDIA H100 is busy: 97 % used.*--busy"),
+        ("NVIDIA H100, 580.82, 0, 60000, 81559", r"is busy: .* 60000 of 81559 MiB taken"),
+        ("No devices were found", "nvidia-smi sees no GPU: No devices were found; start"),
+    ],
+)
+def test_a_gpu_that_cannot_be_measured_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+):
+    nvidia_smi(tmp_path, monkeypatch, line)
+    with pytest.raises(SuiteError, match=said):
+        check_gpu()
+
+
+def test_a_free_gpu_with_a_new_driver_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    nvidia_smi(tmp_path, monkeypatch, "NVIDIA H100, 580.82, 0, 4, 81559")
+    check_gpu()
+
+
+def test_an_old_driver_ends_a_run_before_it_begins(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nvidia_smi(tmp_path, monkeypatch, "NVIDIA H100, 550.54.15, 0, 4, 81559")
+    done = run_suite(bundle, tmp_path / "out", virtual=False)
+    assert done.returncode == 2
+    assert "has driver 550.54.15" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_older_python_comes_as_far_as_to_be_refused():
@@ -62,13 +96,13 @@ def test_an_older_python_comes_as_far_as_to_be_refused():
 
 def test_another_python_is_refused():
     with pytest.raises(SuiteError, match=rf"{PYTHON}.* 3\.9"):
-        check_python("3.9", vendor=False)
+        check_python("3.9")
 
 
 def test_a_gpu_without_kernels_in_the_bundle_is_named(bundle: Path, tmp_path: Path):
     done = run_suite(bundle, tmp_path, device="sm_89")
     assert done.returncode == 2
-    assert "is of sm_89; the bundle has kernels for sm_80" in done.stderr
+    assert "is of sm_89; the bundle is for sm_80" in done.stderr
 
 
 def test_pytorch_without_a_gpu_is_named():
@@ -79,28 +113,37 @@ def test_pytorch_without_a_gpu_is_named():
 def test_what_a_new_user_tries_is_answered(bundle: Path, tmp_path: Path):
     told = run_suite(bundle, tmp_path, "--help")
     assert told.returncode == 0
-    assert "--slice K/N" in told.stdout
-    assert "give the same command again" in told.stdout
-    wrong = run_suite(bundle, tmp_path, "--slice", "5/4")
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("error: --slice '5/4' is not K/N")
+    assert "same\ncommand again" in told.stdout
     unknown = run_suite(bundle, tmp_path, "--sections", "gemm,gem")
     assert unknown.returncode == 2
-    assert "--sections: the bundle has no gem; it has b2b, check," in unknown.stderr
+    assert "--sections: the bundle has no gem; it has attention, b2b, check," in unknown.stderr
 
 
-def test_the_table_has_a_line_for_what_wants_to_be_looked_at(tmp_path: Path):
-    kept = Slice(tmp_path / "slice-1-of-1.json", 1, 1)
-    kept.record("check/one", "done", {"verdict": "right"})
+def test_the_summary_names_what_wants_to_be_looked_at(tmp_path: Path):
+    (tmp_path / "before").mkdir()
+    Results(tmp_path / "before" / FILE).record("check/one", "done", {"verdict": "right"})
+    kept = Results(tmp_path / FILE)
     kept.record("check/two", "done", {"verdict": "wrong: off by 0.1 of its norm"})
     kept.record("gemm/1x2x3", "failed", {"error": "no time"})
     kept.record("gemm/4x5x6", "done", {"columns": {"boltgen": {"median_us": 12.5}}})
-    assert run_gpu_suite.table(tmp_path, 1, 1).splitlines() == [
-        "check: 1 of 2 are fine",
-        "gemm: 1 of 2 are fine",
+    far = [f"gemm/{number}" for number in range(8)]
+    plan = {"right": ["check/one", "check/two"], "fast": ["gemm/1x2x3", "gemm/4x5x6", *far]}
+    said = run_gpu_suite.summary(tmp_path, plan, [tmp_path / "before"], {"models/a": "no TVM"})
+    assert said.splitlines() == [
+        "right: 1 of 2 are fine",
+        "fast: 1 of 10 are fine; not reached: gemm/0, gemm/1, gemm/2, gemm/3, gemm/4, gemm/5 and 2 "
+        "more",
         "check/two: wrong: off by 0.1 of its norm",
         "gemm/1x2x3: no time",
+        "models/a is not in the bundle: no TVM",
     ]
+
+
+def test_a_folder_that_is_no_bundle_is_not_replaced(tmp_path: Path):
+    (tmp_path / "theirs").write_text("")
+    with pytest.raises(BundleError, match="is there and is no bundle"):
+        pack(tmp_path, arch_named("sm_80"), workshop(), quick=True, python=PYTHON)
+    assert (tmp_path / "theirs").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(bundle: Path, tmp_path: Path):

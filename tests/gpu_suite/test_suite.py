@@ -10,8 +10,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from benchmarks.gpu.apply import bits
 from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, key_of, read_items
+from boltgen.bench.results import FILE, unpacked
 from boltgen.cli import app
 from boltgen.ir.outcome import Timing
 from boltgen.tuning.database.exchange import read_records
@@ -19,17 +21,15 @@ from boltgen.tuning.device.replay import RecordedBench
 from tests.gpu_suite.conftest import TUNED_MODEL, run_suite
 
 
-def results(out: Path) -> dict[str, dict]:
-    found = {}
-    for path in sorted(out.glob("slice-*.json")):
-        found |= json.loads(path.read_text())["items"]
-    return found
+def items_of(out: Path) -> dict[str, dict]:
+    return json.loads((out / FILE).read_text())["items"]
 
 
 def test_a_bundle_is_whole_and_small(bundle: Path):
     manifest = json.loads((bundle / "manifest.json").read_text())
     files = [path for path in bundle.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     there = {str(path.relative_to(bundle)) for path in files}
+    there = {name for name in there if not name.startswith("work/")}  # a run made it
     assert there == {"manifest.json", *manifest["files"]}
     assert sum((bundle / name).stat().st_size for name in there) < MOST_BYTES
 
@@ -43,22 +43,27 @@ def test_what_takes_how_much_is_a_table():
     ]
 
 
-def test_every_item_of_a_bundle_is_measured(bundle: Path, slices: Path):
+def test_every_item_of_a_bundle_is_measured(bundle: Path, results: Path):
     items = read_items(bundle / ITEMS.format(arch="sm_80"))
-    found = results(slices)
+    found = items_of(results)
     assert set(found) == {key_of(item) for item in items}
     assert {key: item for key, item in found.items() if item["status"] != "done"} == {}
 
 
-def test_checks_and_suspicions_have_verdicts(slices: Path):
+def test_checks_and_suspicions_have_verdicts(results: Path):
     found = {
         key.partition("/")[2]: item["verdict"].partition(":")[0]
-        for key, item in results(slices).items()
+        for key, item in items_of(results).items()
         if key.startswith("check/")
     }
     assert found == {
         "split-gemm2": "right",
         "b2b-rf-ragged": "right",
+        "norm-norm": "right",
+        "skinny-skinny": "right",
+        "grouped-grouped": "right",
+        "prologue-prologue": "right",
+        "attention-attention": "right",
         "cutlass-wide_warp": "confirmed",
         "cutlass-narrow_warp-control": "control right",
         "cutlass-split_k_relu": "confirmed",
@@ -71,26 +76,31 @@ def test_checks_and_suspicions_have_verdicts(slices: Path):
     }
 
 
-def test_outputs_are_compared_bit_by_bit_with_those_in_the_bundle(slices: Path):
-    bits = results(slices)["check/split-gemm2"]["bits"]
-    assert bits == {"elements": 150 * 136, "different": 0, "most_ulps": 0}
+def test_outputs_are_kept_to_be_compared_bit_by_bit(results: Path):
+    items = items_of(results)
+    first = items["check/split-gemm2"]
+    assert (first["dtype"], len(unpacked(first["output"]))) == ("float16", 2 * 4096)
+    assert list(bits(items, items)) == [
+        "outputs of 7 checks were compared with the virtual GPU's: 0 differ"
+    ]
 
 
-def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):
-    """But numpy, ml_dtypes, Jinja and filelock: PyTorch is for the vendor's columns alone."""
+def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path, results: Path):
+    """But NumPy, Jinja, filelock and rich: PyTorch is for the vendor's columns alone."""
     code = (
         "import sys\n"
-        "for name in ('typer', 'rich', 'platformdirs', 'tvm', 'onnx', 'torch',\n"
+        "for name in ('typer', 'tvm', 'onnx', 'torch',\n"
         "             'cutlass_library', 'matplotlib', 'scipy'):\n"
         "    sys.modules[name] = None\n"
-        "import benchmarks.gpu.worker, boltgen, ml_dtypes, tvm_ffi\n"
-        "for module in (benchmarks.gpu.worker, boltgen, ml_dtypes, tvm_ffi):\n"
+        "import benchmarks.gpu.building, benchmarks.gpu.worker, boltgen\n"
+        "import ml_dtypes, platformdirs, tvm_ffi\n"
+        "for module in (benchmarks.gpu.worker, boltgen, ml_dtypes, platformdirs, tvm_ffi):\n"
         f"    assert module.__file__.startswith({str(bundle)!r}), module.__file__\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd="/",
-        env={"PYTHONPATH": f"{bundle}:{bundle / 'packages'}", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{bundle}:{bundle / 'work' / 'packages'}", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
@@ -98,9 +108,9 @@ def test_a_bundle_needs_no_package_that_it_has_not(bundle: Path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_models_output_is_that_of_fp32(slices: Path):
+def test_a_models_output_is_that_of_fp32(results: Path):
     """PyTorch's, on the CPU here: the suite itself fails an item that is further away."""
-    for key, item in results(slices).items():
+    for key, item in items_of(results).items():
         if key.startswith("models/") and "errors" in item:
             assert 0.0 < item["errors"]["boltgen"] < item["error_bound"] / 2
             columns = {"boltgen", "boltgen_launched", "tvm", "tvm_metaschedule"}
@@ -108,8 +118,8 @@ def test_a_models_output_is_that_of_fp32(slices: Path):
             assert item["ratios"]["tvm"]["verdict"] == "faster"
 
 
-def test_a_model_is_measured_with_a_logs_schedules(slices: Path, about_log: dict):
-    item = results(slices)[f"models/{TUNED_MODEL}"]
+def test_a_model_is_measured_with_a_logs_schedules(results: Path, about_log: dict):
+    item = items_of(results)[f"models/{TUNED_MODEL}"]
     log = item["metaschedule"]
     assert {key: log[key] for key in about_log} == about_log
     assert (log["virtual"], log["trials"], log["tuned"]) == (True, 1, 1)
@@ -120,42 +130,60 @@ def test_a_model_is_measured_with_a_logs_schedules(slices: Path, about_log: dict
     assert 0.0 < item["errors"]["tvm_metaschedule"] < 2.0**-11 * (9 * 192 * 23) ** 0.5
 
 
-def test_the_tuner_runs_with_the_bundles_kernels_alone(slices: Path):
-    (item,) = [item for key, item in results(slices).items() if key.startswith("models/tune-")]
+def test_the_tuner_runs_with_the_bundles_kernels_alone(results: Path):
+    (item,) = [item for key, item in items_of(results).items() if key.startswith("models/tune-")]
     assert item["timed"] == item["tasks"] == item["agreeing"] == 1
     assert item["measured"][0] == item["measured"][1] > 0
     assert item["missing"] > 0  # nothing is compiled: kernels that are not there are passed over
 
 
-def test_a_slice_goes_on_where_it_was(bundle: Path, slices: Path, tmp_path: Path):
-    shutil.copytree(slices, tmp_path / "out")
-    path = tmp_path / "out" / "slice-1-of-2.json"
+def test_a_run_goes_on_where_it_was(bundle: Path, results: Path, tmp_path: Path):
+    shutil.copytree(results, tmp_path / "out")
+    path = tmp_path / "out" / FILE
     form = json.loads(path.read_text())
     missing = next(iter(form["items"]))
     kept = {key: item for key, item in form["items"].items() if key != missing}
     path.write_text(json.dumps({**form, "items": kept}))
-    done = run_suite(bundle, tmp_path / "out", "--slice", "1/2")
+    done = run_suite(bundle, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert f"{missing}: done" in done.stdout
-    found = json.loads(path.read_text())["items"]
+    found = items_of(tmp_path / "out")
     assert {key: found[key] for key in kept} == kept
     assert found[missing]["status"] == "done"
+    # On another machine, with the results that were brought back.
+    path.write_text(json.dumps({**form, "items": kept}))
+    done = run_suite(bundle, tmp_path / "next", "--before", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert items_of(tmp_path / "next").keys() == {missing}
+    assert "not reached" not in done.stdout
 
 
-def test_a_slice_without_time_says_how_to_go_on(bundle: Path, tmp_path: Path):
+def test_results_of_another_run_are_not_overwritten(bundle: Path, results: Path, tmp_path: Path):
+    shutil.copytree(results, tmp_path / "out")
+    path = tmp_path / "out" / FILE
+    form = json.loads(path.read_text())
+    path.write_text(text := json.dumps({**form, "about": {**form["about"], "gpu": "another"}}))
+    done = run_suite(bundle, tmp_path / "out")
+    assert done.returncode == 2
+    assert "has results of another run: gpu was another, and is vgpu sm_80" in done.stderr
+    assert path.read_text() == text
+
+
+def test_a_run_without_time_says_what_was_not_reached(bundle: Path, tmp_path: Path):
     done = run_suite(bundle, tmp_path, "--minutes", "0.01")
     assert done.returncode == 0, done.stderr
     assert "time is up: give the same command again to go on" in done.stdout
-    assert results(tmp_path) == {}
+    assert "GEMM against cuBLAS: 0 of 1 are fine; not reached: gemm/128x128x64" in done.stdout
+    assert not (tmp_path / FILE).exists()
 
 
-def test_a_report_of_slices_has_tables_plots_and_records(slices: Path, tmp_path: Path):
+def test_a_report_has_tables_plots_and_records(results: Path, tmp_path: Path):
     runner = CliRunner()
-    done = runner.invoke(app, ["bench", "report", str(slices), "-o", str(tmp_path)])
+    done = runner.invoke(app, ["bench", "report", str(results), "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
     (folder,) = (tmp_path / "results" / "vgpu-sm-80-a100").iterdir()
     found = json.loads((folder / "results.json").read_text())["items"]
-    assert found.keys() == results(slices).keys()
+    assert found.keys() == items_of(results).keys()
     page = (folder / "report.md").read_text()
     assert "times are the virtual GPU's, modelled, not measured" in page
     assert "| b2b/conv-56-64-64-s1 | unfused | 2.02x |" in page

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from benchmarks.gpu import shapes
+from benchmarks.gpu.items import Attend, Product
 from benchmarks.gpu.vendor import Vendor
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 
 VENDOR = Vendor("cpu")
 CONV = Conv2d(
@@ -75,6 +78,37 @@ def test_the_vendors_epilogue_is_ours(name: str, activation: str):
     epilogue = shapes.bias_then(shapes.ACTIVATIONS[activation])
     expected = reference.run(problem, epilogue, *as_ours(problem, x, w), [bias.numpy()])
     assert_near(from_theirs(problem, found), expected)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_vendors_attention_is_ours(is_causal: bool):
+    """The same operands, as they lie in memory: within a rounding of weights and of the output."""
+    shape = shapes.AttentionShape(heads=3, rows=24, keys=24, depth=16, is_causal=is_causal)
+    item = attend(shape)
+    q, k, v = VENDOR.heads(item)
+    assert all(one.is_contiguous() for one in (q, k, v))
+    found = VENDOR.attend(item, q, k, v).numpy()[0].astype(np.float32)
+    inputs = [LayerInputs(k.numpy()[0], ()), LayerInputs(v.numpy()[0], ())]
+    expected = enclose(shape.workload, q.numpy()[0], inputs)
+    assert_near(found, (expected.low + expected.high) / 2)
+
+
+def attend(shape: shapes.AttentionShape) -> Attend:
+    return Attend(
+        section="attention",
+        name="a",
+        heads=shape.heads,
+        rows=shape.rows,
+        keys=shape.keys,
+        depth=shape.depth,
+        is_causal=shape.is_causal,
+        product=Product(workload=shape.workload, choices=()),
+    )
+
+
+def test_attention_has_a_column_for_each_backend():
+    shape = shapes.AttentionShape(heads=1, rows=8, keys=8, depth=8)
+    assert set(VENDOR.attention(attend(shape), 1)) == {"flash", "cudnn", "efficient"}
 
 
 def test_uneven_padding_is_refused():

@@ -1,4 +1,4 @@
-"""A slice's results: one JSON file, rewritten whole after each item, so that a kill loses one."""
+"""A run's results: one JSON file, rewritten whole after each item, so that a kill loses one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 
 from boltgen.errors import BoltgenError
 
-VERSION = 3
+VERSION = 4
+FILE = "suite-results.json"
 DONE, FAILED = "done", "failed"
-# The fields that slices of one report share.
+# The fields that all results of one report share.
 _SAME = ("gpu", "driver", "commit", "toolchain", "vendor")
 
 Form: TypeAlias = dict[str, Any]
@@ -27,12 +28,10 @@ class ResultsError(BoltgenError):
 
 
 @dataclass(slots=True)
-class Slice:
-    """The results of slice `number` of `count`. `about` is the device and the method."""
+class Results:
+    """The results of one run: one JSON file. `about` is the device and the method."""
 
     path: Path
-    number: int
-    count: int
     about: Form = field(default_factory=dict)
     items: dict[str, Form] = field(default_factory=dict)
 
@@ -44,6 +43,24 @@ class Slice:
         """
         self.items[key] = {"status": status, **result}
         self.write()
+
+    def belong_to(self, about: Form) -> None:
+        """Check that the results so far are of this device, driver, commit, toolchain and vendor.
+
+        Raises:
+            ResultsError: they are of another run.
+        """
+        differing = [
+            f"{name} was {self.about.get(name)}, and is {about.get(name)}"
+            for name in _SAME
+            if self.about and self.about.get(name) != about.get(name)
+        ]
+        if differing:
+            raise ResultsError(
+                f"{self.path} has results of another run: {'; '.join(differing)}. Give another "
+                "--out; nothing was overwritten"
+            )
+        self.about = about
 
     def write(self) -> None:
         """Write the file, which is replaced whole or not at all.
@@ -66,13 +83,13 @@ class Slice:
             ) from error
 
 
-def open_slice(out: Path, number: int, count: int) -> Slice:
-    """Read the slice's results so far, if there are any.
+def open_results(out: Path) -> Results:
+    """Read the results so far in folder `out`, if there are any.
 
     Raises:
         ResultsError: the file is damaged, or of another version of the suite.
     """
-    found = Slice(out / f"slice-{number}-of-{count}.json", number, count)
+    found = Results(out / FILE)
     if found.path.is_file():
         form = read_form(found.path)
         found.about, found.items = form["about"], form["items"]
@@ -80,10 +97,10 @@ def open_slice(out: Path, number: int, count: int) -> Slice:
 
 
 def read_form(path: Path) -> Form:
-    """Read a slice's file.
+    """Read a file of results.
 
     Raises:
-        ResultsError: it is no slice's, or of another version of the suite.
+        ResultsError: it is no such file, or of another version of the suite.
     """
     try:
         form = json.loads(path.read_text(encoding="utf-8"))
@@ -100,28 +117,34 @@ def read_form(path: Path) -> Form:
 
 
 def merged(folders: Sequence[Path]) -> tuple[Form, dict[str, Form]]:
-    """Read all slices in `folders`: return the device and method, and the items.
+    """Read the results in all `folders`: return the device and method, and the items.
+
+    An item that one run finished counts, whatever another run says of it.
 
     Raises:
         ResultsError: there are none, or they are of several devices, commits or toolchains.
     """
-    paths = [path for folder in folders for path in sorted(folder.glob("slice-*-of-*.json"))]
+    paths = [path for folder in folders if (path := folder / FILE).is_file()]
     if not paths:
         looked = ", ".join(map(str, folders))
-        raise ResultsError(f"no slices in {looked}: give folders that run_gpu_suite.py wrote")
+        raise ResultsError(f"no {FILE} in {looked}: give folders that run_gpu_suite.py wrote")
     forms = {path: read_form(path) for path in paths}
     differing = []
     for name in _SAME:
         values = {str(form["about"].get(name)): path for path, form in forms.items()}
         if len(values) > 1:
-            shown = ", ".join(f"{value} in {path.name}" for value, path in values.items())
+            shown = ", ".join(f"{value} in {path.parent}" for value, path in values.items())
             differing.append(f"{name} ({shown})")
     if differing:
         raise ResultsError(
-            f"these slices do not go together; they differ in {'; '.join(differing)}: report on "
+            f"these results do not go together; they differ in {'; '.join(differing)}: report on "
             "each by itself"
         )
-    items = {key: item for form in forms.values() for key, item in form["items"].items()}
+    items: dict[str, Form] = {}
+    for form in forms.values():
+        for key, item in form["items"].items():
+            if key not in items or items[key]["status"] != DONE:
+                items[key] = item
     return forms[paths[-1]]["about"], items
 
 

@@ -1,0 +1,160 @@
+"""The plan: every item, the most valuable first. A run goes through it as far as its time reaches.
+
+Arrow: shapes and the test suite's cases to items in order; kernels are asked for in the same order,
+which is the order in which they are compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from benchmarks.gpu import shapes
+from benchmarks.gpu.items import Item, Overlap, Product, key_of
+from benchmarks.gpu.wanted import (
+    Wanted,
+    attentions,
+    back_to_back,
+    fusions,
+    models,
+    paddings,
+    races,
+    spaces,
+    tunings,
+)
+from benchmarks.gpu.wanted_checks import (
+    Case,
+    cases_for,
+    checks,
+    family_cases,
+    fused_case,
+    sanitized,
+    single_case,
+    suspicions,
+)
+from boltgen.arch import Arch
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.workload import Workload
+from boltgen.tuning.choice.select import Task
+from tests.cases import split_k_cases
+from tests.chain_cases import all_chain_cases, paper_chains
+from tests.tuning.resnet50_layers import resnet50_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the plan: for people, what it tells; and its items."""
+
+    title: str
+    items: tuple[Item, ...]
+
+
+def full_plan(wanted: Wanted) -> tuple[Part, ...]:
+    """Put everything that the suite measures in order."""
+    arch = wanted.arch
+    cases = sorted([*family_cases(arch), *cases_for(arch)], key=_size)
+    first = _one_of_each_family(cases)
+    rest = [case for case in cases if case not in first]
+    reference = wanted.product(Workload.of(shapes.gemm(4096, 4096, 4096)))
+    families = tuple(checks(wanted, first))
+    parts = [
+        Part(
+            "may compilers run meanwhile",
+            (overlap(replace(reference, choices=reference.choices[:1])),),
+        ),
+        Part("every kernel family is right", (*families, move(wanted), *sanitized(families))),
+        Part("suspected faults of CUTLASS", tuple(suspicions(wanted))),
+        Part("GEMM against cuBLAS", tuple(races(wanted, "gemm", shapes.first_gemms()))),
+        Part("attention against PyTorch", tuple(attentions(wanted, shapes.attentions()))),
+        Part("whole models", tuple(models(wanted, shapes.first_models()))),
+        Part("convolution against cuDNN", tuple(races(wanted, "conv", shapes.convolutions()))),
+    ]
+    others = (
+        *fusions(wanted, shapes.fused()),
+        *back_to_back(wanted, paper_chains()),
+        *paddings(wanted, shapes.unaligned()),
+        *races(wanted, "gemm", shapes.gemms()),
+        # Of all kernels so far: nothing is compiled for them.
+        *spaces(wanted, {**shapes.first_gemms(), **shapes.convolutions()}),
+        *models(wanted, shapes.models()),
+        *checks(wanted, rest),
+        *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
+    )
+    return _distinct([*parts, Part("everything else", others)])
+
+
+def quick_wanted(arch: Arch) -> Wanted:
+    """Make what `quick_plan` is made with: as few kernels as will do."""
+    return Wanted(arch, likeliest=1, likeliest_plain=1)
+
+
+def quick_plan(wanted: Wanted) -> tuple[Part, ...]:
+    """Put a few items of every section in order, in sizes for the virtual GPU."""
+    problem = shapes.gemm(128, 128, 64)
+    attention = shapes.AttentionShape(heads=2, rows=64, keys=64, depth=32)
+    (fused,) = (case for case in all_chain_cases() if case.name == "rf-ragged")
+    cases = [single_case(split_k_cases()[0]), fused_case(fused)]
+    families = _one_of_each_family([*cases, *family_cases(wanted.arch)])
+    checked = tuple(checks(wanted, [*cases, *(one for one in families if one not in cases)]))
+    small = Conv2d(n=1, h=9, w=8, c=8, k=32, r=3, s=3)
+    odd = Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)
+    parts = [
+        Part("may compilers run meanwhile", (overlap(wanted.product(Workload.of(problem))),)),
+        Part("every kernel family is right", (*checked, *sanitized(checked))),
+        Part("suspected faults of CUTLASS", tuple(suspicions(wanted))),
+        Part("GEMM against cuBLAS", tuple(races(wanted, "gemm", {"128x128x64": problem}))),
+        Part("attention against PyTorch", tuple(attentions(wanted, {"64x32-full": attention}))),
+        Part("whole models", tuple(models(wanted, shapes.small_models()))),
+        Part("convolution against cuDNN", tuple(races(wanted, "conv", {"small": small}))),
+    ]
+    others = (
+        next(fusions(wanted, {"gemm": problem})),
+        *back_to_back(wanted, {"gemm": fused.chain}),
+        *paddings(wanted, {"conv": odd}),
+        *spaces(wanted, {"128x128x64": problem}),
+        *tunings(wanted, {"gemm": [Task(workload=Workload.of(problem))]}),
+    )
+    return _distinct([*parts, Part("everything else", others)])
+
+
+def overlap(product: Product) -> Item:
+    """Section method: the one item that says how the others are measured."""
+    return Overlap(section="method", name="overlap", product=product)
+
+
+def move(wanted: Wanted) -> Item:
+    """Compare a padded convolution, whose operand a move pads, with the unpadded one."""
+    name, problem = next(iter(shapes.unaligned().items()))
+    (item,) = paddings(wanted, {name: problem})
+    unpadded, padded = (
+        replace(product, choices=product.choices[:1]) for product in (item.unpadded, item.padded)
+    )
+    return replace(item, name="move", unpadded=unpadded, padded=padded)
+
+
+def _size(case: Case) -> int:
+    """Compare cases by the elements that they read and write."""
+    problems = [layer.problem for layer in case.workload.layers]
+    return sum(prod(problem.a_shape) + prod(problem.d_shape) for problem in problems)
+
+
+def _one_of_each_family(cases: Sequence[Case]) -> list[Case]:
+    """Take the smallest case of each kernel family."""
+    found: dict[str, Case] = {}
+    for case in cases:
+        found.setdefault(case.spec.family, case)
+    return list(found.values())
+
+
+def _distinct(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Keep each item where it comes first."""
+    seen: set[str] = set()
+
+    def new(items: Sequence[Item]) -> Iterator[Item]:
+        for item in items:
+            if (key := key_of(item)) not in seen:
+                seen.add(key)
+                yield item
+
+    return tuple(Part(part.title, tuple(new(part.items))) for part in parts)
