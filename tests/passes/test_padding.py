@@ -127,6 +127,15 @@ def test_images_are_padded_between_convolutions() -> None:
     assert [expr.shape for expr in made.exprs if expr.op == "nn.conv2d"] == [(1, 4, 4, 8)] * 2
 
 
+def test_a_sum_with_what_nobody_pads_keeps_its_channels() -> None:
+    b = Net()
+    x = b.input(ROWS, 12)
+    total = b.elementwise("add", b.biased(b.input(ROWS, 8), 12), x)
+    graph = b.graph(b.elementwise("add", b.biased(total, 16), b.biased(x, 16)))
+    made = padded(graph, _plan(graph))
+    assert (ROWS, 12) in [expr.shape for expr in made.exprs if expr.op == "add"]
+
+
 def test_nothing_is_padded_where_it_is_no_faster() -> None:
     b = Net()
     graph = b.graph(b.biased(b.biased(b.input(ROWS, 8), 12), 16))
