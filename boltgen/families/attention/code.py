@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from boltgen.arch import arch_named
 from boltgen.families.attention.config import AttentionConfig
-from boltgen.families.chain.traits import B2bTraits
+from boltgen.families.chain.traits import ChainTraits
 from boltgen.families.heads.code import LayerView, kind_text, layer_views, problem_texts
 from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
@@ -100,8 +100,8 @@ def _instruction(spec: KernelSpec) -> Shape:
     return Shape(*arch_named(spec.arch).mma_shapes[0])
 
 
-def _parts(spec: KernelSpec) -> tuple[AttentionConfig, B2bTraits]:
+def _parts(spec: KernelSpec) -> tuple[AttentionConfig, ChainTraits]:
     config, traits = spec.config, spec.traits
     assert isinstance(config, AttentionConfig)
-    assert isinstance(traits, B2bTraits)
+    assert isinstance(traits, ChainTraits)
     return config, traits

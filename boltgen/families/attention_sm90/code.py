@@ -8,7 +8,7 @@ from typing import ClassVar
 from boltgen.arch import arch_named
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stages
-from boltgen.families.chain.traits import B2bTraits
+from boltgen.families.chain.traits import ChainTraits
 from boltgen.families.heads.code import LayerView, kind_text, layer_views, problem_texts
 from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
@@ -83,8 +83,8 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionSm90V
     )
 
 
-def _parts(spec: KernelSpec) -> tuple[AttentionSm90Config, B2bTraits]:
+def _parts(spec: KernelSpec) -> tuple[AttentionSm90Config, ChainTraits]:
     config, traits = spec.config, spec.traits
     assert isinstance(config, AttentionSm90Config)
-    assert isinstance(traits, B2bTraits)
+    assert isinstance(traits, ChainTraits)
     return config, traits

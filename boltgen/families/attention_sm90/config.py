@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.families.chain.traits import FRAGMENT_PAIR, B2bTraits
+from boltgen.families.chain.traits import FRAGMENT_PAIR, ChainTraits
 from boltgen.families.chain.traits import compiled_traits as traits_of_chain
 from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import alignment_elements
@@ -43,7 +43,7 @@ class AttentionSm90Config:
         return self.tile
 
 
-def compiled_traits(workload: Workload) -> B2bTraits:
+def compiled_traits(workload: Workload) -> ChainTraits:
     """Return the traits for which a kernel of `workload` is compiled.
 
     TMA takes no operand below 16 bytes of alignment, and a lane stores pairs of columns.

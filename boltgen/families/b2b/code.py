@@ -10,7 +10,7 @@ from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.chain.code import problem_text
-from boltgen.families.chain.traits import B2bTraits, Residence
+from boltgen.families.chain.traits import ChainTraits, Residence
 from boltgen.families.mma_sync.code import ITERATOR_ALGORITHM
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
@@ -138,7 +138,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainView:
     )
 
 
-def _layer_view(config: B2bConfig, traits: B2bTraits, index: int) -> LayerView:
+def _layer_view(config: B2bConfig, traits: ChainTraits, index: int) -> LayerView:
     layer, tiles = traits.layers[index], config.of_layer(index)
     return LayerView(
         name=f"layer{index}",
@@ -158,8 +158,8 @@ def _major(layout: Layout) -> str:
     return "column-major" if layout is Layout.COLUMN else "row-major"
 
 
-def _parts(spec: KernelSpec) -> tuple[B2bConfig, B2bTraits]:
+def _parts(spec: KernelSpec) -> tuple[B2bConfig, ChainTraits]:
     config, traits = spec.config, spec.traits
     assert isinstance(config, B2bConfig)
-    assert isinstance(traits, B2bTraits)
+    assert isinstance(traits, ChainTraits)
     return config, traits

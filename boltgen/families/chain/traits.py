@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from boltgen.families.mma_sync.traits import ConvIterator, channel_iterator
 from boltgen.ir.dtypes import DType, Layout
@@ -40,12 +41,15 @@ class LayerTraits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class B2bTraits:
+class ChainTraits:
     """The compiled part of a workload; `alignment_a` is of the first layer's A.
 
     `conv_iterator` is None if the first layer is a matmul. If it `is_causal`, the softmax between
     its layers ends at the diagonal, and has a `window` of columns unless that is 0.
     """
+
+    # Keys of kernels have the name that the class had at first.
+    key_name: ClassVar[str] = "B2bTraits"
 
     layers: tuple[LayerTraits, ...]
     alignment_a: int
@@ -61,11 +65,11 @@ class B2bTraits:
         return "boltgen_conv2d_chain_args" if self.conv_iterator else "boltgen_gemm_chain_args"
 
 
-def compiled_traits(workload: Workload) -> B2bTraits:
+def compiled_traits(workload: Workload) -> ChainTraits:
     """Return the traits for which a kernel of `workload` is compiled."""
     first, last = workload.first.problem, workload.last.problem
     end = len(workload.layers) - 1
-    return B2bTraits(
+    return ChainTraits(
         layers=tuple(_layer(layer, i == end) for i, layer in enumerate(workload.layers)),
         alignment_a=first.alignment_a,
         in_dtype=first.in_dtype,

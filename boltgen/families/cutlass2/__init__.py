@@ -29,7 +29,7 @@ from boltgen.families.mma_sync.resources import (
     shared_memory_bytes,
     split_workspace_bytes,
 )
-from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits, kernel_traits
+from boltgen.families.mma_sync.traits import MainloopTraits, compiled_traits, kernel_traits
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
 from boltgen.problems.problem import with_extents
@@ -76,7 +76,7 @@ def _instructions(workload: Workload, config: Cutlass2Config, arch: Arch) -> Ins
     return instructions(layer.problem, layer.epilogue, config)
 
 
-def _traits(workload: Workload) -> Cutlass2Traits:
+def _traits(workload: Workload) -> MainloopTraits:
     """Types, layouts, alignments and the epilogue."""
     layer = workload.single
     return compiled_traits(layer.problem, layer.epilogue)

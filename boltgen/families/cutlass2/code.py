@@ -11,7 +11,7 @@ from boltgen.families.mma_sync.code import (
     layout_of_b,
     mainloop_fields,
 )
-from boltgen.families.mma_sync.traits import ConvIterator, Cutlass2Traits
+from boltgen.families.mma_sync.traits import ConvIterator, MainloopTraits
 from boltgen.ir.kernel import KernelSpec
 
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
@@ -66,7 +66,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Conv2dView:
     """The variables of the kernel's template."""
-    traits: Cutlass2Traits = spec.traits
+    traits: MainloopTraits = spec.traits
     shared = mainloop_fields(spec, symbol, workspace_symbol)
     if traits.conv_iterator is None:
         graph = "boltgen::Paired<Epilogue>" if traits.epilogue.is_paired else "Epilogue"

@@ -20,7 +20,7 @@ from boltgen.families.cutlass2.candidates import kernel_configs
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.family import Level
 from boltgen.families.mma_sync.candidates import is_power_of_two
-from boltgen.families.mma_sync.traits import ConvIterator, Cutlass2Traits, KernelTraits
+from boltgen.families.mma_sync.traits import ConvIterator, KernelTraits, MainloopTraits
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec
@@ -101,7 +101,7 @@ def library_specs(
 def _groups(
     is_conv: bool, layout: Layout, alignment: int, arch: Arch, level: Level
 ) -> Iterator[tuple[KernelSpec, ...]]:
-    compiled = Cutlass2Traits(
+    compiled = MainloopTraits(
         epilogue=ElementwiseGraph(),
         in_dtype=DType.F16,
         acc_dtype=DType.F32,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from boltgen.families.mma_sync.config import Tiles
-from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
+from boltgen.families.mma_sync.traits import MainloopTraits, compiled_traits
 from boltgen.ir.dtypes import IndexType
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -39,7 +39,7 @@ class GroupedTraits:
     if A's rows are gathered.
     """
 
-    gemm: Cutlass2Traits
+    gemm: MainloopTraits
     ends_dtype: IndexType
     rows_dtype: IndexType | None = field(default=None, metadata={"absent_at_default": True})
 

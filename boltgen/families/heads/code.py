@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
-from boltgen.families.chain.traits import B2bTraits, LayerTraits
+from boltgen.families.chain.traits import ChainTraits, LayerTraits
 from boltgen.ir.key_masks import key_masks
 
 
@@ -21,7 +21,7 @@ class LayerView:
     alignment_d: int
 
 
-def problem_texts(traits: B2bTraits) -> dict[str, str]:
+def problem_texts(traits: ChainTraits) -> dict[str, str]:
     """Describe the computation of a kernel of any attention family."""
     scores, output = traits.layers
     layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
@@ -34,14 +34,14 @@ def problem_texts(traits: B2bTraits) -> dict[str, str]:
     }
 
 
-def kind_text(traits: B2bTraits) -> str:
+def kind_text(traits: ChainTraits) -> str:
     """Return the beginning of a kernel's symbol."""
     if traits.window:
         return f"local{traits.window}_attention"
     return "causal_attention" if traits.is_causal else "attention"
 
 
-def layer_views(traits: B2bTraits) -> tuple[LayerView, LayerView]:
+def layer_views(traits: ChainTraits) -> tuple[LayerView, LayerView]:
     """Return the texts for the matmul of scores, and for the matmul of values."""
     scores, output = traits.layers
     return _layer_view(scores, key_masks(scores.epilogue)), _layer_view(output, {})

@@ -8,7 +8,7 @@ from typing import Any
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.mma_sync.config import Tiles
-from boltgen.families.mma_sync.traits import ConvIterator, Cutlass2Traits
+from boltgen.families.mma_sync.traits import ConvIterator, MainloopTraits
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 
@@ -69,7 +69,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     }
 
 
-def problem_text(traits: Cutlass2Traits) -> str:
+def problem_text(traits: MainloopTraits) -> str:
     """Describe the product in a line: shapes, types and layouts."""
     types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
     if traits.conv_iterator:
@@ -112,8 +112,8 @@ def layout_of_b(spec: KernelSpec) -> str:
     return cpp_names.LAYOUT[traits.b_layout]
 
 
-def _parts(spec: KernelSpec) -> tuple[Tiles, Cutlass2Traits]:
+def _parts(spec: KernelSpec) -> tuple[Tiles, MainloopTraits]:
     config, traits = spec.config, spec.traits
     assert isinstance(config, Tiles)
-    assert isinstance(traits, Cutlass2Traits)
+    assert isinstance(traits, MainloopTraits)
     return config, traits

@@ -22,7 +22,7 @@ class Tiles:
     compiled kernel.
     """
 
-    # The class was called so when the first kernels were keyed.
+    # Keys of kernels have the name that the class had at first.
     key_name: ClassVar[str] = "Cutlass2Config"
 
     threadblock: Shape

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
@@ -41,12 +42,15 @@ class KernelTraits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cutlass2Traits:
+class MainloopTraits:
     """The compiled part of a workload.
 
     `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
     for a GEMM. `weights` is how B is packed, None where it is not.
     """
+
+    # Keys of kernels have the name that the class had at first.
+    key_name: ClassVar[str] = "Cutlass2Traits"
 
     epilogue: ElementwiseGraph
     in_dtype: DType
@@ -116,9 +120,9 @@ def kernel_traits(problem: Problem) -> KernelTraits:
     )
 
 
-def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> Cutlass2Traits:
+def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> MainloopTraits:
     """Return the traits for which a kernel of `problem` with `epilogue` is compiled."""
-    return Cutlass2Traits(
+    return MainloopTraits(
         epilogue=epilogue,
         in_dtype=problem.in_dtype,
         acc_dtype=problem.acc_dtype,

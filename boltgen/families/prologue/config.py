@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boltgen.families.mma_sync.config import Tiles
-from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
+from boltgen.families.mma_sync.traits import MainloopTraits, compiled_traits
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer
@@ -33,7 +33,7 @@ class PrologueConfig:
 class PrologueTraits:
     """The compiled part of a workload: the product's traits, and the graph before it."""
 
-    gemm: Cutlass2Traits
+    gemm: MainloopTraits
     prologue: ElementwiseGraph
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import replace
 from boltgen.arch import Arch
 from boltgen.families.boundary import first_beyond, last_below
 from boltgen.families.family import Footprint, KernelFamily, of_layer
-from boltgen.families.mma_sync.traits import Cutlass2Traits, compiled_traits
+from boltgen.families.mma_sync.traits import MainloopTraits, compiled_traits
 from boltgen.families.skinny import code
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import (
@@ -71,7 +71,7 @@ def _footprint(workload: Workload, config: SkinnyConfig) -> Footprint:
     return footprint(_product(workload), config)
 
 
-def _traits(workload: Workload) -> Cutlass2Traits:
+def _traits(workload: Workload) -> MainloopTraits:
     """Types, layouts, alignments and the epilogue."""
     layer = workload.single
     return compiled_traits(layer.problem, layer.epilogue)

@@ -9,7 +9,7 @@ from boltgen.arch import arch_named
 from boltgen.codegen import cpp_names
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.mma_sync.code import problem_text
-from boltgen.families.mma_sync.traits import Cutlass2Traits
+from boltgen.families.mma_sync.traits import MainloopTraits
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
@@ -93,19 +93,19 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SkinnyView:
     )
 
 
-def _stem_of_b(traits: Cutlass2Traits) -> str:
+def _stem_of_b(traits: MainloopTraits) -> str:
     packed = traits.weights
     if packed is None:
         return traits.b_layout.value[0]
     return f"q{packed.bits}g{packed.group}{'z' if packed.has_zeros else ''}_"
 
 
-def _problem_text(traits: Cutlass2Traits) -> str:
+def _problem_text(traits: MainloopTraits) -> str:
     packed = f"; B is packed: {traits.weights.short}" if traits.weights else ""
     return problem_text(traits) + packed
 
 
-def _layout_b(traits: Cutlass2Traits) -> str:
+def _layout_b(traits: MainloopTraits) -> str:
     packed = traits.weights
     if packed is None:
         return cpp_names.LAYOUT[traits.b_layout]
@@ -120,8 +120,8 @@ def _instruction(spec: KernelSpec) -> Shape:
     return Shape(*arch_named(spec.arch).mma_shapes[0])
 
 
-def _parts(spec: KernelSpec) -> tuple[SkinnyConfig, Cutlass2Traits]:
+def _parts(spec: KernelSpec) -> tuple[SkinnyConfig, MainloopTraits]:
     config, traits = spec.config, spec.traits
     assert isinstance(config, SkinnyConfig)
-    assert isinstance(traits, Cutlass2Traits)
+    assert isinstance(traits, MainloopTraits)
     return config, traits
