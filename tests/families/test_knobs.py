@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.cutlass2.candidates import enumerate_configs, space_of
+from boltgen.families.cutlass2.config import config_of
 from boltgen.families.mma_sync.candidates import legal_kernels
 from boltgen.families.mma_sync.legality import violations
 from boltgen.families.mma_sync.traits import kernel_traits
@@ -94,7 +95,7 @@ def test_legal_kernels_are_the_legal_settings_of_the_knobs(
     names = [knob.name for knob in space.knobs]
     settings = itertools.product(*(knob.values for knob in space.knobs))
     configs = [space.config_at(dict(zip(names, values, strict=True))) for values in settings]
-    legal = list(legal_kernels(kernel_traits(problem), arch))
+    legal = [config_of(tiles) for tiles in legal_kernels(kernel_traits(problem), arch)]
     assert sorted(legal) == sorted(config for config in configs if not space.broken(config))
 
 

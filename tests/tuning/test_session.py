@@ -10,6 +10,7 @@ import pytest
 
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
+from boltgen.families.cutlass2.config import config_of
 from boltgen.families.cutlass2.levels import level_configs
 from boltgen.families.family import Level
 from boltgen.families.mma_sync.candidates import legal_kernels
@@ -321,7 +322,8 @@ def test_a_kernel_beyond_the_list_that_was_fast_alone_is_a_finalist() -> None:
     field = Field(relu, arch_named("sm_80"), Level.FULL, ANALYTICAL)
     traits = kernel_traits(relu.single.problem)
     listed = {config.kernel for space in field.spaces for config in space.candidates}
-    beyond = next(c for c in legal_kernels(traits, arch_named("sm_80")) if c not in listed)
+    legal = map(config_of, legal_kernels(traits, arch_named("sm_80")))
+    beyond = next(config for config in legal if config not in listed)
     finalists = field.finalists({beyond: 1.0, **dict.fromkeys(field.opening()[:3], 50.0)})
     assert finalists[0].kernel == beyond
     standard = Field(relu, arch_named("sm_80"), Level.STANDARD, ANALYTICAL)
