@@ -1,4 +1,4 @@
-"""Arrow: a graph to one with a call in the place of each region, and the regions.
+"""Arrow: a graph to one with a call in place of each region, and the regions.
 
 Fixed patterns cannot enumerate every elementwise graph, so neither frontend uses TVM's pattern
 passes: the walk decides what a region is.
@@ -48,7 +48,7 @@ from boltgen.problems.workload import Cutter, Workload, separate
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A region of a graph, before it is carved out.
+    """A region of a graph, before it is outlined.
 
     `reason` says why its last product is, or is not, one kernel with a neighbour.
     """
@@ -57,7 +57,7 @@ class Found:
     reason: str = ""
 
     def workload(self, graph: Graph) -> Workload:
-        """What it computes."""
+        """Return its workload."""
         return Workload(layers=tuple(product.layer(graph) for product in alike(self.products)))
 
     @property
@@ -67,7 +67,7 @@ class Found:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its operators, each after those that it reads."""
+        """Its operators, each after its operands."""
         return tuple(member for product in self.products for member in product.members)
 
     @property
@@ -77,7 +77,7 @@ class Found:
 
     @property
     def known(self) -> frozenset[int]:
-        """What its operators read and its kernel does not: causal masks."""
+        """The values that its operators read and its kernel does not: causal masks."""
         prologues = (product.prologue for product in self.products)
         return frozenset(each.causal for each in prologues if each and each.causal is not None)
 
@@ -109,13 +109,13 @@ def find_regions(
     accumulate: DType = DType.F32,
     rejects: Rejects = computes_all,
 ) -> list[Found]:
-    """The regions of a graph; `cut` says which products become one kernel.
+    """Find the regions of a graph; `cut` says which anchors become one kernel.
 
     Products with a softmax between them do so wherever no reason `rejects` them.
     """
     found = find_attentions(graph, find_products(graph, accumulate, None), rejects)
     taken = frozenset(product.anchor.index for pair in found.pairs for product in pair)
-    # What turned out to be no attention has only the operands that other kernels can read.
+    # A pair that is no attention has only operands that other kernels can read.
     products = find_products(graph, accumulate, taken)
     within = {member for pair in found.pairs for product in pair for member in product.computed}
     rest = [
@@ -133,7 +133,7 @@ def find_regions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarvedRegion:
-    """A region, and what it computes: a graph whose inputs are the region's parameters, in order.
+    """A region, and its body: a graph whose inputs are the region's parameters, in order.
 
     Relay wants the body of each external function; nothing else reads it.
     """
@@ -170,7 +170,7 @@ def carve(
     reductions: GraphCosts | None = None,
     refuse: Callable[[int, str], None] = ignored,
 ) -> tuple[Graph, tuple[CarvedRegion, ...]]:
-    """`graph` with an expression `REGION` in the place of each region, and the regions in order.
+    """Return `graph` with an expression `REGION` for each region, and the regions in order.
 
     The expression's arguments are the region's parameters. Products are summed in `accumulate`; one
     that `rejects` has a reason for stays, with the reason. By the times of `reductions` kernels
@@ -239,7 +239,7 @@ def _reasons(
 
 
 def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:
-    """The casts that calls of regions would do before their kernels, and do nothing besides."""
+    """Return the casts that are all that calls of regions would do before their kernels."""
     entries = (region.products[0].entry for region in regions)
     return {
         member
@@ -250,7 +250,9 @@ def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:
 
 
 def _reading(found: Found, written: set[int]) -> Found:
-    """`found` without what its call does before its kernel, where a norm has `written` that."""
+    """Return `found` without its call's casts before the kernel, if a norm has `written` the cast
+    tensor.
+    """
     first, *rest = found.products
     if first.entry is None or written.isdisjoint(first.entry.members):
         return found
@@ -273,7 +275,7 @@ def _extended(
 
 
 def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> dict[int, int]:
-    """Where each result of a region is, once its `call` is in the graph."""
+    """Map each result of a region to its expression, once its `call` is in the graph."""
     if not found.further:
         return {found.output: builder.add(call)}
     results = [graph[index] for index in (found.output, *found.further)]
@@ -288,7 +290,7 @@ def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> d
 
 
 def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion, tuple[int, ...]]:
-    """A region with its body, and the indices of its parameters' values in `graph`."""
+    """Return a region with its body, and the indices of its parameters' values in `graph`."""
     members = set(found.members)
     # A kernel reads its weight, be it of one element: a QLinearConv's may be.
     weights = {product.anchor.operand_b for product in found.products}
@@ -317,7 +319,7 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
 
 
 def _add_known(graph: Graph, index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
-    """Add a value, and all that it is made of, which the kernel knows without reading it."""
+    """Add a value with its sources, which the kernel knows without reading it."""
     wanted, pending = {index}, [index]
     while pending:
         fresh = {arg for arg in graph[pending.pop()].args if arg not in names} - wanted
@@ -353,7 +355,9 @@ def _region(graph: Graph, found: Found, symbol: str, places: Mapping[int, int]) 
 
 
 def _stored(border: Border | None, own: Mapping[Dim, Dim]) -> Stored | None:
-    """How TVM has a tensor, in the region's `own` symbols; a matrix has its rows as one extent."""
+    """Return TVM's form of a tensor, in the region's `own` symbols; a matrix has its rows as one
+    extent.
+    """
     if border is None:
         return None
     shape = border.stored.shape

@@ -50,7 +50,7 @@ from boltgen.passes.weights.packed import with_floats, with_packed_weights
 
 
 def _mark_inputs(graph: Graph, run: Run) -> Graph:
-    """Attach to the values of `main` what was observed of them and which inputs are narrowed."""
+    """Attach observed ranges to the values of `main`, and mark its narrowed inputs."""
     passes = run.passes
     if run.function != "main" or not (passes.observed or passes.narrowed):
         return graph

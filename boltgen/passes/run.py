@@ -1,4 +1,4 @@
-"""A pass of the pipeline, what a run of the passes is given, and what it makes."""
+"""A pass of the pipeline, the arguments of a run of all passes, and its result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DEFAULT_PASSES = Passes()
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason of a pass that left an operator to TVM; `shape` is that of its result."""
+    """The reason of a pass that left an operator to TVM; `shape` is its result's."""
 
     pass_name: str
     operator: str

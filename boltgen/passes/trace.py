@@ -1,4 +1,4 @@
-"""A watch over the graphs between passes: it verifies each, and writes those that changed."""
+"""Watch the graphs between passes: verify each, and write each graph that changed."""
 
 from __future__ import annotations
 

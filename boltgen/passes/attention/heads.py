@@ -1,9 +1,10 @@
-"""Attention's operators that only cut heads out of rows, and put them side by side. For both IRs.
+"""Read and write heads of attention in place: views that slice heads from rows, and join them. For
+both IRs.
 
     (B, S, 3 H D) -> strided_slice -> reshape (B, S, H, D) -> permute_dims (B, H, S, D)
 
-Its kernel reads and writes heads where they lie, so a chain of such operators is strides. What is
-no such view, or one that vectors do not fit, stays with TVM.
+Attention's kernel reads and writes heads in place, so a chain of such views becomes strides. TVM
+computes other operators, and views whose rows do not fit vectors.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Steps = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Strided:
-    """A tensor whose elements lie in another one: where its first is, and how dimensions lie."""
+    """A tensor whose elements lie in another one: the place of its first, and its strides."""
 
     dims: tuple[Steps, ...]
     offset: int = 0
@@ -43,10 +44,10 @@ class _Strided:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """TVM's tensor that has an operand's heads, and the operators that cut them out.
+    """TVM's tensor that has an operand's heads, and the operators that slice them.
 
-    Without a view it has them as the kernel takes them. So many as `group` share a matrix. Those
-    `by_keys` are the transposed ones of the product's operand.
+    Without a view it has them as the kernel takes them. As many heads as `group` share a matrix.
+    With `by_keys` the heads are the operand's, transposed.
     """
 
     view: HeadView | None
@@ -57,14 +58,14 @@ class _Source:
 
     @property
     def heads(self) -> int:
-        """Those of a sequence, where a view says so; else 1."""
+        """The heads of a sequence by its view; else 1."""
         return self.view.heads * self.group if self.view else 1
 
 
 def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
-    """Attention that reads Q, K and V, and writes its result, where TVM has their heads.
+    """Return attention that reads Q, K and V, and writes its result, in TVM's tensors.
 
-    No tensor is `hidden`: those stay inside of other kernels.
+    No tensor may be `hidden`: hidden values stay inside other kernels.
     """
     before, after = pair
     q, k, v, d = _found(graph, pair, hidden)
@@ -81,20 +82,22 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
 
 
 def shared_heads(pair: Pair) -> set[int]:
-    """The heads of a sequence, as operands say that not all products have a slice of."""
+    """Return the heads of a sequence, from operands with fewer slices than products."""
     operands = (operand for product in pair for operand in product.tail.operands)
     return {operand.shared.heads for operand in operands if operand.shared is not None}
 
 
 def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, ...]:
-    """Where Q, K, V and the result are, with one number of heads; None where that is no view."""
+    """Return the sources of Q, K, V and the result, with one number of heads; None for each that is
+    no view.
+    """
     before, after = pair
     # Matrix products both, since attention is found among no others.
     scores: Any = before.anchor.problem
     output: Any = after.anchor.problem
     q = k = v = d = None
     if scores.batch != output.batch or not (scores.b_batched or output.b_batched):
-        return q, k, v, d  # what shares K and V is one product of more rows, and has no heads
+        return q, k, v, d  # products that share K and V are one product of more rows, without heads
     if before.entry is None and scores.a_batched:
         q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)
         q = q if q and q.group == 1 else None  # no kernel repeats queries
@@ -120,9 +123,9 @@ def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, 
 
 
 def _with_heads(source: _Source, heads: int, batch: int) -> _Source | None:
-    """A source of so many heads to a sequence; None where it has others.
+    """Return a source with so many heads to a sequence, or None if it has other numbers.
 
-    Heads of one sequence may be those of several, which lie side by side in each row.
+    Heads of one sequence may be heads of several, which lie side by side in each row.
     """
     view = source.view
     if view is None:
@@ -142,7 +145,7 @@ def _with_heads(source: _Source, heads: int, batch: int) -> _Source | None:
 
 
 def _reading(product: Product, a: _Source | None = None, b: _Source | None = None) -> Product:
-    """`product` with its A or B read from there."""
+    """Return `product` with its A or B read from the source."""
     anchor = product.anchor
     for source in filter(None, (a, b)):
         absorbed = tuple(dict.fromkeys((*source.members, *anchor.absorbed)))
@@ -173,7 +176,7 @@ def _source(
     *,
     is_swapped: bool = False,
 ) -> _Source | None:
-    """The tensor farthest from `at` of which that is a view.
+    """Return the tensor farthest before `at` of which `at` is such a view.
 
     Matrices of keys are `is_swapped` where the keys are columns of the tensor at `at`.
     """
@@ -181,7 +184,7 @@ def _source(
     is_turned = False
     if is_swapped and _swaps(graph, at):
         before, inner = _joins(graph, graph[at].args[0])
-        if _repeats(graph, inner) > 1:  # what is repeated has the keys as rows
+        if _repeats(graph, inner) > 1:  # repeated matrices have the keys as rows
             joins, at = (*before, at, *joins), inner
             is_swapped, is_turned = False, True
     group = _repeats(graph, at)
@@ -216,7 +219,7 @@ def _source(
 
 
 def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
-    """The nearest tensor after `output`, transposed, of which that is a view."""
+    """Return the nearest tensor after `output`, transposed, that is such a view."""
     members: list[int] = []
     at = output
     while (reader := only_reader(graph, at)) is not None:
@@ -240,7 +243,7 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
 
 
 def _joins(graph: Graph, at: int) -> tuple[tuple[int, ...], int]:
-    """The operators before `at`, itself among them, that keep matrices; and what those read."""
+    """Return the operators up to `at` that keep matrices, and their operands."""
     joins: list[int] = []
     while _keeps_matrices(graph, at):
         joins.insert(0, at)
@@ -258,7 +261,7 @@ def _swaps(graph: Graph, at: int) -> bool:
 
 
 def _repeats(graph: Graph, at: int) -> int:
-    """How often each matrix of a batch is there, one behind the other: grouped-query attention.
+    """Return how often each matrix of a batch is repeated in a row: grouped-query attention.
 
     (B, groups, S, D) -> reshape (B, groups, 1, S, D) -> broadcast_to (B, groups, n, S, D)
     """
@@ -273,9 +276,9 @@ def _repeats(graph: Graph, at: int) -> int:
 
 
 def _keeps_matrices(graph: Graph, index: int) -> bool:
-    """Whether an operator only counts the matrices of a batch in other dimensions.
+    """Return whether an operator only regroups the matrices of a batch.
 
-    Those of one dimension may lie where no one stride leads.
+    Matrices of one dimension may have no common stride.
     """
     expr = graph[index]
     if expr.op != _VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
@@ -290,7 +293,7 @@ def _whole(shape: tuple[int, ...]) -> _Strided:
 
 
 def _after(x: _Strided, expr: Expr) -> _Strided | None:
-    """The result of an operator on `x`; None where it is no view."""
+    """Return the result of an operator on `x`, or None if it is no view."""
     if expr.op == _VIEW:
         return _reshaped(x, expr.static_shape)
     if expr.op == _PERMUTATION:
@@ -306,7 +309,7 @@ def _after(x: _Strided, expr: Expr) -> _Strided | None:
 
 
 def _before(x: _Strided, expr: Expr, shape: tuple[int, ...]) -> _Strided | None:
-    """What the operator takes, which has `shape`, where its result is `x`."""
+    """Return the operator's operand, which has `shape`, if its result is `x`."""
     if expr.op == _VIEW:
         return _reshaped(x, shape)
     axes = permutation(expr)
@@ -318,7 +321,7 @@ def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:
 
 
 def _reshaped(x: _Strided, shape: tuple[int, ...]) -> _Strided | None:
-    """`x` in another shape; None where its steps cannot be multiplied to an extent."""
+    """Return `x` in another shape, or None if its strides do not combine to the new extents."""
     steps = [step for dim in x.dims for step in dim]
     dims = in_shape(steps, shape, lambda step: step[0], _split)
     return None if dims is None else replace(x, dims=tuple(map(_merged, dims)))
@@ -333,9 +336,9 @@ def _split(step: tuple[int, int], outer: int) -> tuple[tuple[int, int], tuple[in
 def _heads(
     x: _Strided, base: tuple[int, ...], batch: int, alignment: int, group: int = 1
 ) -> HeadView | None:
-    """The matrices of `x`, its last two dimensions, as heads in the rows of `base`.
+    """Return the matrices of `x`, its last two dimensions, as heads in the rows of `base`.
 
-    Each is that of `group` products of the `batch`.
+    Each serves `group` products of the `batch`.
     """
     *leading, of_rows, of_columns = x.dims
     if len(of_rows) != 1 or len(of_columns) != 1 or of_columns[0][1] != 1:
@@ -365,9 +368,9 @@ def _heads(
 
 
 def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
-    """Whether each row of a matrix has those of all sequences side by side: (S, B, H D).
+    """Return whether each row of a matrix has the heads of all sequences: (S, B, H D).
 
-    Where extents are open a region's call could not tell the two apart.
+    With dynamic extents a region's call could not tell the two apart.
     """
     if len(leading) != 2 or any(isinstance(extent, Dim) for extent in base):
         return False
@@ -376,7 +379,7 @@ def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
 
 
 def _merged(dimensions: Sequence[tuple[int, int]]) -> Steps:
-    """As few extents and strides as say the same."""
+    """Merge extents and strides into as few as possible."""
     merged: list[tuple[int, int]] = []
     for extent, stride in dimensions:
         if extent == 1:
@@ -389,9 +392,10 @@ def _merged(dimensions: Sequence[tuple[int, int]]) -> Steps:
 
 
 def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int, ...] | None:
-    """The dimensions of a row of `base`; those before are `outer`, sequences and their rows.
+    """Return the dimensions of a row of `base`; `outer` dimensions before them are sequences and
+    rows.
 
-    Where they are symbolic the region's call reads them off the tensor, one by one.
+    The region's call reads symbolic ones from the tensor, one by one.
     """
     for place in range(1, len(base)):
         if prod(base[place:]) == row:

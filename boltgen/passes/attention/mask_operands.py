@@ -1,4 +1,4 @@
-"""Operands of attention that elementwise operators make of smaller tensors. For both IRs.
+"""Compute operands of attention in its kernel, from smaller tensors. For both IRs.
 
     scores + cast(clip(bias + hidden)), bias: (1, H, M, N), hidden: (B, 1, 1, N)
 
@@ -29,18 +29,18 @@ _FLOATS = {name: DType(name) for name in CONVERTED}
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
-    """The operators that make a tensor, each after those that it reads; and of which tensors."""
+    """The elementwise operators that make a tensor, in order, and the tensors that they read."""
 
     members: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()
 
 
 def made_of(graph: Graph, index: int) -> MadeOf:
-    """What the tensor at `index` is made of, where to load that saves something; else nothing.
+    """Return the sources of the tensor at `index` if loading them saves bytes; else nothing.
 
-    Where others read the tensor too it is still written: then fewer bytes have to be read. Where
-    nothing else does, all but one of the tensors have to be smaller, and one alone that is not has
-    to be there in any case: a kernel that only makes it would do the rest too.
+    If others read the tensor too it is still written: then the sources must have fewer bytes.
+    Otherwise all sources but one must be smaller. A single source that is not smaller must be in
+    memory in any case: a kernel that computes it could compute the tensor too.
     """
     members = sorted(_members(graph, index))
     args = dict.fromkeys(arg for member in members for arg in graph[member].args)
@@ -60,7 +60,7 @@ def made_of(graph: Graph, index: int) -> MadeOf:
 
 
 def _members(graph: Graph, index: int) -> set[int]:
-    """The operators on floats that end at `index`, of which nothing else reads what is inside."""
+    """Return the float operators that end at `index` and whose inner values nothing else reads."""
     found: set[int] = set()
     pending = [index]
     while pending:
@@ -75,7 +75,7 @@ def _members(graph: Graph, index: int) -> set[int]:
 
 
 def _is_there(graph: Graph, index: int) -> bool:
-    """Whether a tensor is in memory whatever the reader does."""
+    """Return whether a tensor is in memory regardless of its reader."""
     is_stored = graph[index].op in {INPUT, CONSTANT, CORNER}
     return is_stored or not has_one_reader(graph, index)
 

@@ -1,4 +1,5 @@
-"""Products with a softmax of rows between them, which are one kernel: attention. For both IRs.
+"""Recognise attention: two matmuls with a softmax of rows between them, as one kernel. For both
+IRs.
 
 Its scores are never stored, so it is one kernel wherever there is one. Source: Dao,
 FlashAttention-2, 2023.
@@ -25,10 +26,10 @@ _SOFTMAX, _CAST, _VIEW = "nn.softmax", "astype", "reshape"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attentions:
-    """What is attention in a graph.
+    """The attentions of a graph.
 
-    `pairs` are the products of scores and of values; `refused` says by the anchor of a product of
-    scores why it is no kernel with those after it.
+    `pairs` are the matmuls of scores and of values; `refused` says, by the anchor of a matmul of
+    scores, why it is no kernel with the operators after it.
     """
 
     pairs: tuple[tuple[Product, Product], ...]
@@ -51,7 +52,7 @@ def find_attentions(
     hidden = {member for product in products for member in product.hidden}
     for product in matrices:
         between = _softmaxed(graph, product, by_output.keys())
-        # Of products with a softmax after each, the first two are a pair.
+        # If a softmax follows each matmul, the first two matmuls are a pair.
         if between is None or between.source in taken:
             continue
         scores = by_output[between.source]
@@ -76,7 +77,7 @@ def find_attentions(
 
 
 def _of_constants(graph: Graph, product: Product) -> Product:
-    """`product`, which reads the constants that operands are corners of."""
+    """Return `product` with the maximum-size constants of its operands in place of their slices."""
     operands, absorbed = [], []
     for operand in product.tail.operands:
         if graph[operand.expr].op != CORNER or not _is_of_matrices(graph, operand.expr):
@@ -91,13 +92,13 @@ def _of_constants(graph: Graph, product: Product) -> Product:
 
 
 def _is_of_matrices(graph: Graph, corner: int) -> bool:
-    """Whether a corner has all matrices of its constant, if less of each."""
+    """Return whether a slice of a maximum-size constant has all its matrices."""
     (whole,) = graph[corner].args
     return graph[whole].static_shape[:-2] == graph[corner].static_shape[:-2]
 
 
 def _split(pair: tuple[Product, Product], workload: Workload) -> str | None:
-    """Why a batch is not sequences with one number of heads, as its masks say."""
+    """Return why a batch is not sequences with one number of heads, as its masks require."""
     counts = sorted(shared_heads(pair))
     if len(counts) > 1:
         return f"its masks are shared by {' and by '.join(map(str, counts))} heads"
@@ -108,7 +109,7 @@ def _split(pair: tuple[Product, Product], workload: Workload) -> str | None:
 
 
 def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Softmaxed | None:
-    """Find the softmax of one of `sources` that a product multiplies; None where there is none.
+    """Find the softmax of one of `sources` that a matmul multiplies, or return None.
 
     Nothing else reads what is between them.
     """
@@ -128,7 +129,7 @@ def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Soft
 
 
 def _step(graph: Graph, index: int) -> bool | None:
-    """Whether an operator between two products is their softmax; None where it may not be there."""
+    """Return True for a softmax between two matmuls, False for another allowed operator, else None."""
     expr = graph[index]
     if expr.op not in {_SOFTMAX, _CAST, _VIEW} or not expr.is_static:
         return None

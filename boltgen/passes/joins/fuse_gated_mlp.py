@@ -1,11 +1,11 @@
-"""Two products of one tensor that one kernel combines: the gate of a SwiGLU or a GeGLU. Both IRs.
+"""Fuse two matmuls of one tensor whose results are combined: the gate of a SwiGLU or a GeGLU. For
+both IRs.
 
     silu(x Wg + bg) * (x Wu + bu)      two weights, or the halves of one, whose result is split
 
-Their columns become those of one weight, runs of the one by turns with runs of the other, and the
-kernel of that product has both sums of an element in one thread. Without it the product of one
-reads what the other one's kernel has written, or a kernel of TVM's reads both; times decide. It
-comes after padding and after norms, whose sums such a kernel can take.
+Their columns are interleaved in one weight, in runs, and a thread of its kernel has both sums of an
+element. Otherwise one kernel reads the other's result, or a kernel of TVM's reads both; times
+decide. It comes after padding and after norms, whose sums such a kernel can take.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VIEW, _CAST, _SLICE, _SPLIT = "reshape", "astype", "strided_slice", "split"
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two products, or one whose result is split: the expressions `ends` become its halves.
+    """Two matmuls, or one whose result is split: the expressions `ends` become its halves.
 
     `chain` are the operators between a result that is split and what splits it, each of which both
     halves then have; `splits` is that, if it is an operator of its own.
@@ -57,12 +57,12 @@ class _Pair:
 
     @property
     def place(self) -> int:
-        """Where in the graph it can be computed."""
+        """The index in the graph at which the pair can be computed."""
         return self.chain[-1] if self.chain else self.products[0].anchor.index
 
     @property
     def replaced(self) -> tuple[int, ...]:
-        """The expressions that are no more."""
+        """The expressions that the pair replaces."""
         anchors = (product.anchor.index for product in self.products)
         return (*anchors, *self.chain, *self.splits, *self.ends)
 
@@ -94,7 +94,7 @@ def join_pairs(
 
 
 def _is_plain(graph: Graph, product: Product) -> bool:
-    """Whether it is one product of a known weight."""
+    """Return whether it is one product of a constant weight."""
     problem = product.anchor.problem
     if not problem.is_matrix or problem.batch > 1 or packed_weights(problem) is not None:
         return False
@@ -103,7 +103,7 @@ def _is_plain(graph: Graph, product: Product) -> bool:
 
 
 def _apart(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
-    """Pairs of which one product's epilogue reads what the other one's has made."""
+    """Return pairs in which one matmul's epilogue reads the other's result."""
     by_output = {product.tail.output: product for product in products if product.exit is None}
     taken: set[int] = set()
     for product in products:
@@ -121,15 +121,15 @@ def _apart(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
 
 
 def _kind(graph: Graph, product: Product) -> Hashable:
-    """What two products of a pair have in common."""
+    """Return a key that is equal for two matmuls that can be a pair."""
     anchor, b = product.anchor, graph[product.anchor.b]
     a = same_value(graph, anchor.a)
     return a, anchor.problem.gemm.b_layout, b.shape, b.dtype, graph[anchor.index].dtype
 
 
 def _source(graph: Graph, index: int, product: Product) -> int:
-    """The tensor that an operand of a product's epilogue is, or is a view of, if that reads it
-    alone; else -1.
+    """Return the tensor that is, perhaps through a view, an operand of a matmul's epilogue, if only
+    the epilogue reads it; else -1.
     """
     readers = set(product.tail.members)
     while is_only_read_by(graph, index, readers):
@@ -141,7 +141,7 @@ def _source(graph: Graph, index: int, product: Product) -> int:
 
 
 def _split(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
-    """Products whose result is split in halves of its columns."""
+    """Return matmuls whose result is split in halves of its columns."""
     for product in products:
         at, chain = product.tail.output, list(product.tail.members[1:])
         while (following := _reader(graph, at)) is not None:
@@ -166,7 +166,9 @@ def _reader(graph: Graph, index: int) -> int | None:
 
 
 def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]] | None:
-    """What splits a tensor, and the first and the last half of its columns: all that is read."""
+    """Return the operators that split a tensor, and the halves of its columns, if nothing else
+    reads it.
+    """
     *rows, columns = graph[index].static_shape
     readers, splits = graph.consumers[index], tuple[int, ...]()
     if len(readers) == 1 and graph[readers[0]].op == _SPLIT:
@@ -182,7 +184,7 @@ def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]]
 
 
 def _operands_are_known(graph: Graph, product: Product) -> bool:
-    """Whether its tail loads no tensor, and no row but known ones: each half has its own."""
+    """Return whether its epilogue loads only constant rows: each half has its own."""
     loads = zip(product.tail.epilogue.loads, product.tail.operands, strict=True)
     return all(
         load.kind is LoadKind.COLUMN
@@ -192,14 +194,14 @@ def _operands_are_known(graph: Graph, product: Product) -> bool:
 
 
 def _paired(trial: Graph, product: Product | None) -> Workload | None:
-    """What a product of a pair computes; None where its tail has not both halves."""
+    """Return the workload of a pair, or None if its epilogue lacks one of the halves."""
     if product is None or not product.tail.epilogue.is_paired:
         return None
     return Workload(layers=(product.layer(trial),))
 
 
 def _saving(graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts) -> str | None:
-    """What a pair saves by being one kernel, in words; None where nothing."""
+    """Say how much time a pair saves as one kernel, or return None if it saves none."""
     apart = [Workload(layers=(each.layer(graph),)) for each in pair.products]
     found = costs.kernels_us((together, *apart))
     once, before = found.times_us[0], sum(found.times_us[1:])
@@ -217,7 +219,7 @@ def _saving(graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts) ->
 
 
 def _written(graph: Graph, pairs: Sequence[_Pair]) -> tuple[Graph, list[int]]:
-    """`graph` with each pair as one product, and where these are in it."""
+    """Return `graph` with each pair as one matmul, and the places of the pairs."""
     at = {pair.place: pair for pair in pairs}
     replaced = {index for pair in pairs for index in pair.replaced}
     builder = GraphBuilder()
@@ -236,7 +238,7 @@ def _written(graph: Graph, pairs: Sequence[_Pair]) -> tuple[Graph, list[int]]:
 
 
 def _write(graph: Graph, pair: _Pair, builder: GraphBuilder, names: dict[int, int]) -> int:
-    """Write the product of a pair, which is returned, and its halves, the `ends`."""
+    """Write the matmul of a pair, which is returned, and its halves, the `ends`."""
     first, *_ = pair.products
     expr = graph[first.anchor.index]
     is_column = first.anchor.problem.gemm.b_layout is Layout.COLUMN
@@ -259,7 +261,7 @@ def _write(graph: Graph, pair: _Pair, builder: GraphBuilder, names: dict[int, in
 def _halved(
     graph: Graph, member: int, names: Mapping[int, int], index: int, builder: GraphBuilder
 ) -> int:
-    """Write an operator for the columns of one product, the only ones of what `names` has of it."""
+    """Write an operator for the columns of one matmul, the only ones that `names` has."""
     expr = graph[member]
     *rows, columns = expr.static_shape
     args = []

@@ -1,4 +1,4 @@
-"""Products that multiply the same tensor become one, their columns side by side. For both IRs.
+"""QKV fusion: matmuls of the same tensor become one, their columns side by side. For both IRs.
 
     q = x Wq + bq    k = x Wk + bk    v = x Wv + bv
     qkv = x [Wq Wk Wv] + [bq bk bv]    q, k, v = columns of qkv
@@ -27,7 +27,7 @@ from boltgen.problems.workload import Layer, Workload
 
 _SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"
 _MOVES = frozenset({_SLICE, "permute_dims"})
-# What is between slices of a tensor and the sum with it, in a rotary embedding.
+# Operators between slices of a tensor and the sum with it, in a rotary embedding.
 _ROTARY = frozenset({"multiply", "negative", "concat", "stack", _CAST, _VIEW})
 
 
@@ -52,7 +52,9 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
 
 
 def same_value(graph: Graph, index: int) -> Hashable:
-    """The same for the same values: PyTorch reshapes and casts a tensor for each layer."""
+    """Return a key that is equal for equal values: PyTorch reshapes and casts a tensor for each
+    layer.
+    """
     steps: list[Hashable] = []
     while (expr := graph[index]).op in {"reshape", "astype"}:
         steps.append((expr.op, expr.shape, expr.dtype))
@@ -61,7 +63,7 @@ def same_value(graph: Graph, index: int) -> Hashable:
 
 
 def _can_be_joined(graph: Graph, product: Product) -> bool:
-    """Whether it is a plain product of a known weight, at most a bias after it, then cut out."""
+    """Return whether it is a plain product of a constant weight, perhaps with bias, then sliced."""
     problem, tail = product.anchor.problem, product.tail
     if not problem.is_matrix or problem.batch > 1 or product.exit is not None:
         return False
@@ -84,8 +86,8 @@ def _is_bias(epilogue: ElementwiseGraph) -> bool:
 
 
 def _is_cut_out(graph: Graph, index: int) -> bool:
-    """Whether TVM passes over a value in any case, and can cut it out of a wider one as it does: to
-    transpose it, or to slice it, as a rotary embedding does.
+    """Return whether TVM reads and rewrites a value in any case, so that it can slice it from a
+    wider one: to transpose it, or as a rotary embedding slices it.
     """
     readers = list(_readers(graph, index))
     return any(graph[reader].op in _MOVES for reader in readers) and all(
@@ -94,7 +96,7 @@ def _is_cut_out(graph: Graph, index: int) -> bool:
 
 
 def _readers(graph: Graph, index: int) -> Iterator[int]:
-    """What reads a value, reshaped or not; the value itself where more is not known."""
+    """Yield the readers of a value, through reshapes; the value itself if it is a result."""
     pending = [index]
     while pending:
         value = pending.pop()
@@ -108,9 +110,9 @@ def _readers(graph: Graph, index: int) -> Iterator[int]:
 
 
 def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
-    """Whether a sum adds x c, at `index`, and what is made of slices of x; x may be cast before.
+    """Return whether a sum adds x c, at `index`, and values from slices of x, perhaps cast.
 
-    `readers` are those of x, its slices among them.
+    `readers` are the readers of x, its slices among them.
     """
     added = graph.consumers[index]
     while graph[index].op == _CAST and len(added) == 1:
@@ -132,13 +134,13 @@ def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
 
 
 def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:
-    """Those of the weight and of the result, which the bias has too."""
+    """Return the types of the weight and of the result; a bias has the result's."""
     biases = {graph[operand.expr].dtype for operand in product.tail.operands}
     return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
 
 
 def _saving(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> str | None:
-    """What joining saves, in words; None where it saves nothing."""
+    """Say how much time joining saves, or return None if it saves none."""
     layers = [product.layer(graph) for product in products]
     columns = sum(layer.problem.gemm.n for layer in layers)
     widest = max(layers, key=lambda layer: len(layer.epilogue.loads))
@@ -167,7 +169,7 @@ def _written(graph: Graph, chosen: dict[int, list[Product]]) -> Graph:
 def _join(
     graph: Graph, products: Sequence[Product], builder: GraphBuilder, names: dict[int, int]
 ) -> None:
-    """Write one product, and name the columns of each result."""
+    """Write one matmul, and name the columns of each result."""
     first = products[0].anchor
     is_column = first.problem.gemm.b_layout is Layout.COLUMN
     weights = [known_array(graph, product.anchor.b) for product in products]

@@ -1,4 +1,4 @@
-"""An operator of graphs that no IR has: the columns of one product of a pair.
+"""An operator of graphs that no IR has: the columns of one matmul of a pair.
 
 The rows of a pair, (..., 2 N), have runs of the first product's columns by turns with as many of
 the second one's; `index` says whose the (..., N) are. The kernel of the pair computes it, and what
@@ -21,7 +21,7 @@ def add_half(builder: GraphBuilder, pair: int, index: int) -> int:
 
 
 def without_halves(graph: Graph) -> Graph:
-    """`graph` with operators that IRs have in the place of each of these."""
+    """Return `graph` with operators that IRs have in place of each of these."""
     if not any(expr.op == HALF for expr in graph.exprs):
         return graph
     builder, names = GraphBuilder(), dict[int, int]()

@@ -4,9 +4,9 @@
 
 The mean and the variance are those of rows of `columns` elements, by their `sums` and by the sums
 of their `squares`, (..., 1) or in several parts, (..., parts), to be added up; an RMS norm has no
-`sums` and no mean. x is a product of rows that are not
-normed yet, and `weights` the sums of its columns of B; or the rows themselves, without `weights`.
-The product's kernel computes it, and what no kernel computes becomes operators that IRs have.
+`sums` and no mean. x is a product of rows that are not normed yet, and `weights` the sums of its
+columns of B; or the rows themselves, without `weights`. The product's kernel computes it; if no
+kernel does, it becomes operators that IRs have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOMENTS = frozenset({"sums", "squares"})
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How a graph, of whatever kind, gets numbers and functions; values are indices."""
+    """The functions by which any kind of graph writes numbers and operators; values are indices."""
 
     scalar: Callable[[float], int]
     unary: Callable[[UnaryOp, int], int]
@@ -45,7 +45,7 @@ def normed(given: Mapping[str, int], columns: int, epsilon: float, write: Writin
     if "sums" in given:
         mean = binary(BinaryOp.MULTIPLY, given["sums"], per_column)
         square = binary(BinaryOp.MULTIPLY, mean, mean)
-        # Of equal elements the two are the same but for rounding.
+        # For equal elements the two differ only by rounding.
         variance = binary(BinaryOp.SUBTRACT, variance, square)
         variance = binary(BinaryOp.MAXIMUM, variance, write.scalar(0.0))
         if "weights" in given:
@@ -69,12 +69,12 @@ def normed_of(expr: Expr, args: Mapping[str, int], write: Writing) -> int:
 
 
 def roles_of(expr: Expr) -> tuple[str, ...]:
-    """The roles of an expression's arguments."""
+    """Return the roles of an expression's arguments."""
     return cast("tuple[str, ...]", expr.attrs["roles"])
 
 
 def parts_of(graph: Graph, expr: Expr) -> tuple[int, ...]:
-    """In how many parts an operator, any one, reads each of its arguments."""
+    """Return in how many parts an operator reads each of its arguments."""
     if expr.op != NORMED:
         return (1,) * len(expr.args)
     return tuple(
@@ -104,7 +104,7 @@ def add_normed(
 
 
 def without_normed(graph: Graph) -> Graph:
-    """`graph` with operators that IRs have, in FP32, in the place of each of these."""
+    """Return `graph` with operators that IRs have, in FP32, in place of each of these."""
     if not any(expr.op == NORMED for expr in graph.exprs):
         return graph
     builder, names = GraphBuilder(), dict[int, int]()

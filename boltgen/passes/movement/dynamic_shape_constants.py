@@ -1,4 +1,4 @@
-"""What a model makes of open sizes alone, as the corner of a constant. For both IRs.
+"""Precompute tensors that depend only on dynamic dimensions at their maximum size. For both IRs.
 
     bias[bucket(arange(keys) - arange(queries))]    ->    constant[:queries, :keys]
 
@@ -35,7 +35,7 @@ from boltgen.passes.movement.sink_broadcasts import POINTWISE
 from boltgen.passes.precision.fold import applied
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
-# What is larger than this on the way to a constant stays a computation: libraries carry their
+# If an array is larger than this on the way, it stays a computation: libraries carry their
 # constants. It is enough for the biases of 16 heads over 512 x 512 places, in FP32.
 _MOST_BYTES = 32 << 20
 
@@ -44,11 +44,11 @@ _SLICE, _BROADCAST = "strided_slice", "broadcast_to"
 
 @dataclass(frozen=True, slots=True)
 class _Sized:
-    """A tensor that is made of sizes: what it is where all of them have their greatest values.
+    """A tensor that depends only on sizes: its value at the greatest sizes.
 
-    `array` has a dimension for each of `extents`; of the tensor's own dimensions each is so many
-    neighbouring ones as `counts` says, none where its extent is 1. Where it is broadcast it is a
-    view, which repeats its elements by a stride of 0. It takes `steps` operators that compute.
+    `array` has a dimension for each of `extents`; each dimension of the tensor is as many
+    neighbouring ones as `counts` says, none if its extent is 1. A broadcast array is a view, which
+    repeats its elements by a stride of 0. Computing it takes `steps` operators.
     """
 
     array: Array
@@ -58,24 +58,26 @@ class _Sized:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no dimension is made of several."""
+        """Return whether no dimension is made of several."""
         return all(count < 2 for count in self.counts)
 
     @property
     def full(self) -> Array:
-        """The tensor itself, of the greatest sizes, where it is plain."""
+        """The tensor at the greatest sizes, if it is plain."""
         sizes = iter(self.array.shape)
         return self.array.reshape([next(sizes) if count else 1 for count in self.counts])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The tensor's own extents, where it is plain."""
+        """The tensor's own extents, if it is plain."""
         extents = iter(self.extents)
         return tuple(next(extents) if count else 1 for count in self.counts)
 
 
 def with_corners(graph: Graph) -> Graph:
-    """`graph` with what is made of open sizes alone as corners of constants."""
+    """Return `graph` with tensors that depend only on dynamic sizes as slices of maximum-size
+    constants.
+    """
     if not any(expr.op in {"arange", "triu", "tril", _SLICE, CORNER} for expr in graph.exprs):
         return graph
     sized = _sized(graph)
@@ -104,7 +106,7 @@ def with_corners(graph: Graph) -> Graph:
 
 
 def corners_where_read(graph: Graph) -> Graph:
-    """`graph` with a corner of its own for each elementwise operator that reads one.
+    """Return `graph` with a slice of its own for each elementwise operator that reads one.
 
     TVM fuses a slice into its reader where it has one reader, and else writes it.
     """
@@ -124,7 +126,9 @@ def _corners(graph: Graph, expr: Expr) -> list[int]:
 
 
 def _narrowest(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
-    """An array, of the greatest sizes of `shape`, without open dimensions of equal elements."""
+    """Return an array, at the greatest sizes of `shape`, without dynamic dimensions of equal
+    elements.
+    """
     once = _once(array)
     shape = tuple(
         extent if kept == whole else 1
@@ -139,7 +143,7 @@ def _narrowest(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, 
 
 
 def _is_kept(graph: Graph, index: int, sized: Mapping[int, _Sized]) -> bool:
-    """Whether something else reads the value, and it takes more than numbering places."""
+    """Return whether something else reads the value, and it takes more than numbering positions."""
     expr, value = graph[index], sized[index]
     is_read = index in graph.escaping or any(r not in sized for r in graph.consumers[index])
     is_open = any(isinstance(extent, Dim) for extent in expr.static_shape)
@@ -147,7 +151,7 @@ def _is_kept(graph: Graph, index: int, sized: Mapping[int, _Sized]) -> bool:
 
 
 def _sized(graph: Graph) -> dict[int, _Sized]:
-    """The values that depend on sizes and constants alone; constants are among them."""
+    """Return the values that depend on sizes and constants alone; constants are among them."""
     found: dict[int, _Sized] = {}
     for index, expr in enumerate(graph.exprs):
         if not expr.is_static or expr.pinned:
@@ -173,7 +177,7 @@ def _made(graph: Graph, expr: Expr, found: Mapping[int, _Sized]) -> _Sized | Non
 
 
 def _of_array(array: Array, shape: Sequence[int], steps: int = 0) -> _Sized:
-    """A plain value of `shape`, which is `array` where sizes are greatest."""
+    """Return a plain value of `shape`, which is `array` at the greatest sizes."""
     kept = [axis for axis, extent in enumerate(shape) if extent != 1]
     return _Sized(
         array=array.reshape([array.shape[axis] for axis in kept]),
@@ -184,12 +188,12 @@ def _of_array(array: Array, shape: Sequence[int], steps: int = 0) -> _Sized:
 
 
 def _most(extent: int) -> int:
-    """The greatest value of an extent, or one above."""
+    """Return the greatest value of an extent, or an upper bound."""
     return extent.bounds[1] if isinstance(extent, Dim) else extent
 
 
 def _once(array: Array, *kept: int) -> Array:
-    """An array's elements, once along the dimensions, but for those `kept`, that repeat them."""
+    """Return an array's elements once along the dimensions that repeat them, except `kept` ones."""
     return array[
         tuple(
             slice(1 if stride == 0 and axis not in kept else None)
@@ -213,7 +217,7 @@ def _steps(args: Sequence[_Sized]) -> int:
 
 
 def _applied(expr: Expr, arrays: Sequence[Array], shape: Sequence[int]) -> Array | None:
-    """The result of `shape` on `arrays`, in as many places as `expr` has at most."""
+    """Return the result of `shape` on `arrays`, in as many positions as `expr` has at most."""
     if prod(shape) * np.dtype(expr.dtype).itemsize > _MOST_BYTES:
         return None
     operator = Operation(name=expr.op, attrs=expr.attrs, shape=tuple(shape), dtype=expr.dtype)
@@ -270,7 +274,7 @@ def _elementwise(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _viewed(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Dimensions side by side may become one, and one of those again what it was made of."""
+    """Merge neighbouring dimensions, or split a merged one again."""
     (x,) = args
     counts, at = [], 0
     for extent in expr.static_shape:
@@ -300,7 +304,7 @@ def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """A slice that begins at known places, and ends within its tensor."""
+    """Slice a tensor from known positions on, ending within it."""
     (x,) = args
     within = cast("Sequence[tuple[int, int]]", expr.attrs.get("within", ()))
     if not within or not x.is_plain:
@@ -316,7 +320,7 @@ def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Rows of a table of known size, by places in it."""
+    """Gather rows of a table of known size, by positions in it."""
     table, places = args
     if not _is_known(table) or expr.attrs.get("axis") != 0:
         return None
@@ -336,7 +340,7 @@ def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _gathered(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Elements of a table of known size, by places along one of its dimensions."""
+    """Gather elements of a table of known size, by positions along one of its dimensions."""
     table, places = args
     axis = expr.attrs["axis"]
     if not _is_known(table) or not isinstance(axis, int) or not places.is_plain:
@@ -360,7 +364,7 @@ def _triangular(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Tensors side by side. Along that dimension only the last one may be open."""
+    """Join tensors side by side. Along that dimension only the last one may be dynamic."""
     axis = expr.attrs["axis"]
     if not isinstance(axis, int) or not all(arg.is_plain for arg in args):
         return None
@@ -369,15 +373,16 @@ def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _summed_up(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Sums of each element and those before it, along one dimension."""
+    """Return sums of each element and the elements before it, along one dimension."""
     axis = expr.attrs["axis"]
     return _along(expr, args, axis) if isinstance(axis, int) else None
 
 
 def _chosen(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """The greatest or the least along one dimension, which no further place changes.
+    """Return the greatest or the least along one dimension, if later positions do not change it.
 
-    Those up to the least size are always there, and up to a row's own where rows are as many.
+    Positions up to the least size always exist, and positions up to a row's own if there are as
+    many rows.
     """
     (x,) = args
     axes = cast("tuple[int, ...] | None", expr.attrs["axis"])
@@ -401,7 +406,7 @@ _ACCUMULATED = {"max": np.maximum, "min": np.minimum}
 
 
 def _multiplied(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """A product of matrices, whose sums are of known length."""
+    """Return a matmul whose sums are of known length."""
     left, right = args
     if not (left.is_plain and right.is_plain) or min(len(left.counts), len(right.counts)) < 2:
         return None

@@ -1,8 +1,8 @@
-"""Moves that keep rows whole, as what they do to the rows' numbers. For both IRs.
+"""Express moves that keep rows whole by their effect on row numbers. For both IRs.
 
     (2 x 8 x 8, C) -> reshape (2, 2, 4, 2, 4, C) -> permute_dims (0, 1, 3, 2, 4, 5)
 
-Rows are along the last axis. Of each row of its result a move says which one it is of its source.
+Rows are along the last axis. A move maps each row of its result to a row of its source.
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ Rows: TypeAlias = NDArray[np.int32]
 TRANSPOSE, TAKE, CONCAT = "permute_dims", "take", "concat"
 _SLICE, _BROADCAST = "strided_slice", "broadcast_to"
 MOVES = frozenset({*RESHAPES, TRANSPOSE, TAKE, CONCAT, _SLICE, _BROADCAST})
-# What numbers of places are made of, as exporters write a roll: mod(arange + shift, extent).
+# Operators on row numbers, as exporters write a roll: mod(arange + shift, extent).
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "mod", "reshape", "astype", "concat"})
 
 
 def is_known(expr: Expr) -> bool:
-    """Whether a value has rows, and all of its sizes are numbers."""
+    """Return whether a value has rows, and all of its sizes are numbers."""
     if not expr.is_static or not expr.static_shape:
         return False
     return not any(isinstance(extent, Dim) for extent in expr.static_shape)
 
 
 def in_order(shape: Sequence[int]) -> Rows:
-    """The rows of a tensor of `shape`, each where it is."""
+    """Number the rows of a tensor of `shape`, in order."""
     leading = tuple(shape[:-1])
     return np.arange(np.prod(leading, dtype=np.int64), dtype=np.int32).reshape(leading)
 
 
 def moved_tensors(graph: Graph, expr: Expr) -> tuple[int, ...]:
-    """The tensors whose rows a move may move, all of them of known sizes; none if it is no move."""
+    """Return the tensors whose rows a move may move, if all sizes are known; empty for other
+    operators.
+    """
     if expr.op not in MOVES or expr.pinned or not is_known(expr):
         return ()
     tensors = expr.args if expr.op == CONCAT else expr.args[:1]
@@ -53,7 +55,7 @@ def moved_tensors(graph: Graph, expr: Expr) -> tuple[int, ...]:
 
 
 def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
-    """The rows of the result of a move whose tensors' rows are `given`; None if it splits rows."""
+    """Return the rows of a move's result for operands with rows `given`; None if it splits rows."""
     before, after = graph[expr.args[0]].static_shape, expr.static_shape
     last = len(before) - 1
     first = given[0]
@@ -85,7 +87,7 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
 
 
 def _integers(graph: Graph, index: int) -> Steps[int, Array | None]:
-    """The integers at `index`, where they are made of constants."""
+    """Return the integers at `index` if they depend only on constants."""
     expr = graph[index]
     if not expr.is_static or not expr.dtype.startswith("int"):
         return None

@@ -1,10 +1,10 @@
-"""Broadcasts behind what computes with them, so that a mask is as large as what it says. For both.
+"""Sink `broadcast_to` below elementwise operators, so that masks stay small. For both IRs.
 
     where(broadcast_to(seen (B, 1, 1, K), (B, 1, M, K)), 0, lowest)
     ->  broadcast_to(where(seen, 0, lowest), (B, 1, M, K))
 
-PyTorch makes a mask of rows and keys of one of keys. Where the scores that it joins have its shape
-no broadcast is left, and attention's kernel reads the mask of keys itself.
+PyTorch broadcasts a mask of keys to rows and keys. If the scores have that shape anyway, no
+broadcast is left, and attention's kernel reads the mask of keys itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from boltgen.ir.extent import broadcast
 from boltgen.passes.precision.fold import applied
 
 _BROADCAST = "broadcast_to"
-# What computes each element from those in the same place.
+# Operators that compute each element from elements at the same place.
 POINTWISE = frozenset(
     {
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negative"),
@@ -30,7 +30,7 @@ POINTWISE = frozenset(
         *("floor", "ceil", "where", "astype", "clip", *COMPARISONS, *AND, *OR, *NOT),
     }
 )
-# Of equal elements these are one of them.
+# Reductions that return one of equal elements.
 _CHOICES = frozenset({"max", "min"})
 # Operators that leave the other operand as it is where one is this number.
 _NEUTRAL = {"add": 0.0, "multiply": 1.0, "bitwise_and": 1.0, "logical_and": 1.0}
@@ -39,7 +39,7 @@ _MASK_RANK = 3
 
 
 def with_late_broadcasts(graph: Graph) -> Graph:
-    """`graph` with broadcasts as late as they can be, and without those of scores."""
+    """Return `graph` with broadcasts as late as possible, and without broadcasts to scores."""
     return _Walk(graph).run()
 
 
@@ -84,13 +84,13 @@ class _Walk:
         return self._wide(made, expr)
 
     def _of_rows(self, wide: int, source: int) -> int:
-        """An operand, broadcast where it is so along the rows of a column."""
+        """Return an operand, broadcast along the rows of a column if it is so."""
         shape = self._builder.shape(wide)
         is_column = len(shape) > 1 and shape[-1] == 1 and shape[-2] != 1
         return wide if is_column else source
 
     def _number(self, expr: Expr, args: tuple[int, ...], shape: tuple[int, ...]) -> int | None:
-        """A single number, computed of others."""
+        """Return a single number that is computed from others."""
         arrays = [self._builder[arg].array for arg in args]
         known = [array for array in arrays if array is not None]
         if prod(shape) != 1 or len(known) < len(args):
@@ -100,7 +100,7 @@ class _Walk:
         return None if made is None else self._builder.constant(made)
 
     def _kept(self, expr: Expr, args: tuple[int, ...]) -> int | None:
-        """The operand that an operator leaves as it is, if it does."""
+        """Return the operand that an operator leaves as it is, if it does."""
         if expr.op not in _NEUTRAL or not (expr.dtype == "bool" or expr.op in {"add", "multiply"}):
             return None
         for kept, number in (args, args[::-1]):
@@ -109,7 +109,7 @@ class _Walk:
         return None
 
     def _chosen(self, expr: Expr) -> int:
-        """A maximum or minimum along dimensions; along some of these all elements may be equal."""
+        """Reduce to a maximum or minimum; along some dimensions all elements may be equal."""
         source = self._source(expr.args[0])
         axis, keeps = expr.attrs.get("axis"), expr.attrs.get("keepdims")
         shape = self._builder.shape(source)
@@ -126,7 +126,7 @@ class _Walk:
         return self._wide(self._builder.add(replace(expr, args=(source,), shape=kept)), expr)
 
     def _source(self, index: int) -> int:
-        """What is broadcast to a value; else the value itself."""
+        """Return the source of a broadcast value; else the value itself."""
         expr = self._builder[index]
         return expr.args[0] if expr.op == _BROADCAST and expr.is_static else index
 
@@ -137,7 +137,7 @@ class _Walk:
         return self._builder.operator(_BROADCAST, [index], expr.static_shape, expr.dtype)
 
     def _narrow(self, index: int) -> int:
-        """A mask's constant without dimensions of equal elements, broadcast to its shape."""
+        """Return a mask's constant without dimensions of equal elements, broadcast to its shape."""
         expr = self._builder[index]
         if expr.op != CONSTANT or expr.array is None or expr.array.ndim < _MASK_RANK:
             return index

@@ -1,8 +1,8 @@
-"""Rows that are taken of a tensor by integers, x[rows], where a kernel can take them itself.
+"""Sink gathers of rows by integers, x[rows], to operators whose kernels can gather.
 
-IR-neutral. Of what is done to a tensor before a product, taking its rows comes last, so that the
-kernel reads the tensor itself: a cast of rows that are taken becomes rows of a cast tensor, and
-rows that are taken of rows that are taken come from the tensor at once.
+IR-neutral. The gather becomes the last operator before a matmul, so that the kernel reads the
+tensor itself: a cast of gathered rows becomes a gather from a cast tensor, and a gather from
+gathered rows becomes one gather from the tensor.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.extent import UndecidedExtentError
 
 _TAKE, _CAST, _VIEW = "take", "astype", "reshape"
-# Where an integer that is no row takes the nearest one, as kernels do, and where TVM says nothing
-# of it. Source: tvm, topi/transform.h, take.
+# Modes in which an integer out of range gathers the nearest row, as kernels do, and in which TVM
+# leaves it undefined. Source: tvm, topi/transform.h, take.
 _MODES = frozenset({"clip", "fast"})
 # Norms whose kernels take the rows of their operand.
 ROW_NORMS = frozenset({"nn.layer_norm", "nn.rms_norm"})
@@ -25,8 +25,8 @@ ROW_NORMS = frozenset({"nn.layer_norm", "nn.rms_norm"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A matrix `x`, the integers `rows` that take its rows, and the operators that do so: the one
-    whose result is read first. `take` is the one that is no view and no cast.
+    """A matrix `x`, the integers `rows` that gather its rows, and the operators of the gather: the
+    last one first. `take` is the one that is no view and no cast.
     """
 
     x: int
@@ -36,7 +36,7 @@ class Taken:
 
 
 def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
-    """How the rows of the value at `index` are taken of a matrix; None where they are not.
+    """Match a gather of a matrix's rows that gives the value at `index`; None without a match.
 
     It may be reshaped with its rows kept, and so may the integers, which may be cast too.
     """
@@ -62,7 +62,7 @@ def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
 
 
 def _keeps_rows(exprs: Sequence[Expr], index: int) -> bool:
-    """Whether a value is another one, reshaped, with the same columns."""
+    """Return whether a value is another one, reshaped, with the same columns."""
     expr = exprs[index]
     if expr.op != _VIEW or not expr.is_static or not exprs[expr.args[0]].is_static:
         return False
@@ -71,7 +71,7 @@ def _keeps_rows(exprs: Sequence[Expr], index: int) -> bool:
 
 
 def _is_same_rows(exprs: Sequence[Expr], index: int, mode: object) -> bool:
-    """Whether a view or a cast of integers takes the same rows as these.
+    """Return whether a view or a cast of integers gathers the same rows as these.
 
     A cast to fewer bits changes only numbers beyond the rows, for which "fast" promises nothing.
     """
@@ -84,8 +84,8 @@ def _is_same_rows(exprs: Sequence[Expr], index: int, mode: object) -> bool:
 
 
 def gathered_last(graph: Graph) -> Graph:
-    """`graph`, in which products in groups multiply what is taken of a tensor in the end, and
-    norms are of what is taken of a tensor that is narrow already.
+    """Return `graph` with the gather last before grouped matmuls, and with norms that gather from
+    narrow tensors.
     """
     builder = GraphBuilder()
     names: dict[int, int] = {}
@@ -133,7 +133,7 @@ def _narrowed_before(
 
 
 def _last(builder: GraphBuilder, a: int) -> int:
-    """A value equal to that at `a` whose rows are taken in the end, where it can be."""
+    """Return a value equal to that at `a` whose gather comes last, if possible."""
     while True:
         expr = builder[a]
         if expr.op == _CAST:
@@ -158,7 +158,9 @@ def _last(builder: GraphBuilder, a: int) -> int:
 
 
 def _taken_at_once(builder: GraphBuilder, index: int) -> tuple[int, int] | None:
-    """The operands of an operator that takes rows of a matrix in the order of one dimension."""
+    """Return the operands of an operator that gathers a matrix's rows in the order of one
+    dimension.
+    """
     expr = builder[index]
     if expr.op != _TAKE or taken_rows(builder.exprs, index) is None:
         return None
@@ -167,7 +169,7 @@ def _taken_at_once(builder: GraphBuilder, index: int) -> tuple[int, int] | None:
 
 
 def _is_no_longer(builder: GraphBuilder, x: int, rows: int) -> bool:
-    """Whether a tensor of numbers has no more rows than are taken of it, so that casting all of it
+    """Return whether a tensor has no more rows than are gathered from it, so that casting all of it
     is no more work.
     """
     if builder.dtype(x) not in FLOATS:

@@ -1,4 +1,4 @@
-"""Norms of rows between products, which the kernels of these products could compute.
+"""Find norms of rows between matmuls, which the kernels of these matmuls could compute.
 
 A norm of what one product makes, whose rows others multiply by constants, or add to their results.
 Whether these compute it is decided in `norms_in_products`.
@@ -52,7 +52,7 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
     made = {product.tail.output: product for product in products if product.exit is None}
     for norm in find_norms(graph, claimed).found:
         if not norm.anchor.problem.is_matrix:
-            continue  # of images: no product has whole rows of them
+            continue  # no matmul has whole rows of images
         problem, before = cast("Norm", norm.anchor.problem), made.get(norm.anchor.a)
         if before is None or norm.summed is not None:
             continue
@@ -78,7 +78,7 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
 
 
 def _has_whole_rows(graph: Graph, product: Product) -> bool:
-    """Whether a row of the product is one of x, as long as x has it, and needs no padding."""
+    """Return whether a row of the product is a whole row of x, without padding."""
     problem, x = product.anchor.problem, graph[product.tail.output]
     if product.anchor.ends is not None:
         return False
@@ -88,7 +88,9 @@ def _has_whole_rows(graph: Graph, product: Product) -> bool:
 
 
 def _affine(graph: Graph, norm: Product) -> tuple[Array | None, Array | None] | None:
-    """The scale and the shift of normed rows; None where their tail is more, or is not known."""
+    """Return the scale and the shift of normed rows; None if their epilogue is more, or not
+    constant.
+    """
     scale: Array | None = None
     shift: Array | None = None
     rows = iter(graph[operand.expr].array for operand in norm.tail.operands)
@@ -114,7 +116,7 @@ def _affine(graph: Graph, norm: Product) -> tuple[Array | None, Array | None] | 
 def _readers(
     graph: Graph, products: Sequence[Product], norm: Product
 ) -> tuple[tuple[Product, ...], tuple[int, ...]] | None:
-    """The products that multiply the normed rows, and the sums that add them; None if others do."""
+    """Return the matmuls of the normed rows, and the sums that add them; None if others read."""
     by_anchor = {product.anchor.index: product for product in products}
     tails = {member for product in products for member in product.tail.members}
     multiplied: list[Product] = []
@@ -141,7 +143,7 @@ def _readers(
 
 
 def _is_same(graph: Graph, index: int) -> bool:
-    """Whether an operator gives the rows that it reads, widened or reshaped."""
+    """Return whether an operator gives the rows that it reads, widened or reshaped."""
     expr = graph[index]
     if expr.op == "reshape":
         return expr.static_shape[-1:] == graph[expr.args[0]].static_shape[-1:]
@@ -149,7 +151,7 @@ def _is_same(graph: Graph, index: int) -> bool:
 
 
 def _has_known_b(graph: Graph, product: Product) -> bool:
-    """Whether it multiplies rows by a constant matrix, and nothing is padded or moved for it."""
+    """Return whether it multiplies rows by a constant matrix, without padding or transforms."""
     problem = product.anchor.problem
     if (
         not problem.is_matrix
@@ -163,7 +165,7 @@ def _has_known_b(graph: Graph, product: Product) -> bool:
 
 
 def _is_kept(graph: Graph, norm: NormBetween, product: Product) -> bool:
-    """Whether a product's scaled weights, in their type, are as exact as they were."""
+    """Return whether a product's scaled weights, in their type, are as exact as they were."""
     exact = scaled_b(graph, norm, product)
     dtype = DType(graph[product.anchor.b].dtype)
     with np.errstate(over="ignore"):
@@ -189,7 +191,7 @@ def b_of(graph: Graph, product: Product) -> Array:
 
 
 def bias_behind(graph: Graph, index: int) -> tuple[int, Array] | None:
-    """The operator that adds a constant row to a value that nothing else reads, and the row."""
+    """Return the operator that adds a constant row to a value with no other reader, and the row."""
     reader = only_reader(graph, index)
     if reader is None or graph[reader].op != "add" or graph[reader].shape != graph[index].shape:
         return None

@@ -1,4 +1,4 @@
-"""Norms of several axes at the end of a tensor, as norms of rows, which kernels compute.
+"""Rewrite norms of several axes at the end of a tensor as norms of rows, which kernels compute.
 
     group_norm(x), x: (N, C, L) -> x as (N groups, C / groups L), each row normed, as it was
 
@@ -26,10 +26,10 @@ _IMAGE_RANK = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Joint:
-    """What becomes a norm of rows of `columns`: that of `x`; `affine` is the operator's own.
+    """A norm of `x` as a norm of rows of `columns`; `affine` is the operator's scale and shift.
 
-    `along` is the shape in which the scale and the shift are multiplied and added. Where `groups`
-    is not 0, `x` is images in NCHW with so many groups of channels.
+    `along` is the shape in which the scale and the shift are multiplied and added. If `groups` is
+    not 0, `x` is images in NCHW with so many groups of channels.
     """
 
     x: int
@@ -42,7 +42,7 @@ class _Joint:
 
 
 def norms_of_joint_rows(graph: Graph) -> Graph:
-    """`graph` with norms of several axes as norms of rows."""
+    """Return `graph` with norms of several axes as norms of rows."""
     found = {index: each for index in range(len(graph)) if (each := _joint(graph, index))}
 
     def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
@@ -129,7 +129,7 @@ def _of_spelled(graph: Graph, index: int) -> _Joint | None:
 
 
 def _groups_of(shape: tuple[int, ...], spelled: Spelled) -> int:
-    """The groups of channels that a layer norm of whole images, or of their channels, has."""
+    """Return the groups of channels of a layer norm of whole images, or of their channels."""
     is_image = len(shape) == _IMAGE_RANK and spelled.function is NormFunction.LAYER
     if not is_image or isinstance(shape[1], Dim):
         return 0
@@ -137,11 +137,11 @@ def _groups_of(shape: tuple[int, ...], spelled: Spelled) -> int:
 
 
 def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
-    """The norm of images that a reshape takes apart into groups, and the one at `index` joins.
+    """Match a norm of images that a reshape splits into groups, and that ends at `index`.
 
     Each channel may be an image of its own, as PyTorch decomposes instance norms: then the scale
-    and the shift are tiled. What an instance norm of groups multiplies by ones and adds of zeros is
-    of no account.
+    and the shift are tiled. Multiplying by ones and adding zeros in an instance norm of groups
+    changes nothing.
     """
     shape = graph[index].static_shape
     at, affine = _affine_of(graph, graph[index].args[0])
@@ -177,7 +177,8 @@ def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
 
 
 def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
-    """What the norm at `at` is of, and its epsilon, where its rows are the axes behind the second.
+    """Return the operand and epsilon of the norm at `at`, if its rows are the axes after the
+    second.
 
     It neither scales nor shifts.
     """
@@ -197,7 +198,7 @@ def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
 
 
 def _affine_of(graph: Graph, at: int) -> tuple[int, tuple[tuple[str, int], ...]]:
-    """What is scaled and shifted up to `at`, and by which vectors, tiled along the second axis."""
+    """Return the scaled and shifted value up to `at`, and the vectors, tiled along axis 1."""
     neutral, found = {"add": 0.0, "multiply": 1.0}, list[tuple[str, int]]()
     while graph[at].op in neutral:
         op = graph[at].op
@@ -214,7 +215,7 @@ def _affine_of(graph: Graph, at: int) -> tuple[int, tuple[tuple[str, int], ...]]
 
 
 def _tiled(graph: Graph, at: int, whole: Expr) -> int | None:
-    """The vector that is tiled along the second axis of `whole`; None where `at` is none."""
+    """Return the vector that is tiled along the second axis of `whole`, or None."""
     rank, expr = len(whole.static_shape), graph[at]
     if not expr.is_static:
         return None
@@ -231,7 +232,7 @@ def _tiled(graph: Graph, at: int, whole: Expr) -> int | None:
 
 
 def _is_filled(graph: Graph, at: int, number: float) -> bool:
-    """Whether all elements of a constant, in whatever shape, are this number."""
+    """Return whether all elements of a constant, in any shape, are this number."""
     return is_filled(graph[behind(graph, at, {_RESHAPE})], number)
 
 

@@ -1,4 +1,5 @@
-"""Norms of rows within the products around them: their sums behind the one before, the rest after.
+"""Fuse norms of rows into the matmuls around them: sums into the one before, the rest into the ones
+after.
 
     y = layer_norm(x) W + b        x = a V + c
     x, sum(x), sum(x * x)          are what the kernel of x writes,
@@ -53,10 +54,10 @@ _PART, _MOST_PARTS = 64, 16
 def norms_in_products(
     graph: Graph, costs: GraphCosts, rejects: Rejects, summed: DType = DType.F32
 ) -> Noted:
-    """`graph` with the norms taken apart of which `costs` say that it is faster so.
+    """Return `graph` with the norms fused that `costs` say are faster so.
 
-    Products are summed in `summed`. Rows that are not normed have no bound within which FP16 could
-    sum their products, so those norms stay.
+    Products are summed in `summed`. FP16 cannot sum products of rows that are not normed, because
+    they have no bound, so such norms stay.
     """
     products = find_products(graph) if summed is DType.F32 else ()
     norms = list(norms_between(graph, products))
@@ -92,13 +93,13 @@ def _taken_apart(
 
 
 def _parts(columns: int) -> int:
-    """In how many parts the moments of a row are stored; 1 where threadblocks add them up."""
+    """Return in how many parts the moments of a row are stored; 1 if threadblocks add them up."""
     parts = columns // _PART
     return parts if columns % _PART == 0 and parts <= _MOST_PARTS else 1
 
 
 class _Rewriting:
-    """A graph without some norms, and where expressions of the one before are in it."""
+    """A graph without some norms, and the places of the earlier graph's expressions in it."""
 
     def __init__(self, graph: Graph, norms: Sequence[NormBetween], *, in_parts: bool) -> None:
         self.before = graph
@@ -132,12 +133,12 @@ class _Rewriting:
         self._places = {index: place for place, index in enumerate(sorted(whole.live))}
 
     def anchor(self, product: Product) -> int:
-        """Where the matrix product of a product of the graph before is."""
+        """Return the place of the matmul of a product of the earlier graph."""
         index = product.anchor.index
         return self._places[self._normed_at.get(index, self._names[index])]
 
     def written(self, index: int) -> int:
-        """Where an operator of the graph before that reads normed rows is."""
+        """Return the place of an operator of the earlier graph that reads normed rows."""
         return self._places[self._names[index]]
 
     def _add_moments(self, norm: NormBetween) -> None:
@@ -172,7 +173,7 @@ class _Rewriting:
         return self._builder.constant(values.astype(np.float32))
 
     def _product(self, norm: NormBetween, product: Product) -> int:
-        """The product of the rows that are not normed, and what makes of it that of normed ones."""
+        """Write the matmul of rows that are not normed, and the correction of its result."""
         builder, graph = self._builder, self.before
         expr = graph[product.anchor.index]
         shape = graph[expr.args[0]].static_shape
@@ -199,7 +200,7 @@ class _Rewriting:
         return self._normed(norm, given, expr)
 
     def _sum(self, norm: NormBetween, index: int) -> int:
-        """The sum of the normed rows and what they are added to."""
+        """Write the sum of the normed rows and their other addend."""
         builder, graph = self._builder, self.before
         expr = graph[index]
         normed, plus = expr.args if self._is_of(norm, expr.args[0]) else expr.args[::-1]
@@ -215,7 +216,7 @@ class _Rewriting:
         return self._normed(norm, given, expr)
 
     def _shifted(self, shift: Array, plus: int) -> dict[str, int]:
-        """The shift, together with the bias of what it is added to: a launch has few addresses."""
+        """Return the shift plus the bias of the other addend: a launch has few addresses."""
         graph = self.before
         at = plus
         if graph[at].op == "astype" and len(graph.consumers[at]) == 1:
@@ -228,7 +229,7 @@ class _Rewriting:
         return {"shift": self._row(shift)}
 
     def _is_of(self, norm: NormBetween, index: int) -> bool:
-        """Whether a value is the normed rows, cast or reshaped or not."""
+        """Return whether a value is the normed rows, perhaps cast or reshaped."""
         while index != norm.norm.tail.output and self.before[index].op in {"astype", "reshape"}:
             (index,) = self.before[index].args
         return index == norm.norm.tail.output
@@ -272,7 +273,7 @@ def _faster(
 
 
 def _has_all(graph: Graph, norm: NormBetween, trial: _Rewriting, after: Sequence[Product]) -> bool:
-    """Whether kernels compute all that was written for a norm."""
+    """Return whether kernels compute everything that was written for a norm."""
     computed = {member for product in after for member in product.tail.members}
     wanted = {trial.written(each.anchor.index) for each in norm.products}
     wanted |= {trial.written(each) for each in norm.sums}

@@ -2,8 +2,9 @@
 
     group_norm(x), x: (N, C, H, W) or (N, H, W, C) by `channel_axis`, without scale and shift
 
-No IR has this operator. Of images in NCHW, and of those that no kernel reads in place, it becomes a
-norm of rows; what is left of it after regions are carved out is spelled out for TVM. IR-neutral.
+No IR has this operator. For images in NCHW, and for images that no kernel reads in place, it
+becomes a norm of rows. If it is left after regions are outlined, it is spelled out for TVM.
+IR-neutral.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def image_norm_problem(graph: Graph, expr: Expr) -> GroupNorm:
 
 
 def image_norms_in_place(graph: Graph, rejects: Rejects) -> Noted:
-    """`graph` with group norms that a kernel computes in place, and all others as norms of rows."""
+    """Return `graph` with group norms that a kernel computes in place, and all others as norms of
+    rows.
+    """
     notes: dict[str, None] = {}
 
     def write(builder: GraphBuilder, x: int, expr: Expr) -> int | None:
@@ -78,7 +81,7 @@ def image_norms_in_place(graph: Graph, rejects: Rejects) -> Noted:
 
 
 def without_image_norms(graph: Graph) -> Graph:
-    """`graph` with operators that IRs have in the place of group norms of images."""
+    """Return `graph` with operators that IRs have in place of group norms of images."""
 
     def write(builder: GraphBuilder, x: int, expr: Expr) -> int:
         if expr.attrs["channel_axis"] == CHANNELS_FIRST:
@@ -129,7 +132,9 @@ def _of_rows(builder: GraphBuilder, x: int, expr: Expr) -> int:
 
 
 def _rewritten(graph: Graph, write: Callable[[GraphBuilder, int, Expr], int | None]) -> Graph:
-    """`graph` with what `write` makes of each group norm; where that is None, it stays."""
+    """Return `graph` with `write` applied to each group norm; the norm stays if `write` returns
+    None.
+    """
     if not any(expr.op == IMAGE_NORM for expr in graph.exprs):
         return graph
     builder = GraphBuilder()

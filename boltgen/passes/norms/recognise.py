@@ -1,4 +1,5 @@
-"""Norms that kernels compute: layer norm, RMS norm and softmax of rows, and group norm of images.
+"""Recognise norms that kernels compute: layer norm, RMS norm and softmax of rows, group norm of
+images.
 
 IR-neutral. Like a product, a norm has an elementwise tail; casts and an addition of two tensors
 before it are its prologue. A sum that others read too is a further result of the kernel. Rows that
@@ -54,7 +55,7 @@ class _NotOffloadableError(Exception):
 
 
 def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
-    """The norms of a graph none of whose operators is in `claimed`, nor in two of them."""
+    """Find the norms of a graph; none has an operator in `claimed` or in another norm."""
     taken = set(claimed)
     found: list[Product] = []
     refused: dict[int, str] = {}
@@ -73,11 +74,12 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
         except (_NotOffloadableError, InvalidProblemError) as error:
             refused[index] = str(error)
             continue
-        # What the region computes for itself is no tensor that its graph could load.
+        # A value inside the region is no tensor that its graph could load.
         readers = {each for member in anchor.absorbed for each in graph.consumers[member]}
         norm = Product(anchor=anchor, tail=grow(graph, anchor, taken | readers - {index}))
         norm = _with_source(graph, norm, taken)
-        # What others read too is there for them, another norm of the same tensor say.
+        # A value that others read too is in memory for them, for example for another norm of the
+        # same tensor.
         taken.update({*norm.computed, *(spelled.members if spelled else ())} - {*anchor.absorbed})
         found.append(norm)
     return Norms(tuple(found), refused)
@@ -179,7 +181,7 @@ def _axes(graph: Graph, index: int) -> tuple[int, ...]:
 
 
 def _applied(graph: Graph, index: int) -> tuple[tuple[BinaryOp, int], ...]:
-    """What the operator itself does to what is normed: its scale and its shift."""
+    """Return the scale and the shift of a norm's operator itself."""
     expr = graph[index]
     ops = (BinaryOp.MULTIPLY, BinaryOp.ADD)
     given = (expr.attrs.get("scale", True), expr.attrs.get("center", True))
@@ -208,7 +210,7 @@ def _with_source(graph: Graph, norm: Product, taken: Collection[int]) -> Product
 
 
 def _widened(graph: Graph, at: int, taken: Collection[int]) -> tuple[list[int], int]:
-    """The casts to wider types before `at`, last first, and what the first of them reads."""
+    """Return the casts to wider types before `at`, last first, and the first one's operand."""
     casts: list[int] = []
     while graph[at].op == _CAST and at not in taken:
         (source,) = graph[at].args
@@ -229,7 +231,7 @@ def _reading(anchor: Anchor, a: int, dtype: str) -> Anchor:
 def _summed(
     graph: Graph, norm: Product, casts: list[int], total: int, claimed: Collection[int]
 ) -> Product | None:
-    """`norm`, whose kernel makes its A, the sum `total`, of the terms; None where it cannot.
+    """Return `norm` with its A, the sum `total`, computed in its kernel, or None.
 
     If a term has rows that are taken of a matrix, the kernel takes them.
     """
@@ -288,7 +290,8 @@ class _Sum:
 
 
 def _sum(graph: Graph, total: int, claimed: Collection[int]) -> _Sum | None:
-    """The terms of the sum `total`; None if it is no sum, or no kernel broadcasts a term so.
+    """Return the terms of the sum `total`; None if it is no sum, or if no kernel broadcasts a term
+    so.
 
     Embeddings are sums of three: words and types are taken of tables, and positions are alike in
     all sequences.
@@ -333,7 +336,7 @@ def _sum(graph: Graph, total: int, claimed: Collection[int]) -> _Sum | None:
 
 
 def _is_sum(graph: Graph, index: int, claimed: Collection[int]) -> bool:
-    """Whether it is a sum of two tensors of numbers, in no other kernel's region."""
+    """Return whether it is a sum of two tensors of numbers, in no other kernel's region."""
     expr = graph[index]
     if expr.op != _ADD or index in claimed or len(expr.args) != 2:
         return False
@@ -343,9 +346,9 @@ def _is_sum(graph: Graph, index: int, claimed: Collection[int]) -> bool:
 def _gathered(
     graph: Graph, norm: Product, casts: list[int], source: int, claimed: Collection[int]
 ) -> Product | None:
-    """`norm` of what is taken of a matrix, cast maybe; None where A is made otherwise.
+    """Return `norm` of gathered rows of a matrix, perhaps cast; None if A is made otherwise.
 
-    What others read of it is a further result of the kernel.
+    If others read the rows too, they are a further result of the kernel.
     """
     taken = _taken(graph, source, claimed)
     if taken is None or norm.anchor.absorbed:
@@ -375,8 +378,8 @@ def _gathered(
 
 
 def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
-    """How a value's rows are taken of a matrix of numbers; None where they are not, or where
-    another kernel's region has an operator that does so.
+    """Match a gather of a matrix's rows of numbers; None without a match, or if another kernel's
+    region has one of its operators.
     """
     taken = taken_rows(graph.exprs, index)
     if taken is None or graph[taken.x].dtype not in FLOATS:
@@ -385,12 +388,12 @@ def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
 
 
 def _passed(norm: Product) -> int:
-    """How many addresses a launch passes besides those of A and D."""
+    """Return how many addresses a launch passes besides A and D."""
     return len(norm.operands) + len(norm.further)
 
 
 def _stands_before(graph: Graph, index: int, inner: Collection[int], norm: Product) -> bool:
-    """Whether the region, which stands where its last operator does, stands before all others that
+    """Return whether the region, at the place of its last operator, stands before all others that
     read a value.
     """
     return all(each in inner or each > norm.tail.output for each in graph.consumers[index])

@@ -1,4 +1,4 @@
-"""Norms of rows that are spelled out: a mean, squares, their mean, a root and a division.
+"""Recognise norms of rows that are spelled out: a mean, squares, their mean, a root, a division.
 
 IR-neutral. Casts between the operators are of no account: a kernel keeps all of it in FP32.
 """
@@ -20,7 +20,8 @@ _CAST = "astype"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelled:
-    """The norm of the rows of `x` that operators spell; `members` are all of them but the last.
+    """The norm of the rows of `x` that operators spell; `members` are all operators except the
+    last.
 
     A row has all dimensions of `x` but the first `outer` ones.
     """
@@ -47,7 +48,7 @@ def spelled_norm(graph: Graph, index: int, *, several_axes: bool = False) -> Spe
 
 
 def _factors(graph: Graph, index: int) -> list[tuple[int, int]]:
-    """What may be normed, and what it is scaled by: in both orders of a multiplication."""
+    """Return pairs of a normed value and its scale: in both orders of a multiplication."""
     left, right = graph[index].args
     both = graph[index].op == "multiply"
     return [(left, right), (right, left)] if both else [(left, right)]
@@ -125,7 +126,9 @@ class _Reading:
         return None
 
     def _centred(self, source: int, variance: int) -> int | None:
-        """What a layer norm is of, where `source` is it without its mean, and that its variance."""
+        """Return the operand of a layer norm, if `source` is it without its mean, and `variance`
+        its variance.
+        """
         expr = self.graph[source]
         if expr.op != "subtract":
             return None
@@ -143,7 +146,7 @@ class _Reading:
         return x if is_whole else None
 
     def _of_squares(self, at: int) -> int | None:
-        """Of what the squares are whose mean is at `at`."""
+        """Return the value whose squares have the mean at `at`."""
         squares = self._mean(at)
         if squares is None:
             return None
@@ -162,7 +165,7 @@ class _Reading:
         return self._through(expr.args[0])
 
     def _mean(self, at: int) -> int | None:
-        """Of what the mean of each row is at `at`; it may be a sum and a division."""
+        """Return the value whose row means are at `at`; the mean may be a sum and a division."""
         expr = self.graph[at]
         if expr.op == "mean" and self._is_row(at):
             self.members.add(at)
@@ -183,7 +186,7 @@ class _Reading:
         return self.graph[total].args[0]
 
     def _is_row(self, at: int) -> bool:
-        """Whether a reduction is of the row's axes, which it keeps."""
+        """Return whether a reduction is along the row's axes, and keeps them."""
         expr = self.graph[at]
         source = self.graph[expr.args[0]]
         if not source.is_static or not expr.is_static or not expr.attrs["keepdims"]:
@@ -197,7 +200,7 @@ class _Reading:
         return True
 
     def _through(self, at: int) -> int:
-        """What casts between floats are of; they become members."""
+        """Return the source of casts between floats; the casts become members."""
         while self._is_cast(at):
             self.members.add(at)
             (at,) = self.graph[at].args
@@ -210,13 +213,13 @@ class _Reading:
             (at,) = self.graph[at].args
 
     def _widest(self, at: int) -> int:
-        """What casts to FP32 are of: it has the same numbers."""
+        """Return the source of casts to FP32: it has the same numbers."""
         while self._is_cast(at) and self.graph[at].dtype == DType.F32.value:
             (at,) = self.graph[at].args
         return at
 
     def _is_same(self, left: int, right: int) -> bool:
-        """Whether two values are one, but for casts to FP32, which become members."""
+        """Return whether two values are one, except for casts to FP32, which become members."""
         end = self._widest(left)
         is_same = end == self._widest(right)
         if is_same:
@@ -230,7 +233,7 @@ class _Reading:
 
 
 def _first(shape: tuple[int, ...], reduction: Expr) -> int:
-    """The first axis of those that are reduced, if these are all from there on; else the rank.
+    """Return the first reduced axis, if all later axes are reduced too; else the rank.
 
     Axes of extent 1 are of no account.
     """
@@ -244,5 +247,5 @@ def _first(shape: tuple[int, ...], reduction: Expr) -> int:
 
 
 def _inverts(number: float, count: int) -> bool:
-    """Whether a number is 1 / `count`, as a float16 or a float32 has it."""
+    """Return whether a number is 1 / `count`, as a float16 or a float32 has it."""
     return any(number == float(dtype.numpy.type(1.0 / count)) for dtype in (DType.F32, DType.F16))

@@ -1,11 +1,11 @@
-"""Which tensors of a model have more channels than it says, so that kernels read whole vectors.
+"""Decide which tensors of a model get more channels, so that kernels read whole vectors.
 
 IR-neutral; a pure function of a graph and of times. A kernel reads 16 bytes at once where the
 channels of A and of D are multiples of 8. Weights are padded with zeros when the model is built,
 which costs nothing at run time. A tensor between products is then written with the padded channels
 by the one before, and read so by those after. An A that no kernel of ours writes is padded by a
-move in the call. Whatever is faster is chosen, the model's channels too. Source: Xing et al., Bolt,
-MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
+move in the call. The fastest choice wins, which may be the model's channels. Source: Xing et al.,
+Bolt, MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_KERNEL_US = 1e9
 # Less than this is rounding.
 _LEAST_GAIN_US = 1e-6
 
-# Those of `tensors` that are written padded, by the index of the result.
+# The `tensors` that are written padded, by the index of the result.
 _Written = frozenset[int]
 
 
@@ -91,7 +91,7 @@ def _shown(time_us: float) -> str:
 def plan_padding(
     graph: Graph, costs: GraphCosts, accumulate: DType = DType.F32
 ) -> tuple[Padding, ...]:
-    """The products of a graph that could be padded, in its order, summed in `accumulate`."""
+    """Return the anchors of a graph that could be padded, in its order, summed in `accumulate`."""
     found = find_products(graph, accumulate)
     products = [product for product in found if _has_constant_weight(graph, product)]
     tensors = padded_tensors(graph, products)
@@ -102,7 +102,7 @@ def plan_padding(
 
 
 def _has_constant_weight(graph: Graph, product: Product) -> bool:
-    """Whether all but A is known when the model is built."""
+    """Return whether all but A is constant."""
     problem = product.anchor.problem
     if problem.batch > 1 or packed_weights(problem) is not None or product.anchor.ends is not None:
         return False
@@ -115,7 +115,7 @@ def _has_constant_weight(graph: Graph, product: Product) -> bool:
 def _groups(
     products: Sequence[Product], tensors: Mapping[int, PaddedTensor]
 ) -> list[list[Product]]:
-    """Products whose times depend on the same decisions, together."""
+    """Group anchors whose times depend on the same decisions."""
     touched = [
         {index for index, tensor in tensors.items() if product.anchor.a in tensor.views}
         | ({product.tail.output} & tensors.keys())
@@ -130,7 +130,7 @@ def _groups(
 
 
 def _merged(sets: Iterable[set[int] | frozenset[int]]) -> list[frozenset[int]]:
-    """Those that overlap in one, empty ones left out."""
+    """Merge overlapping sets; empty ones are left out."""
     merged: list[frozenset[int]] = []
     for each in sets:
         if not each:
@@ -152,7 +152,7 @@ class _Call:
 
 
 class _Group:
-    """Products that are decided about together, by times that compare."""
+    """Anchors that are decided about together, by times that compare."""
 
     def __init__(
         self,
@@ -185,14 +185,14 @@ class _Group:
             self._times_us.update(zip(keys, times_us, strict=True))
 
     def plan(self) -> list[Padding]:
-        """What is best for the products that could be padded."""
+        """Return the best choice for the anchors that could be padded."""
         if not self._times_us:
             return []
         written = self._best()
         return [self._padding(p, written) for p in self._products if len(self._sizes(p)) > 1]
 
     def _sizes(self, product: Product) -> list[tuple[int, int]]:
-        """The channels of A and of D that the product could have, the model's first."""
+        """Return the channels of A and of D that the anchor could have, the model's first."""
         channels, filters = extents(product.anchor.problem)
         widths = [filters, up(filters)] if product.tail.output in self._tensors else [filters]
         moved = self._moved(product)
@@ -201,7 +201,7 @@ class _Group:
         return list(itertools.product(moved, widths))
 
     def _moved(self, product: Product) -> list[int]:
-        """The channels that a move could give A, the model's first."""
+        """Return the channels that a layout transform could give A, the model's first."""
         channels = extents(product.anchor.problem)[0]
         if channels % VECTOR == 0 or len(self._graph.consumers[product.anchor.a]) != 1:
             return [channels]
@@ -210,7 +210,9 @@ class _Group:
         return [channels, up(channels)]
 
     def _best(self) -> _Written:
-        """The tensors to write padded: from all or none, a class changed while that is faster."""
+        """Return the tensors to write padded: start from all or none, and change a class while that
+        is faster.
+        """
         everything = frozenset[int]().union(*self._classes)
         return min(
             (self._descend(start) for start in (everything, frozenset())),
@@ -228,7 +230,7 @@ class _Group:
             written ^= self._classes[index]
 
     def _change_us(self, written: _Written, one: frozenset[int]) -> float:
-        """What it costs to write the tensors of a class the other way."""
+        """Return the cost of writing the tensors of a class the other way."""
         touched = [product for product in self._products if self._touched(product) & one]
 
         def time_us(state: _Written) -> float:
@@ -238,11 +240,11 @@ class _Group:
         return time_us(written ^ one) - time_us(written)
 
     def _touched(self, product: Product) -> set[int]:
-        """The tensors that a product's call depends on."""
+        """Return the tensors that an anchor's call depends on."""
         return {self._source.get(product.anchor.a, -1), product.tail.output}
 
     def _total_us(self, written: _Written) -> float:
-        """All calls, and what TVM's operators have to move more."""
+        """Return the time of all calls, and of the bytes that TVM's operators move more."""
         calls = sum(self._call(product, written).time_us for product in self._products)
         return calls + self._views_us(written)
 
@@ -251,7 +253,7 @@ class _Group:
         return self._costs.move_us(more, 0)
 
     def _call(self, product: Product, written: _Written) -> _Call:
-        """The fastest call, of those that there are where so much is written padded."""
+        """Return the fastest call, given the tensors that are written padded."""
         channels, filters = extents(product.anchor.problem)
         if product.tail.output in written:
             filters = up(filters)
@@ -263,7 +265,7 @@ class _Group:
         return min(calls, key=lambda call: (call.time_us, call.channels))
 
     def _timed(self, product: Product, size: tuple[int, int], *, moves: bool = False) -> _Call:
-        """A call with so many channels of A and D; its entry moves A anyway."""
+        """Return a call with so many channels of A and D; its entry transforms A anyway."""
         channels, filters = size
         time_us = self._times_us[product.anchor.index, channels, filters]
         if moves or product.entry is not None:
@@ -294,7 +296,7 @@ class _Group:
         )
 
     def _padded(self, product: Product) -> _Call:
-        """The fastest call with more channels than the model says."""
+        """Return the fastest call with more channels than the model says."""
         plain = extents(product.anchor.problem)
         is_written = product.anchor.a in self._source
         calls = [
@@ -306,7 +308,7 @@ class _Group:
 
 
 def _move_bytes(graph: Graph, product: Product, padded: int) -> int:
-    """What a move reads of the tensor as TVM has it, and writes for the kernel."""
+    """Return the bytes that a layout transform reads from TVM's tensor and writes for a kernel."""
     source = graph[product.input]
     rows = graph[product.anchor.a].elements // extents(product.anchor.problem)[0]
     element = DType(source.dtype).size_bytes
@@ -315,7 +317,7 @@ def _move_bytes(graph: Graph, product: Product, padded: int) -> int:
 
 
 def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:
-    """Bytes that the call moves beyond those of the model's own channels."""
+    """Return the bytes that the call moves beyond the model's own channels."""
     had, made = extents(product.anchor.problem)
     a_rows = graph[product.anchor.a].elements // had
     d_rows = graph[product.tail.output].elements // made
@@ -330,7 +332,7 @@ def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:
 
 
 def _view_bytes_more(graph: Graph, tensor: PaddedTensor) -> int:
-    """What TVM's operators on a padded tensor read and write more."""
+    """Return the additional bytes that TVM's operators on a padded tensor read and write."""
     filters = extents(tensor.product.anchor.problem)[1]
     return sum(
         graph[index].elements

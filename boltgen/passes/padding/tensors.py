@@ -1,4 +1,4 @@
-"""Which tensors our kernels could write with more channels than the model says. For both IRs.
+"""Find tensors that kernels could write with more channels than the model says. For both IRs.
 
 All that reads one must be able to do with them: products, whose weights are zero there, also where
 it is their residual; and operators of TVM's that treat each channel for itself, for products again.
@@ -33,7 +33,7 @@ _ELEMENTWISE = frozenset({"nn.relu", "astype"})
 class PaddedTensor:
     """A tensor that `product` could write padded to `channels`.
 
-    `views` are the tensor and what TVM makes of it, all of which then have those channels.
+    `views` are the tensor and TVM's views of it, all of which then have these channels.
     """
 
     product: Product
@@ -42,19 +42,19 @@ class PaddedTensor:
 
 
 def up(extent: int) -> int:
-    """The next multiple of a vector."""
+    """Round up to the next multiple of a vector."""
     return math.ceil(extent / VECTOR) * VECTOR
 
 
 def extents(problem: Problem) -> tuple[int, int]:
-    """Channels of A and of D."""
+    """Return the channels of A and of D."""
     return problem.a_shape[-1], problem.d_shape[-1]
 
 
 def padded_tensors(graph: Graph, products: Sequence[Product]) -> dict[int, PaddedTensor]:
-    """What could be padded together, by the index of the kernel's result.
+    """Return the tensors that could be padded together, by the index of the kernel's result.
 
-    Of tensors that are `tied` all or none can be.
+    Either all or none of a set of `tied` tensors can be padded.
     """
     found: dict[int, PaddedTensor] = {}
     members = {member for product in products for member in product.members}
@@ -80,7 +80,7 @@ def padded_tensors(graph: Graph, products: Sequence[Product]) -> dict[int, Padde
 
 
 def tied(product: Product, tensors: Mapping[int, PaddedTensor]) -> frozenset[int]:
-    """The product's result and its residuals, as far as they are among `tensors`."""
+    """Return the anchor's result and its residuals, as far as they are among `tensors`."""
     return frozenset(
         index
         for index in (product.tail.output, *_tensor_operands(product))
@@ -105,7 +105,7 @@ def _keeps_channels(graph: Graph, index: int) -> bool:
 
 
 def _is_row_wise(graph: Graph, product: Product) -> bool:
-    """Whether the tail does the same to every row, and names no shape."""
+    """Return whether the epilogue treats every row alike, and names no shape."""
     tail = product.tail
     if any(graph[member].op in _SHAPED for member in tail.members):
         return False
@@ -123,7 +123,7 @@ def _readers_agree(
     products: Sequence[Product],
     tensors: Mapping[int, PaddedTensor],
 ) -> bool:
-    """Whether all that reads D, and all that D is made of, can have its padded channels."""
+    """Return whether all readers of D, and all sources of D, can have its padded channels."""
     output = tensor.product.tail.output
     filters = extents(tensor.product.anchor.problem)[1]
     if any(view in graph.escaping for view in tensor.views):
@@ -157,7 +157,9 @@ def _tensor_operands(product: Product) -> list[int]:
 
 
 def _pad_value(product: Product, values: Mapping[int, float]) -> float | None:
-    """What lies in D's padded channels: the epilogue of zeros, residuals aside; None if unknown."""
+    """Return the value of D's padded channels: the epilogue of zeros and residuals' padding; None
+    if unknown.
+    """
     problem, epilogue = product.anchor.problem, product.tail.epilogue
     operands: list[reference.AnyArray] = []
     for load, operand in zip(epilogue.loads, product.tail.operands, strict=True):

@@ -1,4 +1,4 @@
-"""Evaluates operators on constants with NumPy.
+"""Evaluate operators on constants with NumPy.
 
 TVM's FoldConstant compiles each expression with LLVM; for the few operators that models apply to
 their weights that takes far longer than the arithmetic.

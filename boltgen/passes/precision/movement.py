@@ -1,4 +1,4 @@
-"""Normalisation of operators that move or reduce elements: reshapes, pools, norms, joins."""
+"""Normalise operators that move or reduce elements: reshapes, pools, norms, joins."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _axes(call: OperatorCall, name: str, rank: int) -> tuple[int, ...]:
 
 
 def _permute_dims(call: OperatorCall) -> Item | None:
-    """Only the bookkeeping changes: the permutation happens where someone needs its result."""
+    """Record the permutation only: it is applied where a reader needs its result."""
     x = call.store.settle(call.tensor(0))
     rank = len(x.shape)
     if x.flat is not None:
@@ -92,7 +92,7 @@ def _reshape(call: OperatorCall) -> Item | None:
 
 
 def viewed(call: OperatorCall) -> Value:
-    """The same elements in the call's shape: in the order in which they lie, where there is one."""
+    """Return the same elements in the call's shape, in their own order if there is one."""
     x, store, builder = call.store.settle(call.tensor(0)), call.store, call.builder
     given: Order | None = x.order if x.flat is None else None
     order: Order | None = identity(len(call.shape))
@@ -115,7 +115,7 @@ def viewed(call: OperatorCall) -> Value:
 
 
 def _slice(call: OperatorCall) -> Item | None:
-    """Neighbours along an axis of a tensor as it lies, where a frontend says which."""
+    """Slice neighbours along an axis from a tensor as it lies, if a frontend says which."""
     x = call.store.settle(call.tensor(0))
     if "axis" not in call.attrs or x.flat is not None or x.constant is not None or not x.is_float:
         return _movement(call)
@@ -138,7 +138,7 @@ def _spatial(layout: object) -> Order | None:
 
 
 def _image(call: OperatorCall) -> Order | None:
-    """The order that makes the operator's image NHWC; None where its layouts are unknown."""
+    """Return the order that makes the operator's image NHWC, or None if its layouts are unknown."""
     layout = call.attrs["layout"]
     order = _spatial(layout)
     if call.attrs["out_layout"] not in {"", layout} or not call.tensor(0).is_float:
@@ -147,7 +147,7 @@ def _image(call: OperatorCall) -> Order | None:
 
 
 def _on_image(call: OperatorCall, x: Value, order: Order, dtype: str | None) -> int:
-    """The operator on an image in NHWC."""
+    """Apply the operator to an image in NHWC."""
     expr = call.store.get(x, order, dtype)
     attrs = {**call.attrs, "layout": "NHWC"}
     attrs |= {"out_layout": "NHWC"} if "out_layout" in attrs else {}
@@ -175,7 +175,7 @@ def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keep
 
 
 def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> int:
-    """The means of an image's channels, in FP32, where `order` makes it NHWC.
+    """Compute the means of an image's channels, in FP32, if `order` makes it NHWC.
 
     A cast that nobody has asked for so far is read by nothing else; emitters may fuse it.
     """
@@ -187,7 +187,7 @@ def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -
 
 
 def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
-    """A mean where one pixel is left, for which TVM has a better schedule."""
+    """Write a mean if one pixel is left: TVM has a better schedule for it."""
     order = _image(call)
     if order is None:
         return None
@@ -200,7 +200,9 @@ def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
 
 
 def _broadcast_to(call: OperatorCall) -> Item | None:
-    """Nothing where the shape stays: importers of variadic operators broadcast every operand."""
+    """Drop a broadcast that keeps the shape: importers of variadic operators broadcast every
+    operand.
+    """
     x = call.tensor(0)
     if x.shape != call.shape:
         return _movement(call, narrows=True)
@@ -209,7 +211,7 @@ def _broadcast_to(call: OperatorCall) -> Item | None:
 
 
 def _repeat(call: OperatorCall) -> Item | None:
-    """Copies of matrices as a broadcast of them: attention reads them where they are once."""
+    """Write copies of matrices as a broadcast: attention reads the matrices once."""
     x, axis, times = call.tensor(0), call.attrs.get("axis"), call.attrs.get("repeats")
     rank = len(x.shape)
     is_known = isinstance(axis, int) and isinstance(times, int) and x.is_float
@@ -224,12 +226,12 @@ def _repeat(call: OperatorCall) -> Item | None:
     return call.result(call.builder.reshape(expr, call.shape), reach=x.reach)
 
 
-# What reduces a stack of tensors to one, as an operator on two of them.
+# Operators that reduce a stack of tensors to one, as operators on two of them.
 _PAIRWISE = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 
 def _of_stack(call: OperatorCall) -> Item | None:
-    """The reduction of a stack along it, one tensor after another: ONNX's Sum, Max and Min."""
+    """Reduce a stack along its axis, one tensor after another: ONNX's Sum, Max and Min."""
     x = call.tensor(0)
     if len(x.stacked) < 2 or _axes(call, "axis", len(x.shape)) != (0,) or call.attrs["keepdims"]:
         return None
@@ -269,7 +271,7 @@ def _reduction(call: OperatorCall) -> Item | None:
         expr = call.store.get(x, x.order, None if call.name in {"max", "min"} else "float32")
         reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
     count = prod(x.shape[axis] for axis in axes)
-    # Few elements are left of many: what reads them reads them in FP32.
+    # Few elements are left of many: readers take them in FP32.
     result = call.result(reduced, order, reach=_reduction_reach(call.name, x, greatest(count)))
     is_mean = call.name == "sum" and not isinstance(count, Dim)
     result.mean = Mean(count, x.reach) if is_mean else None
@@ -290,7 +292,7 @@ def softmax(call: OperatorCall) -> Item | None:
 
 
 def _layer_norm(call: OperatorCall) -> Item | None:
-    """In FP16 where its input is: emitters see to it that it reduces in FP32.
+    """Keep FP16 if the input is FP16: emitters let it reduce in FP32.
 
     TVM has none in BF16.
     """
@@ -305,7 +307,7 @@ def _layer_norm(call: OperatorCall) -> Item | None:
 
 
 def _image_norm(call: OperatorCall) -> Item | None:
-    """In NHWC where its images lie so. A kernel reads FP32 where that is what there is."""
+    """Keep NHWC if its images lie so. A kernel reads an FP32 tensor that exists anyway."""
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
@@ -324,9 +326,9 @@ def _image_norm(call: OperatorCall) -> Item | None:
 
 
 def _joined(call: OperatorCall) -> Item | None:
-    """Puts tensors together, along an axis that they have, or stacked along a new first one.
+    """Join tensors along an axis that they have, or stack them along a new first one.
 
-    What reduces a stack along that dimension reads the tensors themselves.
+    An operator that reduces a stack along that dimension reads the tensors themselves.
     """
     values, axis = [call.store.settle(value) for value in call.tensors], call.attrs["axis"]
     is_stack = call.name == "stack"
@@ -372,7 +374,7 @@ def _resize2d(call: OperatorCall) -> Item | None:
 
 
 def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
-    """Copies elements of its first operand as they are stored, or narrow, where they may be."""
+    """Copy elements of its first operand as they are stored, in the narrow type if allowed."""
     x = call.tensor(0)
     if not x.is_float or any(value.is_float for value in call.tensors[1:]):
         return None

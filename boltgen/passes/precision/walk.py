@@ -1,8 +1,8 @@
 """Arrow: a graph as imported to one that kernels can take.
 
-One walk over the expressions: folded where all of one is constant, else given to its rule. What no
-rule knows stays as its author wrote it, an island with casts and layout transforms at its shore;
-its neighbours are not the worse for it.
+One walk over the expressions: a constant expression is folded, any other is given to its rule. An
+operator without a rule stays as its author wrote it, with casts and layout transforms at its
+boundary; its neighbours are not affected.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _is_mixed(graph: Graph) -> bool:
 
 
 class _Walk:
-    """One function under normalisation; `_items` has what became of each expression."""
+    """One function under normalisation; `_items` has the result for each expression."""
 
     def __init__(self, graph: Graph, context: Context) -> None:
         self._graph = graph
@@ -99,7 +99,7 @@ class _Walk:
         self._items: list[Item] = []
 
     def run(self) -> Noted:
-        """The whole graph anew."""
+        """Rewrite the whole graph."""
         for index, expr in enumerate(self._graph.exprs):
             item = self._item(index, expr)
             if isinstance(item, Value) and index in self._infinities:
@@ -114,7 +114,7 @@ class _Walk:
         return tuple(self._structure(part) for part in structure)
 
     def _as_written(self, index: int) -> int:
-        """What the graph has in this place, in its dtype and layout."""
+        """Return the graph's value at this index, in its author's dtype and layout."""
         item = self._items[index]
         if isinstance(item, Other):
             return item.index
@@ -151,7 +151,9 @@ class _Walk:
         return self._unchanged(expr) if made is None else made
 
     def _is_large(self, index: int) -> bool:
-        """Whether a value was seen to leave FP16's range; a mask makes the lowest of scores."""
+        """Return whether a value was observed to leave FP16's range; a mask makes the lowest of
+        scores.
+        """
         expr = self._graph[index]
         if expr.observed is None:
             return False
@@ -160,14 +162,14 @@ class _Walk:
         return not largest <= self._context.store.precision.largest  # NaN is beyond too
 
     def _size(self, index: int) -> float:
-        """The magnitude of a value as it was seen, else as what reads it tells."""
+        """Return the magnitude of a value as observed, else as its reader implies."""
         largest = self._graph[index].largest_seen
         if 0.0 < largest < self._context.store.precision.smallest_normal:
             return largest
         return self._sizes.get(index, 1.0) if largest == 0.0 else 1.0
 
     def _is_known(self, expr: Expr) -> bool:
-        """Whether an expression is an operator on tensors whose shapes are all known."""
+        """Return whether an expression is an operator on tensors whose shapes are all known."""
         if expr.op in {INPUT, CONSTANT, PART} or not expr.args or expr.pinned:
             return False
         return expr.is_static and all(isinstance(self._items[arg], Value) for arg in expr.args)
@@ -206,7 +208,7 @@ class _Walk:
 
 
 def _unknown(reaches: Sequence[Reach]) -> Reach:
-    """The reach of what an unknown operator makes of values."""
+    """Return the reach of an unknown operator's result."""
     reach = any_of(reaches)
     is_wide = reach.over or reach.under
     return replace(reach, over=is_wide, under=is_wide)

@@ -1,4 +1,4 @@
-"""From a matrix product or a convolution in a graph to the problem that a kernel solves.
+"""Match a matmul or a convolution in a graph, and make the problem that a kernel solves.
 
 IR-neutral. An operator that no kernel computes is not an error: it is `Rejected`, with the reason.
 """
@@ -59,7 +59,7 @@ class Anchor:
 
 
 def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
-    """`anchor`, whose rows its kernel takes of a matrix."""
+    """Return `anchor` with its rows gathered from a matrix by its kernel."""
     problem: Any = anchor.problem
     made = replace(
         problem,
@@ -81,7 +81,7 @@ class _NotOffloadableError(Exception):
 
 
 def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anchor | Rejected:
-    """The problem of the operator at `index`, one of `ANCHORS`, or why there is none.
+    """Return the problem of the operator at `index`, one of `ANCHORS`, or why there is none.
 
     It is summed in `accumulate`.
     """
@@ -178,7 +178,7 @@ def _swaps_last_two(axes: object, rank: int) -> bool:
 
 
 def _stored_b(graph: Graph, b: int) -> tuple[int, tuple[int, ...], Layout]:
-    """The tensor that B is in memory, the operators that make B of it, and its layout."""
+    """Return the tensor that B is in memory, the operators that make B from it, and its layout."""
     rank = len(graph[b].static_shape)
     if graph[b].op == "permute_dims" and rank >= 2:
         (inner,) = graph[b].args

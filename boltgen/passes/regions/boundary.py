@@ -1,4 +1,4 @@
-"""What is done to a tensor at a region's border, and the region's call does itself. For both IRs.
+"""Match the operators at a region's boundary that the region's call does itself. For both IRs.
 
 A model in NCHW and FP32 meets kernels that want NHWC and FP16 or BF16. Its first layer reads the
 model's input as it is, its last one writes the output as the model's user wants it: cast,
@@ -22,7 +22,7 @@ _TO_NCHW = (0, 3, 1, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """Operators between a region's kernel and a tensor of TVM's, which is stored in its own way.
+    """Operators between a region's kernel and a tensor that TVM stores in another form.
 
     `tensor` is that tensor: what the first operator reads, or the last one makes.
     """
@@ -33,10 +33,10 @@ class Border:
 
 
 def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
-    """The operators that make A, at `a`, of an input of the function; None where it is no such.
+    """Match the operators that make A, at `a`, from an input of the function, or return None.
 
-    Only images are permuted. Where channels are padded, that is the call's affair, whatever made
-    the tensor: TVM would write it once more.
+    Only images are permuted. The call pads channels, whatever made the tensor: TVM would write it
+    once more.
     """
     narrow = DType(graph[a].dtype)
     padding = a if _pads_channels(graph, a) else None
@@ -62,7 +62,7 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
 
 
 def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
-    """The operators that make a result of the function of D, at `output`; else as `entry`."""
+    """Match the operators that make a result of the function from D, at `output`; as `entry`."""
     narrow = DType(graph[output].dtype)
     if narrow is DType.F32:
         return None
@@ -83,7 +83,7 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
 
 
 def _pads_channels(graph: Graph, index: int) -> bool:
-    """Whether an operator puts zeros behind the last dimension, and nothing else."""
+    """Return whether an operator only appends zeros to the last dimension."""
     expr = graph[index]
     if expr.op != "nn.pad" or not is_static_call(graph, index):
         return False
@@ -114,7 +114,9 @@ def _border(
 
 
 def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> ImageLayout | None:
-    """What an operator changes: NCHW where it permutes by `axes`, NHWC where it only casts."""
+    """Return the layout that an operator involves: NCHW if it permutes by `axes`, NHWC if it only
+    casts.
+    """
     expr = graph[index]
     if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
         return None

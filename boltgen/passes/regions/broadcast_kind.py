@@ -1,4 +1,4 @@
-"""How the operands of elementwise operators span the output of a product. For both IRs."""
+"""Classify how elementwise operands span a product's output. For both IRs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from boltgen.problems.region import Shared, Sharing
 def span(
     shape: Sequence[int], out: Sequence[int], *, batched: bool
 ) -> tuple[LoadKind, bool] | None:
-    """How an operand of `shape` spans an output of shape `out`, and whether it has one slice per
-    product; None where a kernel cannot load it.
+    """Return how an operand of `shape` spans an output of shape `out`, and whether it has one slice
+    per product; None if a kernel cannot load it.
 
     `out` is (..., M, N) of a `batched` product, else (..., N) with M the product of the rest.
     """
@@ -36,8 +36,8 @@ def span(
 
 
 def slice_span(shape: Sequence[int], out: Sequence[int]) -> tuple[LoadKind, int] | None:
-    """How an operand of `shape` spans the images or sequences of `out`, (..., N), if it has one row
-    for each of them, or one for each position in all of them; and how many rows of `out` one has.
+    """Return how an operand of `shape` spans the images or sequences of `out`, (..., N), with one
+    row for each of them, or one for each position in all of them; and the rows of a slice.
     """
     if len(shape) > len(out):
         return None
@@ -56,10 +56,11 @@ def slice_span(shape: Sequence[int], out: Sequence[int]) -> tuple[LoadKind, int]
 def shared_span(
     shape: Sequence[int], out: Sequence[int]
 ) -> tuple[LoadKind, bool, Shared | None] | None:
-    """How an operand of `shape` spans the scores of attention, `out`, (sequences, heads, M, N).
+    """Return how an operand of `shape` spans the scores of attention, `out`, (sequences, heads, M,
+    N).
 
     Besides what `span` finds, the heads of a sequence may read one slice of it, or the same head of
-    all sequences. The result is that of `span`, and who shares.
+    all sequences. The result is the result of `span`, and who shares.
     """
     if (found := span(shape, out, batched=True)) is not None:
         return (*found, None)

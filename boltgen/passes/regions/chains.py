@@ -1,4 +1,5 @@
-"""Which products could be one kernel: each the only reader of the one before it. For both IRs.
+"""Find anchors that could be one back-to-back kernel: each the only reader of the one before. For
+both IRs.
 
 Source: Xing et al., Bolt, MLSys 2022, section 3.1: persistent kernels.
 """
@@ -13,20 +14,20 @@ from boltgen.graph.graph import Graph
 from boltgen.passes.regions.products import Product, alike
 from boltgen.problems.workload import MAX_LAYERS, Cutter, Layer, Workload
 
-# What moves values without computing any, in the names that both IRs' graphs have.
+# Operators that move values without computing any, in the names of both IRs' graphs.
 _MOVEMENTS = frozenset({"reshape", "permute_dims"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """Products that are one region, and why its last one is not one with what follows."""
+    """Anchors that are one region, and why the next anchor does not join them."""
 
     products: tuple[Product, ...]
     reason: str = ""
 
 
 def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]:
-    """`products`, those that `cut` puts into one kernel together, in the order of their ends."""
+    """Group `products` that `cut` puts into one kernel, in the order of their ends."""
     # A kernel that takes rows of a tensor reads all of it.
     in_order = (product for product in products if product.anchor.taken is None)
     by_activation = {product.anchor.a: product for product in in_order}
@@ -69,9 +70,9 @@ def _cut(graph: Graph, sequence: Sequence[Product], cut: Cutter, stopped: str) -
 
 
 def _obstacle(graph: Graph, sequence: Sequence[Product], following: Product) -> str | None:
-    """Why `following`, which multiplies what `sequence` ends in, is no further layer of it.
+    """Return why `following`, which multiplies the result of `sequence`, is no further layer.
 
-    None where it is one; empty where nobody would expect it to be.
+    Return None if it is one, and an empty text if nobody would expect it to be.
     """
     output, problem = sequence[-1].tail.output, following.anchor.problem
     why = f"not one kernel with the {_name(graph, following)} that follows: "
@@ -93,7 +94,7 @@ def _obstacle(graph: Graph, sequence: Sequence[Product], following: Product) -> 
 
 
 def _movement(graph: Graph, output: int, by_activation: Mapping[int, Product]) -> str:
-    """Why a product is not fused whose result is moved before another one multiplies it."""
+    """Return why a product is not fused whose result is moved before another one multiplies it."""
     at, moved = output, []
     while len(graph.consumers[at]) == 1:
         at = graph.consumers[at][0]

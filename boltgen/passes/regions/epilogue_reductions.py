@@ -1,4 +1,4 @@
-"""Sums and means of a product's rows or columns, which its kernel writes beside D.
+"""Fuse sums and means of a product's rows or columns: its kernel writes them beside D.
 
     y = relu(conv(x, w))    p = mean(y, height and width)
 
@@ -39,10 +39,10 @@ _F32 = DType.F32.value
 
 @dataclass(frozen=True, slots=True)
 class _Reduced:
-    """An operator that reduces the result of a tail, and what that is for its kernel.
+    """An operator that reduces the result of an epilogue, and its kernel's store for it.
 
-    `inner` lie between the two; each value is multiplied by `scale` before. `columns` is that of
-    the store.
+    `inner` lie between the two; each value is multiplied by `scale` before. `columns` is the
+    store's.
     """
 
     output: int
@@ -56,8 +56,9 @@ class _Reduced:
 def reducing(
     graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects, costs: GraphCosts
 ) -> Product:
-    """`product` with the reductions of its result, if a kernel writes them and `costs` say that it
-    is faster than a pass over that result. What norms in other products read is asked for.
+    """Return `product` with the reductions of its result, if a kernel writes them and `costs` say
+    that it is faster than a pass over that result. Reductions for norms in other products are not
+    compared.
     """
     longer = with_reductions(graph, product, claimed)
     if longer is None:
@@ -75,7 +76,7 @@ def reducing(
 
 
 def _is_of_a_norm(graph: Graph, index: int) -> bool:
-    """Whether sums are for norms that products compute, for which they were made."""
+    """Return whether sums are for norms that products compute."""
     pending = [index]
     while pending:
         value = pending.pop()
@@ -90,7 +91,7 @@ def _is_of_a_norm(graph: Graph, index: int) -> bool:
 
 
 def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
-    """`product` with the reductions of its result; None where there are none, or a kernel cannot
+    """Return `product` with the reductions of its result; None without any, or if a kernel cannot
     write them.
     """
     if product.exit is not None or not product.anchor.problem.is_product:
@@ -112,7 +113,7 @@ def _elements(problem: Problem) -> int:
 
 
 def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> list[_Reduced]:
-    """What reduces the tail's result, and otherwise reads nothing."""
+    """Return the operators that reduce the epilogue's result, and read nothing else."""
     output = product.tail.output
     if not graph[output].is_static:
         return []
@@ -137,7 +138,7 @@ def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> lis
 
 
 def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> list[_Reduced]:
-    """Those of which nothing else reads what lies between the tail and them."""
+    """Return the reductions whose inner values nothing else reads."""
     while True:
         outputs = {each.output for each in found}
         inner = {index for each in found for index in each.inner}
@@ -157,7 +158,9 @@ def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> li
 def _sums(
     graph: Graph, product: Product, index: int, inner: tuple[int, ...], reduction: Reduction
 ) -> list[_Reduced]:
-    """The operator at `index` as a reduction; those of parts of rows, where it splits these."""
+    """Return the operator at `index` as a reduction; or as reductions of parts of rows if it splits
+    them.
+    """
     expr = graph[index]
     if expr.op != "reshape":
         return _of(graph, product, index, inner, reduction)
@@ -177,14 +180,14 @@ def _sums(
 def _of(
     graph: Graph, product: Product, index: int, inner: tuple[int, ...], reduction: Reduction
 ) -> list[_Reduced]:
-    """The operator at `index` as a reduction, if it is one of the whole rows or columns."""
+    """Return the operator at `index` as a reduction, if it reduces whole rows or columns."""
     expr = graph[index]
     if expr.op not in _SUMS or expr.dtype != _F32 or len(expr.args) != 1:
         return []
     shape = graph[expr.args[0]].static_shape
     kind = _kind(product.anchor.problem, shape, expr)
     if kind is None or any(isinstance(shape[axis], Dim) for axis in _axes(expr, len(shape))):
-        return []  # how many make a number is not known when the kernel is made
+        return []  # the number of elements per sum is unknown when the kernel is made
     if expr.op == "sum":
         return [_Reduced(index, inner, kind, reduction, 1.0)]
     if reduction is not Reduction.SUM:
@@ -202,7 +205,7 @@ def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
 
 
 def _kind(problem: Problem, shape: tuple[int, ...], expr: Expr) -> LoadKind | None:
-    """Whether the operator makes a number of each row of the product, or of each column."""
+    """Return whether the operator makes a number of each row of the product, or of each column."""
     axes, last = _axes(expr, len(shape)), len(shape) - 1
     if axes == (last,):
         return LoadKind.COLUMN
@@ -214,7 +217,7 @@ def _kind(problem: Problem, shape: tuple[int, ...], expr: Expr) -> LoadKind | No
 
 
 def _with(product: Product, found: list[_Reduced]) -> Product:
-    """`product` whose kernel writes what is `found`.
+    """Return `product` with a kernel that also writes the reductions `found`.
 
     Raises:
         InvalidProblemError: an epilogue cannot have so much.

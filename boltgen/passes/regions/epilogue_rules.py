@@ -1,4 +1,4 @@
-"""What the operators of a tail are in an epilogue: one table. For both IRs."""
+"""The table of operators of an epilogue, by their names in the graph. For both IRs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NotFusibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a rule sees: the builder, the operator, its operands' epilogue nodes and constants."""
+    """The context of a rule: the builder, the operator, its operands' nodes and constants."""
 
     builder: ElementwiseBuilder
     expr: Expr
@@ -27,7 +27,7 @@ class Call:
     scalars: tuple[float | None, ...]
 
     def number(self, name: str) -> float:
-        """An attribute that is a number."""
+        """Return an attribute that is a number."""
         value = self.expr.attrs[name]
         assert isinstance(value, (int, float))
         return float(value)

@@ -1,4 +1,4 @@
-"""Grows an epilogue over the elementwise tail of a matrix product or convolution.
+"""Grow an epilogue over the elementwise operators after a matmul or convolution.
 
 IR-neutral. The region is a DAG: the anchor, and elementwise operators each of which reads the
 region and otherwise only constants and operands that a kernel can load. It has one result, and
@@ -54,7 +54,7 @@ _READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
 
 @dataclass(slots=True)
 class _Emission:
-    """An epilogue under construction, and where each value of the graph is in it.
+    """An epilogue under construction, and the place of each value of the graph in it.
 
     Only a kernel of attention `shares` slices of operands between heads, or between sequences; it
     `inlines` what makes operands of smaller ones. `rows` are the nodes of rows.
@@ -155,7 +155,9 @@ class _Emission:
         return self.rows[index]
 
     def _inline(self, index: int, consumer: Expr) -> bool:
-        """Whether an operand is made in the kernel, of what it loads instead."""
+        """Return whether an operand is computed in the kernel, from the tensors that it loads
+        instead.
+        """
         made, out = made_of(self.graph, index), consumer.static_shape
         shapes = [self.graph[leaf].static_shape for leaf in made.leaves]
         if not made.members or any(self._span(shape, out) is None for shape in shapes):
@@ -181,7 +183,7 @@ class _Emission:
         return None if found is None else (*found, None)
 
     def _of_slices(self, shape: Sequence[int], out: Sequence[int]) -> LoadKind | None:
-        """How an operand spans slices of the rows, all slices being alike; None if it does not."""
+        """Return how an operand spans equal slices of the rows; None if it does not."""
         problem, found = self.anchor.problem, slice_span(shape, out)
         if found is None or problem.batch > 1 or in_groups(problem) is not None:
             return None
@@ -195,7 +197,7 @@ class _Emission:
     def finish(
         self, output: int, further: Sequence[int] = ()
     ) -> tuple[ElementwiseGraph, tuple[TailOperand, ...]]:
-        """The epilogue, simplified, and its operands in the order of its loads."""
+        """Return the simplified epilogue, and its operands in the order of its loads."""
         if further:
             self.builder.store(self.nodes[output])
         for index in further:
@@ -211,7 +213,7 @@ class _Emission:
 def grow(
     graph: Graph, anchor: Anchor, claimed: Collection[int] = frozenset(), *, shares: bool = False
 ) -> Tail:
-    """The largest region that starts at `anchor` and has no operator that is in `claimed`.
+    """Return the largest region that starts at `anchor` and has no operator in `claimed`.
 
     It `shares` operands as only attention can: `shared_span`.
     """
@@ -229,8 +231,8 @@ def grow(
 
 
 def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[int]) -> Tail | None:
-    """The graph of the elementwise `members` that make A of `source`; None if no kernel computes
-    it. `anchor` is the product that multiplies A.
+    """Return the graph of the elementwise `members` that make A from `source`; None if no kernel
+    computes it. `anchor` is the product that multiplies A.
     """
     return _tail(graph, replace(anchor, index=source, applied=()), {source, *members}, anchor.a)
 
@@ -238,9 +240,7 @@ def made_before(graph: Graph, anchor: Anchor, source: int, members: Collection[i
 def _fusible(
     graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool
 ) -> tuple[list[int], dict[int, str]]:
-    """Return the anchor and every operator that elementwise operators connect to it, in order; and
-    the reasons for operators that read these and are none of them.
-    """
+    """Return the anchor, and every operator that elementwise operators connect to it, in order."""
     emission = _Emission(graph, anchor, shares)
     found, refused = [anchor.index], dict[int, str]()
     pending = set(_readers(graph, anchor.index))
@@ -273,7 +273,7 @@ def _fusible(
 
 
 def _readers(graph: Graph, index: int) -> tuple[int, ...]:
-    """Those that read a value, where it may be inside a region.
+    """Return the readers of a value if it may be inside a region; else none.
 
     A value that something else reads too can only be the region's result.
     """
@@ -283,7 +283,9 @@ def _readers(graph: Graph, index: int) -> tuple[int, ...]:
 
 
 def _ends_well(graph: Graph, output: int) -> bool:
-    """Whether a region may end here: on no wider cast, and on no view but one that TVM copies."""
+    """Return whether a region may end here: on no wider cast, and on no view but one that TVM
+    copies.
+    """
     expr = graph[output]
     if expr.op == VIEW:
         return output in graph.escaping
@@ -297,12 +299,14 @@ def _ends_well(graph: Graph, output: int) -> bool:
 def extensions(
     graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
 ) -> Iterator[Tail]:
-    """Regions that go on past the result of `tail`, which others read too; the largest first.
+    """Return regions that go on past the result of `tail`, which others read too; the largest
+    first.
 
     They end in values that are written either way: a product multiplies them, or the model returns
     them. Kernels of TVM's would read the result of `tail` for them, so a region saves a launch and
-    that read. What only TVM's own operators read is not worth it: TVM computes it where it is read.
-    Nor is what reads a further full tensor: another product could have it in registers.
+    that read. An operator that only TVM's own operators read is not worth it: TVM fuses it into its
+    readers. Neither is an operator that reads a further full tensor: another product could have
+    that tensor in registers.
 
     The region takes the place of its last operator. All that others read of it they read behind
     that place, so the order of the graph stays one, and there is no cycle.
@@ -329,7 +333,7 @@ def extensions(
 
 
 def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]) -> list[int]:
-    """The elementwise operators that read `tail` and otherwise rows, columns and numbers."""
+    """Return the elementwise operators that read `tail` and otherwise rows, columns and numbers."""
     emission = _Emission(graph, anchor)
     for member in tail.members[1:]:
         emission.emit(member)
@@ -352,8 +356,8 @@ def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
 
 
 def _is_written_anyway(graph: Graph, output: int) -> bool:
-    """Whether the value is a result, or a product or what follows one reads it, if only by another
-    shape.
+    """Return whether the value is a result, or a product or its epilogue reads it, if only by
+    another shape.
     """
     values = [output]
     for value in values:
@@ -365,13 +369,13 @@ def _is_written_anyway(graph: Graph, output: int) -> bool:
 
 
 def _follows_another(graph: Graph, reader: int, value: int) -> bool:
-    """Whether an elementwise operator reads `value` beside what a product has made."""
+    """Return whether an elementwise operator reads `value` and the result of another product."""
     others = [arg for arg in graph[reader].args if arg != value]
     return graph[reader].op in ELEMENTWISE and any(_is_of_product(graph, arg) for arg in others)
 
 
 def _is_of_product(graph: Graph, index: int) -> bool:
-    """Whether one product alone made the value, and elementwise operators after it."""
+    """Return whether one product alone made the value, and elementwise operators after it."""
     while graph[index].op in ELEMENTWISE:
         tensors = [arg for arg in graph[index].args if graph[arg].op != CONSTANT]
         if len(tensors) != 1:
@@ -383,7 +387,7 @@ def _is_of_product(graph: Graph, index: int) -> bool:
 def _close(
     graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int, *, shares: bool
 ) -> Tail | None:
-    """The region with the result `output`; None where a value leaks or loads are too many."""
+    """Return the region with the result `output`; None if a value leaks or loads are too many."""
     members = _with_sources(graph, [output], set(fusible))
     inner = members - {output}
     if anchor.index not in members or not all(is_only_read_by(graph, i, members) for i in inner):
@@ -392,14 +396,14 @@ def _close(
 
 
 def _with_sources(graph: Graph, ends: Sequence[int], allowed: set[int]) -> set[int]:
-    """`ends`, and all of `allowed`, an anchor and operators behind it, that they are made of."""
+    """Return `ends`, and all their sources in `allowed`: an anchor and the operators after it."""
     anchor = min(allowed)
     members = set(ends)
     pending = list(ends)
     while pending:
         index = pending.pop()
         if index == anchor:
-            continue  # what the anchor reads is an operand, never part of the region
+            continue  # the anchor's operands are never part of the region
         fresh = allowed.intersection(graph[index].args) - members
         members |= fresh
         pending.extend(fresh)
@@ -415,9 +419,9 @@ def _tail(
     *,
     shares: bool = False,
 ) -> Tail | None:
-    """The region of `members`; None where loads are too many."""
+    """Return the region of `members`, or None if loads are too many."""
     ordered = tuple(sorted(members))
-    # What is inlined may be too many loads where the operand itself is not.
+    # Inlined operators may need too many loads; the operand itself is one load.
     for inlines in (True, False) if shares else (False,):
         emission = _Emission(graph, anchor, shares, inlines)
         try:

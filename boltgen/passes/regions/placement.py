@@ -1,4 +1,4 @@
-"""Where each operator of a partitioned graph runs, why, and what share of the work that is."""
+"""Say where each operator of a partitioned graph runs, why, and its share of the work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OTHER_PRODUCTS = {
 
 
 def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placement]:
-    """Where each operator runs, in the graph's order."""
+    """Yield the place of each operator, in the graph's order."""
     for index, expr in enumerate(graph.exprs):
         if expr.op in {INPUT, CONSTANT, PART}:
             continue
@@ -104,14 +104,17 @@ def _flops(graph: Graph, expr: Expr) -> int:
     if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
         filters = _extent(b[layout.index("O")])
         return 2 * _elements(expr.shape) * _elements(b) // max(filters, 1)
-    # Of a transposed one each element of the input meets a filter, of others each of the result.
+    # In a transposed convolution each element of the input meets a filter, in others each element
+    # of the result.
     if expr.op.endswith("_transpose"):
         return 2 * _elements(a) * _elements(b) // max(_extent(b[0]), 1)
     return 2 * _elements(expr.shape) * _elements(b) // max(_extent(b[0]), 1)
 
 
 def _einsum_flops(graph: Graph, expr: Expr) -> int:
-    """Those of a product for each element of the result and of the axes that are summed."""
+    """Return the operations of an einsum: a product for each element of the result and of the
+    summed axes.
+    """
     inputs, arrow, output = str(expr.attrs["subscripts"]).replace(" ", "").partition("->")
     extents: dict[str, int] = {}
     for arg, term in zip(expr.args, inputs.split(","), strict=True):

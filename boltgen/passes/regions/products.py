@@ -1,4 +1,4 @@
-"""The products that kernels compute: matrix products and convolutions with their elementwise tails.
+"""Find the products that kernels compute: matmuls and convolutions with their epilogues.
 
 IR-neutral. A region is one of them, or several that are a chain.
 """
@@ -23,7 +23,7 @@ from boltgen.problems.problem import Problem
 from boltgen.problems.region import HeadView, Rejected
 from boltgen.problems.workload import Layer, Workload
 
-# Why no kernel computes a workload on the architecture at hand; None where one does.
+# Returns why no kernel computes a workload on the architecture at hand, or None.
 Rejects: TypeAlias = Callable[[Workload], "str | None"]
 
 
@@ -82,22 +82,24 @@ class Product:
 
     @property
     def shown(self) -> tuple[int, ...]:
-        """Those that people know it by: with the one that takes A's rows."""
+        """The operators by which people know it, including the gather of A's rows."""
         taking = (self.anchor.taken.take,) if self.anchor.taken else ()
         return (*(each for each in taking if each not in self.computed), *self.computed)
 
     @property
     def operators(self) -> tuple[int, ...]:
-        """Those that its region computes, from how TVM has A to how it wants D."""
+        """The operators that its region computes, from TVM's A to TVM's D."""
         before = self.entry.members if self.entry else ()
         after = self.exit.members if self.exit else ()
         return (*before, *self.computed, *after)
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its operators: those that prepare an operand, then the rest; a norm's in graph order."""
+        """Its operators: the ones that prepare an operand, then the others; a norm's in graph
+        order.
+        """
         taken = self.anchor.taken.members if self.anchor.taken else ()
-        # Those that are taken last are made first.
+        # The gathers that come last are made first.
         before = (*reversed(taken), *self.anchor.absorbed, *self.tail.inlined)
         whole = (*before, *self.operators)
         return whole if self.anchor.problem.is_product else tuple(sorted(set(whole)))
@@ -114,12 +116,12 @@ class Product:
 
     @property
     def operands(self) -> tuple[TailOperand, ...]:
-        """What its graphs load, in the order of the layer's loads."""
+        """The operands that its graphs load, in the order of the layer's loads."""
         return (*(self.summed.operands if self.summed else ()), *self.tail.operands)
 
     @property
     def input(self) -> int:
-        """The tensor that A is, or is made of."""
+        """The tensor that A is, or is computed from."""
         return self.entry.tensor if self.entry else self.anchor.a
 
     @property
@@ -133,7 +135,9 @@ class Product:
         return tuple(member for member in self.moved if member != self.output)
 
     def problem(self, graph: Graph) -> Problem:
-        """What it computes, in the dtype of its result: a pair where its tail has two halves."""
+        """Return its problem, in the dtype of its result: a pair if its epilogue combines two
+        halves.
+        """
         problem: Any = self.anchor.problem
         if self.tail.epilogue.is_paired:
             problem = replace(problem, n=problem.n // 2, paired=True)
@@ -144,7 +148,7 @@ class Product:
         return out
 
     def layer(self, graph: Graph) -> Layer:
-        """It as a layer of a chain."""
+        """Return it as a layer of a back-to-back kernel."""
         prologue = ElementwiseGraph()
         if self.prologue:
             is_causal = self.prologue.causal is not None
@@ -158,7 +162,7 @@ class Product:
 def find_products(
     graph: Graph, accumulate: DType = DType.F32, shares: frozenset[int] | None = frozenset()
 ) -> tuple[Product, ...]:
-    """Find the products that kernels compute, with their tails; no operator is in two of them.
+    """Find the products that kernels compute, with their epilogues; no two share an operator.
 
     They are summed in `accumulate`. The anchors `shares`, all of them if it is None, may be
     attention, whose kernel shares slices of operands between products.
@@ -196,9 +200,9 @@ def find_others(graph: Graph, claimed: Collection[int], accumulate: DType) -> li
 
 
 def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects) -> Product:
-    """`product` with the largest of its tail's extensions that a kernel computes, if any.
+    """Return `product` with the largest extension of its epilogue that a kernel computes.
 
-    Where its call transforms D, only that transform reads D, and the tail ends there.
+    If its call transforms D, only that transform reads D, and the epilogue ends there.
     """
     if product.exit is not None or not product.anchor.problem.is_product:
         return product
@@ -210,9 +214,9 @@ def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: 
 
 
 def alike(products: Sequence[Product]) -> tuple[Product, ...]:
-    """`products`, each of which multiplies the result of the one before, as layers of one chain.
+    """Return `products`, each of which multiplies the result before it, as layers of one kernel.
 
-    Where some are batched, a plain one is as many products that share its B.
+    If some are batched, a plain one becomes as many products that share its B.
     """
     problems = [product.anchor.problem for product in products]
     sizes = {(each.batch, each.gemm.m) for each in problems if each.batch > 1}
@@ -242,10 +246,10 @@ def _batched(product: Product, batch: int, m: int) -> Product:
 
 
 def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]) -> Product:
-    """`product` with the operators before A and after D that its call can do itself.
+    """Return `product` with the operators before A and after D that its call can do itself.
 
-    Those before A only where all that read A are products, which then each make it for themselves;
-    a cast without more is not worth being done twice.
+    Operators before A are taken only if all readers of A are products, each of which then computes
+    it; a single cast is not worth doing twice.
     """
     problem = product.anchor.problem
     if problem.batch > 1 and Workload.of(problem).symbols:
@@ -255,7 +259,7 @@ def _with_borders(graph: Graph, product: Product, activations: Mapping[int, int]
     is_image = not problem.is_matrix
     canonical = Workload.of(problem)
     if canonical.symbols and canonical.first.problem.is_matrix:
-        is_image = False  # of images that are a matrix of rows it has no extent alone
+        is_image = False  # if images are a matrix of rows, it has no extent alone
     is_only_a = activations[a] == len(graph.consumers[a]) and a not in graph.escaping
     is_only_a = is_only_a and product.anchor.taken is None
     before = entry(graph, a, is_image=is_image) if is_only_a and not others else None

@@ -1,4 +1,4 @@
-"""Elementwise operators before a product, which its kernel computes: a prologue. For both IRs.
+"""Fuse elementwise operators before a product into its kernel, as a prologue. For both IRs.
 
     (x * gate) W, x: (B, M, K), gate: (B, 1, K)        relu(x * scale + shift) W
 
@@ -29,8 +29,8 @@ _COMPUTED = ELEMENTWISE - {HALF, NORMED}
 def with_prologue(
     graph: Graph, product: Product, claimed: Collection[int], rejects: Rejects, costs: GraphCosts
 ) -> Product:
-    """`product` of what its A is made of, if a kernel computes that and `costs` say that it is
-    faster than a pass over A before.
+    """Return `product` with its A computed in its kernel, if a kernel can and `costs` say that it
+    is faster than a pass over A before.
     """
     longer = _longer(graph, product, claimed)
     if longer is None:
@@ -85,7 +85,7 @@ def _longer(graph: Graph, product: Product, claimed: Collection[int]) -> Product
 def _before(
     graph: Graph, anchor: int, a: int, claimed: Collection[int]
 ) -> tuple[set[int], tuple[int, ...]]:
-    """The elementwise operators that make A, for nothing else, and what they are made of."""
+    """Return the elementwise operators that make A, for nothing else, and their operands."""
     members: set[int] = set()
     leaves: list[int] = []
     pending = {a}
@@ -108,7 +108,7 @@ def _before(
 
 
 def _is_whole(graph: Graph, index: int, a: int) -> bool:
-    """Whether a tensor has as many elements as A, in rows as long."""
+    """Return whether a tensor has as many elements as A, in rows as long."""
     expr, whole = graph[index], graph[a]
     if not expr.is_static or not expr.static_shape:
         return False
@@ -117,11 +117,13 @@ def _is_whole(graph: Graph, index: int, a: int) -> bool:
 
 
 def _is_there(graph: Graph, index: int, claimed: Collection[int]) -> bool:
-    """Whether a tensor is in memory whatever reads it: TVM would else make it and A at once."""
+    """Return whether a tensor is in memory regardless of its reader: else TVM would make it and A
+    at once.
+    """
     is_stored = graph[index].op in {INPUT, CONSTANT} or index in claimed
     return is_stored or not has_one_reader(graph, index)
 
 
 def _elements(shape: tuple[int, ...]) -> int:
-    """Elements of a tensor, of a symbolic one in the middle of its range."""
+    """Return the elements of a tensor; a symbolic size counts in the middle of its range."""
     return prod(map(typical, shape))

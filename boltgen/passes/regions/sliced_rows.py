@@ -1,4 +1,4 @@
-"""Rows of slices where they lie, and what a kernel does to them itself. For both IRs.
+"""Read rows of slices in place, with simple operators on them in the kernel. For both IRs.
 
     c W + b: (B, 6 N) -> its columns N to 2 N -> (B, 1, N) -> 1 + scale
 
@@ -24,8 +24,8 @@ _SIMPLE = frozenset({"add", "subtract", "multiply", "divide", "astype"})
 
 @dataclass(frozen=True, slots=True)
 class SliceRows:
-    """The tensor to load, where in its rows the load's are if not all of them are, and the
-    operators that make the operand of these, in order.
+    """The tensor to load, the place of the load's rows in its rows if they are a part, and the
+    operators that make the operand from them, in order.
     """
 
     source: int
@@ -34,7 +34,7 @@ class SliceRows:
 
 
 def slice_rows(graph: Graph, index: int) -> SliceRows:
-    """What a kernel reads for the rows of slices at `index`.
+    """Return the tensor and the operators by which a kernel reads the rows of slices at `index`.
 
     Only the last of the operators may have other readers: their tensors are written in any case.
     """
@@ -58,8 +58,8 @@ def slice_rows(graph: Graph, index: int) -> SliceRows:
 
 
 def _is_simple(graph: Graph, expr: Expr) -> bool:
-    """Whether it only computes with one tensor's numbers and constants, or adds or drops dimensions
-    of one.
+    """Return whether it only computes with one tensor's numbers and constants, or adds or drops
+    dimensions of one.
     """
     tensors = [graph[arg] for arg in expr.args if graph[arg].scalar is None]
     if len(tensors) != 1 or not expr.is_static or not tensors[0].is_static:
@@ -72,12 +72,12 @@ def _is_simple(graph: Graph, expr: Expr) -> bool:
 
 
 def _longer_than_one(expr: Expr) -> list[int]:
-    """The extents that are not 1 for sure."""
+    """Return the extents that may differ from 1."""
     return [each for each in expr.static_shape if isinstance(each, Dim) or each != 1]
 
 
 def _view(graph: Graph, expr: Expr) -> RowView | None:
-    """Where the numbers of a slice lie in longer rows; None if they are no run of each row.
+    """Return the place of a slice's numbers in longer rows; None if they are no run of each row.
 
     A part begins at a multiple of its length, so it is as aligned as it is long.
     """

@@ -84,7 +84,7 @@ def _constant(graph: Graph, index: int) -> Steps[int, Array | None]:
 
 
 def dequantised(graph: Graph, index: int) -> Dequantised | None:
-    """What a tensor is made of; None where it is nothing of the kind."""
+    """Return the whole numbers, scales and zero points of a tensor; None if it has none."""
     return answer(partial(_dequantised, graph), index)
 
 

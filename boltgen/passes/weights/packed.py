@@ -34,7 +34,8 @@ def with_packed_weights(
     *,
     packs: bool = True,
 ) -> Graph:
-    """`graph` with packed weights in those products that no reason `rejects`; `packs` or not.
+    """Return `graph` with packed weights in each matmul that `rejects` accepts; the same without
+    `packs`.
 
     Products are summed in `accumulate`.
     """
@@ -54,7 +55,7 @@ def with_packed_weights(
 
 
 class _Packing:
-    """Packs the weights of a graph's products into `builder`; `packed` has those that it has."""
+    """Pack the weights of a graph's products into `builder`; `packed` has the packed ones."""
 
     def __init__(
         self, graph: Graph, rejects: Callable[[Workload], str | None], accumulate: DType
