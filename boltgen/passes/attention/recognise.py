@@ -129,7 +129,7 @@ def _softmaxed(graph: Graph, product: Product, sources: Collection[int]) -> Soft
 
 
 def _step(graph: Graph, index: int) -> bool | None:
-    """Return True for a softmax between two matmuls, False for another allowed operator, else None."""
+    """Return True for a softmax between two matmuls, False for other allowed operators, or None."""
     expr = graph[index]
     if expr.op not in {_SOFTMAX, _CAST, _VIEW} or not expr.is_static:
         return None

@@ -11,7 +11,7 @@ from boltgen.problems.region import RowView, Shared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOperand:
-    """The value that a load reads, and its slices for the products of a batch, as of `Operand`."""
+    """The value that a load reads, and its slices for the products of a batch, as in `Operand`."""
 
     expr: int
     batched: bool
@@ -22,12 +22,12 @@ class TailOperand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """A region: indices of its operators, anchor first, and the epilogue that they amount to.
+    """A region: indices of its operators, anchor first, and their epilogue.
 
-    `further` are those of its operators whose results are written besides that of `output`.
-    `inlined` are operators that make operands of what is loaded in their place. Where the epilogue
-    has rows of slices, each is of so many rows as `slice_rows`. `refused` has the reason for each
-    operator after the anchor that the walk met and left out.
+    `further` are its operators whose results are written besides the result of `output`. `inlined`
+    are operators that make operands from the tensors that are loaded instead. If the epilogue has
+    rows of slices, each slice has `slice_rows` rows. `refused` has the reason for each operator
+    after the anchor that the walk met and left out.
     """
 
     members: tuple[int, ...]
