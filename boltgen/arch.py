@@ -386,7 +386,7 @@ def arch_named(name: str) -> Arch:
     """Return the row called `name`, such as "sm_80".
 
     Raises:
-        UnknownArchError: the table has none of that name; the message lists those it has.
+        UnknownArchError: the table has none of that name; the message lists the known ones.
     """
     if name in ARCHES:
         return ARCHES[name]

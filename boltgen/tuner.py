@@ -234,7 +234,7 @@ def open_bench(device: str, arch: str, options: PipelineOptions) -> Bench:
         DeviceError: there is no such device, or it is of another architecture.
         ToolchainError: a compiler is missing.
         RecordError: a recorded device's file holds what is no record.
-        TuningError: it has no records for `arch`, or those of several devices.
+        TuningError: it has no records for `arch`, or records of several devices.
     """
     kind, _, place = given.device("device", device).partition(":")
     how = BenchOptions(

@@ -15,8 +15,8 @@ class KernelCheck:
     """The check of one kernel.
 
     `launches` say what it was run on; `worst_error` is the largest error of any element relative to
-    its bound, None where a launch gave no output. `faults` are sentences, none where the kernel
-    passed. An `earlier` check was of the same object, launches and virtual GPU, at `checked_at`.
+    its bound, None if a launch gave no output. `faults` are sentences, empty if the kernel passed.
+    An `earlier` check was of the same object, launches and virtual GPU, at `checked_at`.
     """
 
     symbol: str

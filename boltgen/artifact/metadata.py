@@ -36,8 +36,8 @@ FRONTENDS = ("relax", "relay")
 class TensorInfo:
     """An input or output.
 
-    An extent that is not known before the model runs is a name; the shape is None where not even
-    the rank is known. An input that `is_finite` has neither NaN nor infinities.
+    An extent that is not known before the model runs is a name; the shape is None if not even the
+    rank is known. An input that `is_finite` has neither NaN nor infinities.
     """
 
     name: str

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 SIGNATURE = f"{FILE_NAME}.sig"
-_MOST_BYTES = 1 << 16  # of a key or a signature
+_MOST_BYTES = 1 << 16  # the most of a key or a signature
 
 
 def sign(folder: Path, key: Path) -> Path:

@@ -65,8 +65,8 @@ class Job:
 class Verdict:
     """The result of a launch: `wrong` says what is wrong with it, and is empty if nothing is.
 
-    `worst_error` is the largest error of an element relative to its bound, None where there was no
-    output to compare; `findings` are what the virtual GPU's checks say.
+    `worst_error` is the largest error of an element relative to its bound, None without an output
+    to compare; `findings` come from the virtual GPU's checks.
     """
 
     wrong: str

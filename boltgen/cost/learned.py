@@ -59,7 +59,7 @@ _TREES = {
     "nthread": 1,
     "seed": 0,
 }
-# Of a ranking loss: the logarithmic gap in time at which two configurations are likely in this
+# The ranking loss: the logarithmic gap in time at which two configurations are likely in this
 # order, and how many of each problem's first are compared with others. Choices.
 _RANKED_APART, _RANKED_FIRST = 0.1, 8
 _RANKING = {

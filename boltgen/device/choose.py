@@ -1,8 +1,8 @@
 """Choose, once and at the edge, which CUDA driver this process talks to.
 
-TVM's CUDA runtime and boltgen's kernels ask for `libcuda.so.1` and `libcudart.so.13`; whichever
-libraries of those names are loaded first serve the whole process, until its end. So a process uses
-either a GPU or the virtual GPU, and is told so when it asks for the other one.
+TVM's CUDA runtime and boltgen's kernels ask for `libcuda.so.1` and `libcudart.so.13`; the first
+loaded libraries of these names serve the whole process, until its end. So a process uses either a
+GPU or the virtual GPU, and is told so when it asks for the other one.
 """
 
 from __future__ import annotations

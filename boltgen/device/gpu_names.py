@@ -81,7 +81,7 @@ _DEVICES = {
 def arch_of_gpu(name: str) -> str | None:
     """Return the row that makes the most of a GPU: "sm_90a" for "NVIDIA H100 PCIe".
 
-    It is None where no GPU of that name is known.
+    Return None if no GPU of that name is known.
 
     Raises:
         UnknownArchError: the GPU is known, and no kernels are made for it.

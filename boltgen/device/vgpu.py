@@ -225,7 +225,7 @@ def check_options(lib_dir: Path, text: str) -> None:
     Its library is asked, which alone knows the names; nothing is set, nor is CUDA's place taken.
 
     Raises:
-        VgpuError: an option or its value is unknown; the message has those that are known.
+        VgpuError: an option or its value is unknown; the message has the known ones.
     """
     library = ctypes.CDLL(str(lib_dir.resolve() / "libvgpu.so"))
     library.vgpu_last_error.restype = ctypes.c_char_p

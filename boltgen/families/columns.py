@@ -1,7 +1,7 @@
 """Formulas over one configuration or many: a number, or a column of numbers, one of each.
 
 A model of time whose formulas take both is written once, and asked about hundreds of configurations
-at once. What is asked about one alone stays Python's own numbers.
+at once. Questions about one configuration use Python's own numbers.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _not_held(workload: Workload, arch: Arch, level: Level) -> frozenset[Any]:
 class KernelFamily(Generic[C]):
     """One way to compute workloads: a record of functions.
 
-    What the functions are given and return:
+    The arguments and results of the functions:
 
     - `config_type` is the class of its configurations, which has the family's name.
     - `rejects` says why the family cannot compute a workload, whatever the configuration; None if

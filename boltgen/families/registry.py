@@ -69,7 +69,7 @@ class Registry:
         """The family called `name`.
 
         Raises:
-            BoltgenError: there is none; the message lists those that there are.
+            BoltgenError: there is none; the message lists the known ones.
         """
         if name not in self._families:
             known = ", ".join(self._families)

@@ -16,7 +16,7 @@ from boltgen.problems.problem import Problem
 class Multiplied:
     """One combination of types that a family multiplies: A, B, their sums, and D.
 
-    The architectures are those whose tensor cores have the instruction, by the row of the type.
+    The row of the type names the architectures whose tensor cores have the instruction.
     """
 
     a: DType

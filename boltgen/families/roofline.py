@@ -94,7 +94,8 @@ def lanes(arch: Arch) -> float:
 def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
     """Instructions for each element: nodes that are one, and nodes that are many.
 
-    Constants are none. What columns alone decide is computed once for a vector of a row's elements.
+    Constants do not count. Values that depend on columns alone are computed once for a vector of a
+    row's elements.
     """
     of_rows: set[int] = set()
     simple = special = 0.0

@@ -74,11 +74,11 @@ class Knob:
 class Space(Generic[C]):
     """All settings of a family's knobs for one workload, legal or not.
 
-    A point is a value for each knob by its name. `config_at` gives its configuration, None where
-    the knobs leave no tile; `point_of` the point of a configuration. `listed` gives the legal
+    A point is a value for each knob by its name. `config_at` gives its configuration, None if the
+    knobs leave no tile; `point_of` the point of a configuration. `listed` gives the legal
     configurations worth considering, `broken` the rules that a configuration breaks. `launched`
     names the knobs that are arguments of the launch; the others are compiled. `kernels` gives every
-    legal configuration of those, where a family knows them sooner than by asking about each.
+    legal configuration of the compiled knobs, if a family has a faster way than to ask about each.
     """
 
     family: str

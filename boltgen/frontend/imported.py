@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from boltgen.errors import ModelImportError
 from boltgen.ir.dtypes import DType
 
-# A tensor type: shape, with a string for each dimension that is not known and None where there is
-# no rank, and dtype.
+# A tensor type: shape, with a string for each unknown dimension and None for an unknown rank, and
+# dtype.
 TensorType: TypeAlias = tuple["tuple[int | str, ...] | None", str]
 
 
@@ -18,8 +18,8 @@ TensorType: TypeAlias = tuple["tuple[int | str, ...] | None", str]
 class TensorSpec:
     """An input or output: its name in the model, its shape and its dtype.
 
-    An extent that is not known before the model runs is a name; the shape is None where not even
-    the rank is known.
+    An extent that is not known before the model runs is a name; the shape is None if not even the
+    rank is known.
     """
 
     name: str

@@ -55,8 +55,8 @@ FurtherTypes: TypeAlias = "tuple[tuple[tuple[int, ...], str], ...]"
 class Expr:
     """One value: an operator applied to earlier values.
 
-    `shape` has a string for each symbolic dimension, and is None where the value is no tensor of
-    known rank. `array` has the elements of a constant, `scalar` the value of one that has a single
+    `shape` has a string for each symbolic dimension, and is None if the value is no tensor of known
+    rank. `array` has the elements of a constant, `scalar` the value of one that has a single
     element. `origin` is the author's own expression in the IR, from which an emitter writes an
     operator that no pass has changed. A `pinned` expression stays though nothing reads it.
     `observed` has the least and the greatest element that the value was seen to have; passes that

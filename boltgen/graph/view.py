@@ -102,7 +102,7 @@ def in_shape(
     """The parts of all dimensions, in order, by the dimensions of another shape.
 
     `size` is the extent of a part; `split` divides it into an outer part of that extent and an
-    inner one. It is None where parts cannot be multiplied to an extent of the shape.
+    inner one. Return None if parts cannot be multiplied to an extent of the shape.
     """
     left = list(parts)
     dims: list[tuple[T, ...]] = []

@@ -1,7 +1,7 @@
 """Element types and memory orders: the words that every later stage uses.
 
-Whatever depends on an element type is a figure of its row here. What is a case rather than a figure
-is a `match` that ends in `assert_never`.
+Whatever depends on an element type is a figure of its row here. A distinction that is no figure is
+a `match` that ends in `assert_never`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Conversions:
     """The names by which C++ converts an element type, in kernels, moves, epilogues and profiler.
 
     `cutlass` is the type in kernels, `moved` the type in moves, which need no CUTLASS. `rounding`
-    is the device function that rounds FP32 to the type, None where that changes nothing. `adapter`
-    is the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler`
-    the number in the enumeration of `profiler.h`.
+    is the device function that rounds FP32 to the type, None if that changes nothing. `adapter` is
+    the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler` the
+    number in the enumeration of `profiler.h`.
     """
 
     cutlass: str

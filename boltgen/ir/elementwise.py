@@ -73,7 +73,7 @@ class Load:
     """An operand in global memory; operands are passed in the order of their Load nodes.
 
     A COLUMN of several `parts` is (M, parts), FP32, and stands for their sum, added in any order.
-    Where a ROW `hides`, a softmax of the result may leave columns out: see `ir.key_masks`.
+    If a ROW `hides`, a softmax of the result may leave columns out: see `ir.key_masks`.
     """
 
     kind: LoadKind
@@ -129,10 +129,10 @@ class Cast:
 class Softmax:
     """exp(x - maximum of the row) / the row's sum of these.
 
-    A kernel may round the exponentials, multiply, and divide the product by their sum. Where it is
+    A kernel may round the exponentials, multiply, and divide the product by their sum. If it is
     `causal`, the last row has all N columns, and each of the M rows one less than the next: row i
-    ends with column i + N - M, and what lies behind is 0. With a `window` it begins so many columns
-    before it ends, and what lies before is 0 too.
+    ends with column i + N - M, and later columns are 0. With a `window` it begins so many columns
+    before it ends, and earlier columns are 0 too.
     """
 
     x: int
@@ -145,10 +145,10 @@ class Store:
     """A result in global memory: node `x`, in the order of the graph's stores.
 
     TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output; of one image,
-    or of one product of a batch, where there are several. COLUMN: (M,), each that of a row; where
-    only so many `columns` make a number, (M, N / columns). Without a `dtype` it is in the problem's
-    output type. An epilogue's first store is D; a launch passes the addresses of the others behind
-    those of the loads.
+    or of one product of a batch, if there are several. COLUMN: (M,), each the `reduction` of a row;
+    or (M, N / columns), if only so many `columns` make a number. Without a `dtype` it is in the
+    problem's output type. An epilogue's first store is D; a launch passes the addresses of the
+    other stores after the loads' addresses.
     """
 
     x: int

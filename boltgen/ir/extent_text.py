@@ -58,7 +58,7 @@ class Formula:
         """Return the value of `name` for which the formula has `value`, or None if no whole number
         is.
 
-        The other names are `known`. Where `name` is divided or multiplied by itself, it is None.
+        The other names are `known`. Return None if `name` is divided or multiplied by itself.
         """
         step, base = self.line(name, known) or (0, 0)
         return (value - base) // step if step and (value - base) % step == 0 else None
@@ -119,7 +119,7 @@ def _value(tree: ast.expr, values: Mapping[str, int]) -> int:
 def solve(formulas: Iterable[tuple[Formula, int]], known: dict[str, int]) -> None:
     """Add to `known` the dimensions that follow from what formulas are at a run.
 
-    What contradicts what is known is left for the caller to find.
+    The caller has to find contradictions to known values.
     """
     left = list(formulas)
     while left:

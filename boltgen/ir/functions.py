@@ -73,8 +73,8 @@ class Function:
     FP32_ULP * (ulps * |f(x)| + input_ulps * |x| + unit_ulps).
 
     `is_long`: its code is more than a handful of instructions. `is_partial`: only positive numbers
-    have a value. What a model may write instead of its name: an `operator` of `graph.graph`, or
-    x * sigmoid(`sigmoid_scale` * x), or x clipped to `clip_bounds`.
+    have a value. A model may spell it otherwise: as an `operator` of `graph.graph`, as x *
+    sigmoid(`sigmoid_scale` * x), or as x clipped to `clip_bounds`.
     """
 
     value: Callable[..., Array]
@@ -180,8 +180,8 @@ class UnaryOp(Enum):
             sigmoid_scale=1.0,
         ),
     )
-    # clip(alpha * x + beta, 0, 1), as ONNX defines it. Where it is not clipped,
-    # |alpha * x| <= 1 + |beta|: two roundings of numbers of that size.
+    # clip(alpha * x + beta, 0, 1), as ONNX defines it. Unless it is clipped, |alpha * x| <= 1 +
+    # |beta|: two roundings of numbers of that size.
     HARDSIGMOID = (
         "hardsigmoid",
         Function(

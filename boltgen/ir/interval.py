@@ -97,7 +97,7 @@ def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
 def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]) -> list[Array]:
     """The graph's nodes in FP64; `arrays` are its loads, as `reference.broadcast` shapes them.
 
-    Of a pair `product` is two, one behind the other.
+    For a pair, `product` has two products, one after the other.
     """
     nodes: list[Array] = []
     loaded = iter(arrays)

@@ -1,10 +1,9 @@
 """Which rows that the scores of attention load are masks of keys, so that a kernel may skip keys.
 
-A key may be skipped where its exponential is 0 whatever its score is. Of a graph alone that is
-certain where a row's -inf makes the result -inf. What else is known of a mask, who makes the
-workload says with `Load.hides`: numbers of at most `HIDDEN` make exponentials of 0 beside a key
-whose number is at least 0. Scores, values and the other operands are taken for numbers, as a causal
-softmax takes what lies behind the diagonal.
+A key may be skipped if its exponential is 0 for every score. The graph alone proves that if a row's
+-inf makes the result -inf. The creator of a workload declares more with `Load.hides`: numbers of at
+most `HIDDEN` make exponentials of 0 beside a key whose number is at least 0. Scores, values and the
+other operands are assumed to be numbers, as in a causal softmax beyond the diagonal.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Timing:
     """Times of one launch, in microseconds, over `repeats` samples of `launches` launches each.
 
     `low_us` to `high_us` is the 95 % interval of the median. `clock_mhz` is the SM clock seen
-    during the samples, None where it cannot be read.
+    during the samples, None if it cannot be read.
     """
 
     median_us: float

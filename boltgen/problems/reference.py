@@ -297,8 +297,8 @@ def broadcast(
 ) -> list[Array]:
     """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
 
-    Its first extent is the batch's where it `is_batch`, its last one that of columns. A column in
-    parts has these as a dimension behind: it broadcasts when they are added up. A row for each
+    Its first extent is the batch if it `is_batch`, its last one the columns. A column in parts has
+    the parts as a further dimension: it broadcasts when they are added up. A row for each
     `slice_rows` rows, or for each position in these, becomes a full tensor.
 
     Raises:

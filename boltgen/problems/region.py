@@ -100,8 +100,8 @@ class HeadView:
     """The place of a batch's matrices in TVM's tensor: in rows of sequences, `heads` in each.
 
     The tensor is (sequences, rows, *`inner`), or (rows, sequences, *`inner`) if it is `rows_first`.
-    Of each row the first head has its elements from `offset` on, each other one `stride` behind the
-    one before.
+    The first head of each row has its elements from `offset` on, each further head `stride`
+    elements later.
     """
 
     heads: int
@@ -122,8 +122,8 @@ class LayerRoles:
 
     `b_group` neighbouring heads share one matrix of B; the tensor stores each matrix once.
 
-    `b` is None of a problem without B, `ends` of one whose rows are in no groups, `rows` of one
-    whose rows A has in order. `operands` are those of the prologue, then of the epilogue.
+    `b` is None without B, `ends` is None without groups, and `rows` is None if A has its rows in
+    order. `operands` are the prologue's operands, then the epilogue's.
     """
 
     b: int | None
@@ -147,11 +147,11 @@ class Region:
     One parameter may have several roles (a residual that is also the activation), so roles are
     indices, not an order. `symbol` is the external function's name, `label` its operators for
     people ("conv2d + add + relu"), `a` the first layer's A. `note` says why it is one kernel, and
-    why not with a neighbour, where there is something to say. `a_stored` and `d_stored` say how TVM
-    has A and D where that is not how the kernel takes them: the region's call then transforms them.
+    why not with a neighbour, if there is something to say. `a_stored` and `d_stored` give TVM's
+    form of A and D if it differs from the kernel's: the region's call then transforms them.
     `origins` has the extent of the model that each of the workload's symbols is. `a_view` and
-    `d_view` say where the kernel reads and writes heads of attention; the workload is that of dense
-    matrices all the same.
+    `d_view` say where the kernel reads and writes heads of attention; the workload nevertheless has
+    dense matrices.
 
     Raises:
         InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters

@@ -35,7 +35,7 @@ class TimeKind(Enum):
 class RegionFacts:
     """A region: its computation, its time, and `share` of the time of all regions.
 
-    `flops` and `moved_bytes` are None where its sizes are open, `intensity` is their ratio.
+    `flops` and `moved_bytes` are None if its sizes are dynamic, `intensity` is their ratio.
     """
 
     info: RegionInfo

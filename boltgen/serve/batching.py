@@ -121,7 +121,7 @@ class Batcher:
         self._jobs: deque[_Job] = deque()
         # The sessions that nobody uses.
         self._runs = list(runs)
-        # How long the last run of some sizes took.
+        # Seconds of the last run, by sizes.
         self._known_s: dict[Sizes, float] = {}
         self._changed = threading.Condition()
         self._closing = self._hurrying = False
@@ -144,7 +144,7 @@ class Batcher:
         """Give `answer` a request's outputs later; it can be cancelled until then.
 
         Requests of equal `form` may be put together, along axis 0 of all their inputs and outputs;
-        None is for one that goes alone.
+        None marks a request that goes alone.
 
         Raises:
             BusyError: as many requests as may wait do.

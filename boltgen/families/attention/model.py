@@ -1,7 +1,7 @@
 """Predicts the time of an attention kernel, by what of a multiprocessor it uses up first.
 
-Every threadblock multiplies all keys with its rows, those beyond the last and the padding of the
-head too, and reads all of K and V from L2. A warp multiplies, or computes exponentials; both at
+Every threadblock multiplies all keys with its rows, also rows beyond the last and the padding of
+the head, and reads all of K and V from L2. A warp multiplies, or computes exponentials; both at
 once need several warps on a scheduler.
 """
 

@@ -18,9 +18,9 @@ def boundaries(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workl
     """A large workload and a small one.
 
     The large one has a tile of rows and a ragged one, and more steps along the first K than the
-    pipeline has stages; the columns are the workload's own, which the kernel keeps all of. The
-    small one has a row, the least depth, and ragged columns. What is not legal is left out; where
-    neither is, the workload itself is all.
+    pipeline has stages; the columns are the workload's own: the kernel keeps all of them. The small
+    one has a row, the least depth, and ragged columns. An illegal one is left out; if both are
+    illegal, return the workload itself.
     """
     traits, tile = compiled_traits(workload), config.layers[0]
 

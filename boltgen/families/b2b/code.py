@@ -44,7 +44,7 @@ class LayerView:
 class ChainView:
     """One back-to-back kernel; `layers` are `first` and `inner`.
 
-    `iterator_algorithm` is None where the first layer is a matrix product.
+    `iterator_algorithm` is None if the first layer is a matrix product.
     """
 
     TEMPLATE: ClassVar[str] = "b2b.cu.j2"

@@ -14,8 +14,8 @@ from boltgen.families.space import Shape
 class LayerTile:
     """The tiles of one layer of a back-to-back kernel.
 
-    `n` and `k` are the threadblock's columns and its step along K; `stages` those of the pipeline
-    that brings the operands from global memory.
+    `n` and `k` are the threadblock's columns and its step along K; `stages` counts the stages of
+    the pipeline that brings the operands from global memory.
     """
 
     n: int

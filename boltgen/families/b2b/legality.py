@@ -1,8 +1,8 @@
 """Which back-to-back configurations are legal for a chain: stated here and nowhere else.
 
-Example 13 of CUTLASS, run where its constraints are not met, returns wrong data without a word.
-Here every constraint of the kernel is a rule. What a layer shares with a kernel of its own comes
-from `mma_sync.legality`.
+Example 13 of CUTLASS silently returns wrong data if its constraints are not met. Here every
+constraint of the kernel is a rule. Rules that a layer shares with a kernel of its own come from
+`mma_sync.legality`.
 """
 
 from __future__ import annotations

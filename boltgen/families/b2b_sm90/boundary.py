@@ -24,7 +24,7 @@ def boundaries(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[W
     ragged columns; and several tiles for each threadblock: all but its first find the ring in use.
 
     Columns are the workload's own, but for the second's, which are as ragged as the kernel takes.
-    What is not legal is left out; where nothing is left, the workload itself is all.
+    Illegal ones are left out; if none is left, return the workload itself.
     """
     traits, rows = compiled_traits(workload), config.threadblock_m
 

@@ -1,6 +1,7 @@
 """`cutlass2`: single layers by the CUTLASS 2.x API, on every architecture.
 
-On those from sm_90 to sm_103 it is the fallback: their tensor cores do more than mma.sync asks for.
+On architectures from sm_90 to sm_103 it is the fallback: their tensor cores do more than mma.sync
+asks for.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def library_specs(
 ) -> dict[str, list[tuple[KernelSpec, ...]]]:
     """The kernels of a library by what they compute, in groups that belong together.
 
-    Those of the smaller levels are groups of their own, so that a larger library holds a smaller
+    Kernels of the smaller levels are groups of their own, so that a larger library holds a smaller
     one's.
     """
     return {

@@ -1,7 +1,6 @@
 """`grouped`: products of rows in groups, each with its group's matrix, as of mixtures of experts.
 
-The tiles, and the rules for them, are those of `mma_sync`, whose mainloop and epilogue its kernels
-have.
+The tiles, and their rules, come from `mma_sync`: the kernels have its mainloop and epilogue.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def rows_bytes(problem: GroupedGemm, config: GroupedConfig) -> int:
 def even(problem: GroupedGemm) -> Gemm:
     """The batch of products that it is where all groups have as many rows, rounded up.
 
-    Of more groups than rows it is those that may have one.
+    If there are more groups than rows, only as many groups as rows count.
     """
     groups = min(problem.groups, problem.m)
     one = problem.of_rows(-(-problem.m // groups))

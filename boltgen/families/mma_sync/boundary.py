@@ -20,10 +20,10 @@ def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload,
     """A large workload and a small one.
 
     The large one has several tiles along M and N, the last of them ragged by the kernel's
-    alignment, more steps along K than the pipeline has stages and a ragged last one, several
-    images or products of a batch, and as many slices of K as the launch has. The small one has
-    less than a tile of everything. Filter, stride, padding and dilation are the workload's own.
-    What is not legal is left out; where neither is, the workload itself is all.
+    alignment, more steps along K than the pipeline has stages and a ragged last one, several images
+    or products of a batch, and as many slices of K as the launch has. The small one has less than a
+    tile of everything. Filter, stride, padding and dilation are the workload's own. An illegal one
+    is left out; if both are illegal, return the workload itself.
     """
     problem, epilogue = workload.single.problem, workload.single.epilogue
     traits, tile = compiled_traits(problem, epilogue), config.threadblock

@@ -1,9 +1,9 @@
 """Enumerates the configurations worth considering for a problem: tens of kernels per arch.
 
-Arrow: `candidates`, from a problem to legal configs. The rules are those of Bolt, section 3.2.2:
-large warp tiles within the register file, four or eight warps, small threadblocks for small
-problems; swizzles, stages by arch, and split-K for deep K with few tiles. Additions from others'
-measurements are marked in the code.
+Arrow: `candidates`, from a problem to legal configs. The rules come from Bolt, section 3.2.2: large
+warp tiles within the register file, four or eight warps, small threadblocks for small problems;
+swizzles, stages by arch, and split-K for deep K with few tiles. Additions from others' measurements
+are marked in the code.
 """
 
 from __future__ import annotations

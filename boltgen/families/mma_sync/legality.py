@@ -1,7 +1,7 @@
 """Which configurations are legal for a problem: stated here and nowhere else.
 
 Exhaustive search filters on `violations`; searches that move through the space use their slack.
-Rules of the compiled kernel come first, then those of one problem's extents.
+Rules of the compiled kernel come first, then rules of one problem's extents.
 """
 
 from __future__ import annotations

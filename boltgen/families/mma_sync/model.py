@@ -66,7 +66,7 @@ def predict(
 ) -> Prediction:
     """The predicted time of `problem` with `epilogue` in a legal `config` on `arch`.
 
-    Of its operands L2 has `kept_bytes` more than of tensors that are read in order.
+    L2 keeps `kept_bytes` more of its operands than of tensors that are read in order.
     """
     found = analysed(problem, epilogue, config, arch, constants, kept_bytes=kept_bytes)
     return Prediction(
@@ -261,7 +261,7 @@ def prologue_clocks(
 ) -> float:
     """Clocks until all stages but the last are filled, which the first product waits for.
 
-    Where there are fewer `steps` of K than that, what lies beyond K is not copied.
+    If there are fewer `steps` of K than that, columns beyond K are not copied.
     """
     filled = loaded_bytes * least(config.stages - 1, steps) * resident
     clocks: float = arch.memory_latency_clocks + filled / load_bytes_per_clock

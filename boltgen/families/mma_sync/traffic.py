@@ -1,7 +1,7 @@
 """Bytes that a launch moves at each level of memory, and the arithmetic intensity there.
 
-The levels are those of a hierarchical roofline: shared memory (per SM), L2 (shared by all SMs),
-DRAM. Source: Yang, Kurth, Williams, Hierarchical Roofline Analysis for GPUs, 2020.
+The levels form a hierarchical roofline: shared memory (per SM), L2 (shared by all SMs), DRAM.
+Source: Yang, Kurth, Williams, Hierarchical Roofline Analysis for GPUs, 2020.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ def _operand_dram_bytes(
 ) -> float:
     """Bytes of A and B from DRAM: once, and again where L2 has not kept them.
 
-    Tiles are visited down M, `swizzle` columns side by side (a group). Those that run at once, a
-    wave, share what they read, as far as they do not drift apart. Between waves L2 keeps of an
-    operand what fits its share.
+    Tiles are visited down M, `swizzle` columns side by side (a group). Tiles that run at once, a
+    wave, share their reads, as far as they do not drift apart. Between waves L2 keeps the part of
+    an operand that fits its share.
     """
     gemm, swizzle, size = tiles.gemm, config.swizzle, problem.in_dtype.size_bytes
     a_batch, b_batch = _copies(problem)
@@ -195,8 +195,8 @@ def _drifted_apart(
 ) -> float:
     """The share of operands that threadblocks of a wave read for themselves.
 
-    Nothing keeps threadblocks in step: each step of K adds to the distance between them, until
-    what one has brought to L2 is gone when the next one wants it. What is lost makes L2 turn over
+    Nothing keeps threadblocks in step: each step of K adds to the distance between them, until data
+    that one has brought to L2 is gone when the next one wants it. Lost data makes L2 turn over
     faster, so that the change is abrupt.
     """
     tile, all_tiles = config.threadblock, tiles.rows * tiles.columns

@@ -46,7 +46,7 @@ class MainloopTraits:
     """The compiled part of a workload.
 
     `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
-    for a GEMM. `weights` is how B is packed, None where it is not.
+    for a GEMM. `weights` is the form of packed B, or None.
     """
 
     # Keys of kernels have the name that the class had at first.

@@ -142,7 +142,7 @@ def _launch(workload: Workload, config: MoveConfig) -> Launch:
 def _boundaries(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Workload, ...]:
     """Two images of several tiles each, and one of less than a tile.
 
-    How wide the vectors are depends on pixels and channels modulo 8, which stay.
+    The width of vectors depends on pixels and channels modulo 8, which stay.
     """
     del config, arch
     problem = _transform(workload)

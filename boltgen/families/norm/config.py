@@ -10,7 +10,7 @@ from typing import ClassVar
 class NormConfig:
     """One kernel: a row has `threads`, each thread `vectors` of it, a threadblock `rows`.
 
-    Where it is `streamed`, a thread has so many vectors at a time, and a row any number of them.
+    If it is `streamed`, a thread has so many vectors at a time, and a row any number of them.
     """
 
     family: ClassVar[str] = "norm"

@@ -1,7 +1,7 @@
 """`prologue`: products of what an elementwise graph makes of A: a gate, a batch norm, a SiLU.
 
-The tiles, and the rules for them, are those of `mma_sync`, in two stages: A passes through
-registers, where the graph meets it.
+The tiles, and their rules, come from `mma_sync`, in two stages: A passes through registers, where
+the graph meets it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class SkinnyConfig:
     def depth(self, problem: Gemm) -> int:
         """Elements of K of a warp's step: sixteen bytes of each of four lanes, or sixteen rows.
 
-        Of packed weights sixteen numbers of each of four lanes.
+        Packed weights give sixteen numbers to each of four lanes.
 
         Source: templates/include/boltgen/skinny.h and skinny_packed.h, SkinnyStep::kDepth.
         """

@@ -12,7 +12,7 @@ from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.read import onnx_package
 
 Array: TypeAlias = npt.NDArray[Any]
-# An extent that is not known is a name, or None where it has none.
+# An unknown extent is a name, or None without a name.
 Extents: TypeAlias = "tuple[int | str | None, ...]"
 
 # A value larger than this is an error in the file: no device holds it.

@@ -14,7 +14,7 @@ _WIDE = DType.F32.value
 def with_narrow_border(module: tvm.IRModule, border: DType) -> tvm.IRModule:
     """`module`, whose `main` takes and returns `border` where it had FP32; it casts.
 
-    What `main` computes between its inputs and its results stays as it is.
+    The operators between its inputs and its results stay as they are.
     """
     normal = relax.transform.Normalize()(module)
     main = normal["main"]

@@ -356,7 +356,7 @@ def _log1p(node: Any, importer: Any) -> relax.Expr:
     """log(1 + x); from -0.5 to 1 by the series of 2 artanh(s) with s = x / (2 + x).
 
     1 + x drops the digits of a small x, and the logarithm of a GPU has an absolute error around 1.
-    Of an exponential it is log(1 + exp(x)), the softplus that passes know.
+    For an exponential it stays log(1 + exp(x)), the softplus that passes know.
     """
     (x,) = importer.retrieve_args(node)
     dtype = _wide(x)

@@ -60,8 +60,8 @@ _log = logging.getLogger(__name__)
 class ImportedProgram:
     """A Relax module whose `main` takes `inputs` and returns `outputs`, tensors in torch's order.
 
-    `ranges` has the least and the greatest extent of each symbolic dimension, None where there is
-    no greatest.
+    `ranges` has the least and the greatest extent of each symbolic dimension, None if there is no
+    greatest.
     """
 
     module: tvm.IRModule

@@ -15,7 +15,7 @@ def with_narrow_border(module: tvm.IRModule, border: DType) -> tvm.IRModule:
     """`module`, whose types are known and whose `main` takes and returns `border` where it had
     FP32; it casts.
 
-    What `main` computes between its inputs and its results stays as it is.
+    The operators between its inputs and its results stay as they are.
     """
     main = module["main"]
     params, casts = [], {}

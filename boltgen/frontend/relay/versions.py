@@ -135,7 +135,7 @@ def cuda_compile_callback(
 
 
 def function_attribute(function: object, name: str) -> str | None:
-    """A function's attribute as text, or None where it has none of that name.
+    """Return a function's attribute as text, or None if it has none of that name.
 
     A function without attributes has None in their place until 0.16, an empty dictionary later.
     Source: apache/tvm#16745.

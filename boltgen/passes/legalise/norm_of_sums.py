@@ -2,11 +2,11 @@
 
     value = (x - mean * weights) / sqrt(variance + epsilon) * scale + shift + plus
 
-The mean and the variance are those of rows of `columns` elements, by their `sums` and by the sums
-of their `squares`, (..., 1) or in several parts, (..., parts), to be added up; an RMS norm has no
-`sums` and no mean. x is a product of rows that are not normed yet, and `weights` the sums of its
-columns of B; or the rows themselves, without `weights`. The product's kernel computes it; if no
-kernel does, it becomes operators that IRs have.
+The mean and the variance belong to rows of `columns` elements, and are computed from their `sums`
+and from the sums of their `squares`, (..., 1) or in several parts, (..., parts), to be added up; an
+RMS norm has no `sums` and no mean. x is a product of rows that are not normed yet, and `weights`
+the sums of its columns of B; or the rows themselves, without `weights`. The product's kernel
+computes it; if no kernel does, it becomes operators that IRs have.
 """
 
 from __future__ import annotations

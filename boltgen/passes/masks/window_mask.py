@@ -109,7 +109,7 @@ def _is_joined(graph: Graph, index: int) -> Steps[int, bool]:
 def _repeated(array: Array, shape: tuple[int, ...]) -> Array | None:
     """A constant that is combined with a tensor of `shape`, whose first two dimensions are one.
 
-    It is None where that is too large for a library.
+    Return None if it is too large for a library.
     """
     whole: Array = array.reshape((*(1,) * (len(shape) - array.ndim), *array.shape))
     if whole.shape[0] == whole.shape[1] == 1:

@@ -5,12 +5,13 @@ after.
     x, sum(x), sum(x * x)          are what the kernel of x writes,
     y = (x W' - mean w) / deviation + b'    with W' = scale * W, w = sums of its columns
 
-The norm's own kernel, which reads and writes all of x, is gone. A mean of r times the deviation
-costs the variance r * r roundings of FP32; x itself, in FP16 or BF16, has lost r of those by then,
-which is more for r up to thousands. Times decide. For both IRs.
+The norm's own kernel, which reads and writes all of x, is gone. If the mean is r times the
+deviation, the variance loses r * r roundings of FP32. But x itself, in FP16 or BF16, has lost r of
+its own roundings before, which is more for r up to thousands. Times decide. For both IRs.
 
-Of a row that is not long the kernel of x stores the moments of every 64 columns, and the others add
-them up: memory to which several threadblocks add would have to be cleared before, a launch each.
+Unless a row is long, the kernel of x stores the moments of every 64 columns, and the other kernels
+add them up. If several threadblocks added to one number, its memory would have to be cleared
+before, by a launch each.
 """
 
 from __future__ import annotations

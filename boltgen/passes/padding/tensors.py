@@ -1,9 +1,9 @@
 """Find tensors that kernels could write with more channels than the model says. For both IRs.
 
-All that reads one must be able to do with them: products, whose weights are zero there, also where
-it is their residual; and operators of TVM's that treat each channel for itself, for products again.
-What lies in padded channels is one known number, the epilogue of zeros; it must be finite, since
-zero times infinity is not zero.
+All readers of a padded tensor must accept its channels: products, whose weights are zero there,
+also where it is their residual; and operators of TVM's that treat each channel for itself, for
+products again. Padded channels hold one known number, the epilogue of zeros; it must be finite,
+since zero times infinity is not zero.
 """
 
 from __future__ import annotations

@@ -53,11 +53,11 @@ class Context:
 class OperatorCall:
     """One operator: its arguments as values, and the logical shape and dtype of its result.
 
-    `original` is the author's operator, or None where the author wrote none; `attrs` has its
+    `original` is the author's operator, or None if the author wrote none; `attrs` has its
     attributes under the neutral names. `is_angle` tells that a sine or cosine is taken of the
     result, `is_score` that nothing but a softmax is, `is_distance` that the result of a bounded
     function has to keep its distance to the bound. An `is_large` result was seen to leave FP16's
-    range; `size` is less than 1 where the result was seen to be small, or a large factor follows.
+    range; `size` is less than 1 if the result was seen to be small, or if a large factor follows.
     """
 
     name: str
@@ -146,7 +146,7 @@ class OperatorCall:
         return self.builder.add(replace(self.original, args=tuple(args), shape=shape, dtype=dtype))
 
 
-# A rule returns None where it does not apply; then the operator is kept as the author wrote it.
+# A rule returns None if it does not apply; then the operator is kept as the author wrote it.
 Rule: TypeAlias = Callable[[OperatorCall], "Item | Declined | None"]
 
 

@@ -16,7 +16,7 @@ from boltgen.ir.extent import Dim
 from boltgen.passes.precision.call import OperatorCall
 from boltgen.passes.precision.values import Value
 
-# What is larger than this, and larger than what it is made of, is computed at run time.
+# A result that is larger than this, and larger than its operands, is computed at run time.
 _MOST_ELEMENTS = 1 << 22
 # Operators that models apply to their weights and to their sizes. TVM computes all others.
 _FOLDED = frozenset(
@@ -34,7 +34,9 @@ _FOLDED = frozenset(
 
 
 def evaluate(call: OperatorCall) -> Array | None:
-    """The value of an operator all of whose tensors are constants; None where only TVM can tell."""
+    """Return the value of an operator whose tensors are all constants, or None if only TVM can
+    compute it.
+    """
     arrays = [arg.constant for arg in call.args if isinstance(arg, Value)]
     is_symbolic = any(isinstance(extent, Dim) for extent in call.shape)
     if len(arrays) != len(call.args) or is_symbolic:
@@ -48,7 +50,7 @@ def evaluate(call: OperatorCall) -> Array | None:
 
 
 def applied(operation: Operation, arrays: Sequence[Array]) -> Array | None:
-    """The result of an operator on `arrays`; None where only TVM can tell."""
+    """Return the result of an operator on `arrays`, or None if only TVM can compute it."""
     if operation.name not in _FOLDED:
         return None
     try:

@@ -59,8 +59,8 @@ def normalise(
 ) -> Noted:
     """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
-    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. What was observed to
-    leave the range of `precision` stays FP32.
+    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. A value that was
+    observed to leave the range of `precision` stays FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.

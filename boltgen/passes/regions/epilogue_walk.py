@@ -2,8 +2,8 @@
 
 IR-neutral. The region is a DAG: the anchor, and elementwise operators each of which reads the
 region and otherwise only constants and operands that a kernel can load. It has one result, and
-nothing outside it reads its other values; so no operand can depend on the region itself, and
-fusing never makes a cycle. Of all such regions the walk takes the largest: `grow`.
+nothing outside it reads its other values; so no operand can depend on the region itself, and fusing
+never makes a cycle. The walk takes the largest of all such regions: `grow`.
 
 A value that others read too ends such a region. `extensions` go on past it, where a kernel may
 write it besides its result.

@@ -31,8 +31,8 @@ Rejects: TypeAlias = Callable[[Workload], "str | None"]
 class Softmaxed:
     """The operators, a softmax of rows among them, that make a product's A of `source`.
 
-    Where it has a `causal` mask of the scores, rows end at the diagonal, and the mask is not read;
-    they have so many columns as its `window`, if that is not 0.
+    If it has a `causal` mask of the scores, rows end at the diagonal, and the mask is not read;
+    they have at most `window` columns, unless that is 0.
     """
 
     source: int

@@ -52,7 +52,7 @@ def slice_rows(graph: Graph, index: int) -> SliceRows:
             found = SliceRows(at, view, tuple(members))
         if view is not None:
             break
-    # What computes the source computes its readers as well: another kernel's epilogue has them.
+    # The kernel that computes the source computes its readers as well, in its epilogue.
     is_read = found.view is not None or graph[found.source].op in {INPUT, CONSTANT}
     return found if is_read else SliceRows(index)
 

@@ -36,7 +36,7 @@ class Dequantised:
         return Dequantised(*map(move, whole))
 
 
-# What only moves elements, here and among whole numbers.
+# Operators that only move elements, here and among whole numbers.
 _MOVES: Mapping[str, Callable[[Expr, Array], Array]] = {
     **dict.fromkeys(
         ("reshape", "expand_dims", "squeeze", "flatten"),
@@ -55,7 +55,9 @@ _ON_NUMBERS: Mapping[str, Callable[[Expr, Array, Array], Array]] = {
 
 
 def constant(graph: Graph, index: int) -> Array | None:
-    """The elements of a constant, or of what is computed of whole numbers; None of others."""
+    """Return the elements of a constant, or of a value computed from whole numbers; None for
+    others.
+    """
     return answer(partial(_constant, graph), index)
 
 
@@ -154,7 +156,7 @@ def _stepped(graph: Graph, expr: Expr) -> Steps[int, _Found]:
 
 
 def pack(found: Dequantised) -> tuple[PackedWeights, Array] | None:
-    """The packed form of weights (N, K), and their bytes; None where kernels read no such form.
+    """Return the packed form of weights (N, K), and their bytes; None if no kernel reads it.
 
     Numbers of four bits take four; groups are the largest that have one scale and zero point each.
     A scale that is not as good in FP16, because it is too small or too large there, is none.

@@ -1,8 +1,8 @@
 """Arrow: a graph as imported to one whose products have their quantised weights packed.
 
 IR-neutral. A product with a constant of whole numbers and scales multiplies `UNPACK` of the packed
-constant, before anything folds it to floats; carving makes both one region. What no region takes
-becomes a constant of floats again.
+constant, before anything folds it to floats; outlining makes both one region. An `UNPACK` outside
+of regions becomes a constant of floats again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Packing:
         self._forms: dict[int, tuple[PackedWeights, Array] | None] = {}
 
     def weight(self, index: int) -> int | None:
-        """B of a product, unpacked from packed weights; None where it stays as it is."""
+        """Return B of a product, unpacked from packed weights; None if it stays as it is."""
         graph, expr = self._graph, self._graph[index]
         a, b = (graph[each] for each in expr.args)
         if not a.is_static or not b.is_static or {a.dtype, expr.dtype} != {b.dtype}:

@@ -36,8 +36,8 @@ class PackedWeights:
     A row has the numbers of a column of B, unsigned, `bits` each; from the next multiple of 16
     bytes an FP16 scale for each `group` of K, the last of which may be ragged; and behind them,
     with `has_zeros`, a byte each for zero points, which are 2**(bits - 1) without. It ends at a
-    multiple of 16 bytes. Of four bits, eight numbers are a word of 32 bits, those of even places
-    in its lower half.
+    multiple of 16 bytes. With four bits, eight numbers are a word of 32 bits, the even places in
+    its lower half.
 
     Raises:
         InvalidProblemError: `bits` or `group` is one that kernels do not read.
@@ -81,7 +81,7 @@ class PackedWeights:
     def packed(self, numbers: Bytes, scales: NDArray[np.float16], zeros: Bytes | None) -> Bytes:
         """The bytes of `numbers` (N, K) with `scales` and `zeros` (N, groups).
 
-        What fills the last group is zero when it is multiplied.
+        The padding of the last group is zero when it is multiplied.
 
         Raises:
             InvalidProblemError: a shape or dtype is another one, a number has more bits, or zero

@@ -28,11 +28,12 @@ class Gemm:
     it (`a_batched`, `b_batched`); a batch of 1 shares nothing. Packed `weights` are a matrix of
     bytes, (N, row_bytes), of one column-major B; kernels unpack it where they multiply.
 
-    Where it is `paired`, D is made of two products of one A, which an epilogue combines. B has the
-    2 N columns of both: `run` of the first product's by turns with as many of the second's.
+    If it is `paired`, D is made from two products of one A, which an epilogue combines. B has the 2
+    N columns of both: `run` columns of the first product alternate with as many of the second.
 
     Every `slice_rows` neighbouring rows of D are a slice, for which an epilogue may have a row of
-    its own: those of one sequence. The last slice may be shorter; 0 where there is only one.
+    its own: for example the rows of one sequence. The last slice may be shorter; 0 if there is only
+    one.
 
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z

@@ -32,8 +32,8 @@ class GroupedGemm:
     be empty. Rows behind the last end are of no group, and their product is 0. An end below the one
     before it counts as that one, and an end beyond M as M.
 
-    Where A is (`a_rows`, K), a tensor `rows`, (M,) of `rows_dtype`, takes the M rows of it, as
-    `problems.gathered` says: those of tokens, sorted by expert.
+    If A is (`a_rows`, K), a tensor `rows`, (M,) of `rows_dtype`, gathers its M rows, as
+    `problems.gathered` says: the rows of tokens, sorted by expert.
 
     Raises:
         InvalidProblemError: an extent is out of range, there are more than 65535 groups, the types

@@ -1,6 +1,6 @@
 """Norms of rows: layer norm, RMS norm and softmax as problems of their own.
 
-Arrow: like `problem`. What is exact here, and how far a correct FP32 kernel may be from it, is in
+Arrow: like `problem`. The exact result, and the bounds of a correct FP32 kernel, are in
 `problems.norm.bounds`.
 """
 
@@ -35,9 +35,9 @@ class Norm:
     """A norm of each of `rows`, without scale and shift, which are the layer's epilogue.
 
     A and D: (rows, columns). Statistics are in FP32. It is no product: its `gemm` is an error.
-    Every `slice_rows` neighbouring rows are a slice, as of a `Gemm`: those of one sequence.
-    Where A is (`a_rows`, columns), a tensor `rows`, (rows,) of `rows_dtype`, takes the rows of it,
-    as `problems.gathered` says: those of an embedding's table.
+    Every `slice_rows` neighbouring rows are a slice, as in a `Gemm`. If A is (`a_rows`, columns), a
+    tensor `rows`, (rows,) of `rows_dtype`, gathers its rows, as `problems.gathered` says: for
+    example from an embedding's table.
 
     Raises:
         InvalidProblemError: an extent is out of range, `epsilon` is no finite number of at least 0,

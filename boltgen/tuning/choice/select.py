@@ -55,7 +55,7 @@ class Task:
 def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """The distinct tasks, each as often as all that equal it together.
 
-    What the model runs is no alternative to anything.
+    A workload that the model runs is never an alternative.
     """
     merged: dict[Workload, Task] = {}
     for task in sorted(tasks, key=lambda task: task.is_alternative):
@@ -95,7 +95,7 @@ class Costs:
     """The times of a workload's legal configurations in microseconds, or why one has no time.
 
     All come from one `origin`: times of two devices, or of a device and a model, do not compare.
-    `kernels` are the contents of those that were measured.
+    `kernels` are the contents of the measured kernels.
     """
 
     by_config: Mapping[Config, Cost]

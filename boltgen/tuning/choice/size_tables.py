@@ -1,9 +1,9 @@
 """Build the table of a symbolic region: the launch for each size. It follows
 `tuning.choice.select`.
 
-Kernels are chosen for few sizes, since each choice looks at all configurations. Between those sizes
-the best of the kernels that were chosen changes with every tile that a size fills or begins. So the
-table asks at small steps, of the chosen launches only.
+Kernels are chosen for few sizes, since each choice looks at all configurations. Between these sizes
+the best of the chosen kernels changes with every tile that a size fills or begins. So the table
+asks at small steps, of the chosen launches only.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _ELSEWHERE = "set BOLTGEN_DATA_DIR to another folder, or give another --database
 # SQLite keeps these beside the file while it is in use.
 _COMPANIONS = ("-wal", "-shm")
 _LOCK = ".lock"
-# How a database begins; the application's number is at a fixed place.
+# The first bytes of a database; the application's number is at a fixed place.
 _MAGIC = b"SQLite format 3\0"
 _OWNER = slice(68, 72)
 _HEADER_BYTES = 100

@@ -22,7 +22,7 @@ class RecordedBench:
 
     Raises:
         RecordError: the file cannot be read or holds what is no record.
-        TuningError: it has no records for `arch`, or those of several devices or toolchains.
+        TuningError: it has no records for `arch`, or records of several devices or toolchains.
     """
 
     lock_name = None

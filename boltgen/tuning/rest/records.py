@@ -23,7 +23,7 @@ from boltgen.tuning.database.records import dumps, loads
 from boltgen.tuning.database.small_tables import SmallTables, bench_key
 from boltgen.tuning.rest.tasks import RestTrial
 
-# Times that a device measured are preferred to those that the virtual GPU models.
+# Measured times are preferred to times that the virtual GPU models.
 _RANK = {DeviceKind.CUDA: 0, DeviceKind.RECORDED: 1, DeviceKind.VGPU: 2}
 
 

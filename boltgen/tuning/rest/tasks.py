@@ -39,8 +39,7 @@ AnyTrial: TypeAlias = Trial | RestTrial
 class RestResult:
     """The known times of one of TVM's kernels: built-in, best, and how many schedules were tried.
 
-    `uses` are how often all models together launch it, by their weights; a time is None where
-    there is none.
+    `uses` are how often all models together launch it, by their weights; an unknown time is None.
     """
 
     name: str
@@ -135,7 +134,7 @@ def summary(name: str, uses: float, known: Mapping[str, Outcome], built_in: str)
 def fastest(times_us: Mapping[str, float], built_in: str) -> str | None:
     """The schedule to ship: the built-in one unless another one was measured to be faster.
 
-    None where today's built-in schedule has no time: then nothing is known to beat it.
+    Return None if today's built-in schedule has no time: then nothing is known to beat it.
     """
     if built_in not in times_us:
         return None

@@ -139,7 +139,7 @@ class Session:
 
         Raises:
             TuningError: another session has the device, and this one is not to wait.
-            DatabaseError: an outcome cannot be written; those before it are.
+            DatabaseError: an outcome cannot be written; earlier ones are written.
         """
         for _ in self.steps():
             pass

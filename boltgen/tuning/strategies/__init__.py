@@ -27,7 +27,7 @@ def strategy_named(name: str) -> StrategyFactory:
     """Return the strategy called `name`.
 
     Raises:
-        BoltgenError: there is none; the message lists those that there are.
+        BoltgenError: there is none; the message lists the known ones.
     """
     if name not in STRATEGIES:
         raise BoltgenError(f"unknown strategy {name!r}; there are {', '.join(STRATEGIES)}")

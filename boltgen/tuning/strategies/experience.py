@@ -39,7 +39,7 @@ _NOISE = 0.08
 # F: as many outcomes this prior of the scale counts for. A choice.
 _FIRM = 8
 # Most outcomes that are used, which bounds the time: a workload's own and similar workloads' come
-# first. Of another workload the predicted fastest count: the model's error on slow configurations
+# first. The predicted fastest of another workload count: the model's error on slow configurations
 # depends on the problem, and a measured fastest was also lucky. Choices.
 _MOST, _FROM_OTHERS = 128, 16
 # A failing configuration is passed over, and its like are less likely, whatever they compute: e

@@ -1,8 +1,8 @@
 """Operators that TVM 0.27 does not lower for CUDA, as kernels of ours or as other operators.
 
-TVM computes them by NumPy (`relax.run.nonzero`), on the host, wrongly, or not at all. Where the
-shape of a result depends on data, a first kernel counts the results on the device, the count is
-read back as a shape, and a second kernel writes them.
+TVM computes them by NumPy (`relax.run.nonzero`), on the host, wrongly, or not at all. If the shape
+of a result depends on data, a first kernel counts the results on the device, the count is read back
+as a shape, and a second kernel writes them.
 """
 
 from __future__ import annotations

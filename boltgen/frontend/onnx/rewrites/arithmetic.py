@@ -96,7 +96,7 @@ def power(build: Builder) -> str | None:
 
 @rewrites("Bernoulli")
 def random(build: Builder) -> None:
-    """Refuse random numbers: those of ONNX Runtime are others."""
+    """Refuse random numbers: ONNX Runtime's generator gives others."""
     raise UnsupportedError("it draws random numbers", "export the model without it")
 
 

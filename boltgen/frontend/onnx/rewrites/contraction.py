@@ -25,7 +25,7 @@ _DOTS = "..."
 class _Operand:
     """A tensor, and the letter of each of its axes; each axis of an ellipsis has one of its own.
 
-    An extent is None where it is not known.
+    An unknown extent is None.
     """
 
     name: str

@@ -36,7 +36,7 @@ _State: TypeAlias = "tuple[str, str | None]"
 @rewrites("LSTM", "GRU", "RNN", why="it is unrolled into products over its known time steps")
 def recurrent(build: Builder) -> list[str] | None:
     """Unroll a recurrent layer whose number of time steps and of hidden units is known."""
-    axis = build.get("layout", 0)  # of the directions in states; 1 where the batch comes first
+    axis = build.get("layout", 0)  # the directions' axis in states; 1 if the batch comes first
     extents, weights = build.extents(), build.shape(2)
     if len(extents) != 3 or len(weights) != 3:
         return None

@@ -35,7 +35,7 @@ class Builder:
     """Answer queries about a node, and make the nodes that take its place.
 
     `build.MatMul(a, b)` adds a node and gives the name of its result. An operand is a name, "" or
-    None where it is left out, or what becomes a constant: an array, or whole numbers.
+    None if it is left out, or a value that becomes a constant: an array, or whole numbers.
     """
 
     def __init__(self, scope: Scope, node: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Array
 
-# Coordinates that TVM knows, and those among them that do not depend on the scale.
+# Coordinates that TVM knows, and the ones among them that do not depend on the scale.
 _OF_EXTENTS = frozenset({"align_corners", "tf_crop_and_resize"})
 _KNOWN = _OF_EXTENTS | {"half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn"}
 
