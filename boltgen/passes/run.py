@@ -19,16 +19,16 @@ from boltgen.problems.workload import Cutter, separate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """Which passes a module goes through.
+    """The options and inputs of a run of all passes over a module.
 
     `normalise` makes it `precision`, NHWC and free of batch norms; `allow_nonfinite` takes weights
-    that are NaN or infinite. `cut` says which products become one kernel, `padding` by what times
-    tensors are padded, and `joining` by what times products of one tensor are joined, and sums of
-    their results, if at all, `rejects` why no kernel computes a workload; products are summed in
-    `accumulate`. The expressions `observed` of the function `main`, as it is imported, were seen to
-    have a least and a greatest element; those of its inputs that are `narrowed`, by their places,
-    are of `precision`, and FP32 to their author. With `trace`, graphs are verified between passes,
-    and that folder gets the text of each graph that a pass changed.
+    that are NaN or infinite. `cut` says which products become one kernel. `padding` has the times
+    that decide about padding, and `joining` the times that decide about horizontal fusion and fused
+    sums; None leaves it out. `rejects` says why no kernel computes a workload; products are summed
+    in `accumulate`. `observed` has the least and the greatest element of expressions of the
+    function `main`, as it is imported. The inputs of `main` that are `narrowed`, by position, have
+    the type `precision`, and FP32 to their author. With `trace`, graphs are verified between
+    passes, and that folder gets the text of each graph that a pass changed.
     """
 
     normalise: bool = True

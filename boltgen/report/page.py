@@ -31,8 +31,7 @@ def page(
 ) -> str:
     """The page; names and texts of the model are escaped.
 
-    `curves` are None where nobody has asked for what was tried. `passes` are the changes of a
-    trace.
+    `curves` are None if nobody has asked for the trials. `passes` are the changes of a trace.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

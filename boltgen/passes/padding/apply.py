@@ -18,7 +18,7 @@ from boltgen.passes.regions.products import Product
 class Edit:
     """The new form of an operator, by its operands: the elements to append to each dimension.
 
-    `constants` are operands whose values are known, `values` those that an operator pads.
+    `constants` are operands whose values are known, `values` the operands that an operator pads.
     """
 
     constants: Mapping[int, tuple[int, ...]]

@@ -1,11 +1,11 @@
 """Decide which tensors of a model get more channels, so that kernels read whole vectors.
 
-IR-neutral; a pure function of a graph and of times. A kernel reads 16 bytes at once where the
-channels of A and of D are multiples of 8. Weights are padded with zeros when the model is built,
-which costs nothing at run time. A tensor between products is then written with the padded channels
-by the one before, and read so by those after. An A that no kernel of ours writes is padded by a
-move in the call. The fastest choice wins, which may be the model's channels. Source: Xing et al.,
-Bolt, MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
+IR-neutral; a pure function of a graph and of times. A kernel reads 16 bytes at once if the channels
+of A and of D are multiples of 8. Weights are padded with zeros when the model is built, which costs
+nothing at run time. A tensor between anchors is then written with the padded channels by the kernel
+before, and read so by the kernels after. An A that no kernel of ours writes is padded by a layout
+transform in the call. The fastest choice wins, which may be the model's channels. Source: Xing et
+al., Bolt, MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
 """
 
 from __future__ import annotations

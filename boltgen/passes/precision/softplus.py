@@ -58,7 +58,7 @@ _SOFTPLUS = op(
 
 
 def softplus(call: OperatorCall, x: Value, beta: float) -> Item:
-    """What takes the place of `call`: a softplus of `x`."""
+    """Write a softplus of `x` in place of `call`."""
 
     if beta == 1.0:
         return apply(call, "nn.softplus", x, attrs={"beta": 1.0})

@@ -203,7 +203,7 @@ def _narrow(scales: Array) -> Array:
 def _group(k: int, *arrays: Array) -> int:
     """The largest group whose rows have one number each in every array (N, K); 0 if there is none.
 
-    None is twice as long as a row.
+    No group is twice as long as a row.
     """
     ends: set[int] = set()
     for each in arrays:

@@ -280,7 +280,7 @@ class Gemm:
 
 
 def packed_weights(problem: object) -> PackedWeights | None:
-    """The form in which a product's B is packed; None where it is not."""
+    """Return the form in which a product's B is packed, or None."""
     return problem.weights if isinstance(problem, Gemm) else None
 
 

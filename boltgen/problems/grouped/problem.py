@@ -230,5 +230,5 @@ class GroupedGemm:
 
 
 def in_groups(problem: object) -> GroupedGemm | None:
-    """A product of rows in groups, which takes `ends` besides A and B; None of any other."""
+    """Return a product of rows in groups, which takes `ends` besides A and B, or None."""
     return problem if isinstance(problem, GroupedGemm) else None
