@@ -94,7 +94,7 @@ def test_compile_passes_its_options_on(
     arguments = ["compile", "m.onnx", "--arch", "sm_86", "-o", str(tmp_path / "out")]
     more = ["--shape", "x=1,2", "--jobs", "3", "--accumulate", "float16", "--frontend", "relay"]
     more += ["--tune", "30s", "--device", "vgpu", "--no-fuse", "--no-pad"]
-    more += ["--calibrate", "a.npz", "--calibrate", "b.npz", "--check", "full"]
+    more += ["--calibrate", "a.npz", "--calibrate", "b.npz", "--check", "full", "--trace", "t"]
     result = runner.invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 0, result.output
     assert (heard["model"], heard["arch"]) == (Path("m.onnx"), "sm_86")
@@ -111,6 +111,7 @@ def test_compile_passes_its_options_on(
         device="vgpu",
         calibrate=(Path("a.npz"), Path("b.npz")),
         check=CheckLevel.FULL,
+        trace=Path("t"),
         reporter=options.reporter,
         observer=options.observer,
     )

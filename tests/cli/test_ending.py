@@ -17,6 +17,7 @@ from boltgen.errors import (
     CheckError,
     CompileError,
     DeviceError,
+    GraphError,
     InputError,
     ToolchainError,
     VgpuError,
@@ -86,6 +87,13 @@ def test_an_internal_error_is_described_in_a_file(cache: Path) -> None:
     text = found[0].read_text()
     for part in ("ZeroDivisionError", "in deep", "command", f"python    {sys.version[:4]}"):
         assert part in text
+
+
+def test_a_graph_that_breaks_a_rule_is_an_internal_error(cache: Path) -> None:
+    ending = ending_of(GraphError("after the pass collapse_views, v3 is wrong"), "")
+    assert ending.status == INTERNAL
+    assert "GraphError: after the pass collapse_views, v3 is wrong" in ending.message
+    assert len(reports(cache / "reports")) == 1
 
 
 def test_without_a_cache_folder_the_report_is_elsewhere(

@@ -85,6 +85,14 @@ def test_a_trace_adds_what_each_pass_changed(folder: Path, tmp_path: Path) -> No
     assert "Set precision and layout" in shown
 
 
+def test_a_model_that_is_in_the_cache_is_traced(folder: Path, tmp_path: Path) -> None:
+    assert folder.exists()  # the cache has the model
+    boltgen.compile(MODEL_PATH, arch="sm_80", trace=tmp_path, check="none")
+    names = [path.name for path in (tmp_path / "0").iterdir()]
+    assert "00-imported.graph.txt" in names
+    assert any(name.endswith("-outline_regions.graph.txt") for name in names)
+
+
 def test_a_folder_without_a_trace_is_refused(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     arguments = ["report", str(folder), "-o", str(page), "--trace", str(tmp_path)]

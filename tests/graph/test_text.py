@@ -94,7 +94,7 @@ def same(left: Graph, right: Graph) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_a_text_has_the_whole_graph(graph: Graph) -> None:
     constants = Constants()
