@@ -419,7 +419,7 @@ def what_is_lost(arch: Arch) -> str | None:
     if most.cutlass_api == arch.cutlass_api:
         return None
     return (
-        f"kernels for {arch.name} have no wgmma and TMA, which those of the family "
+        f"kernels for {arch.name} lack wgmma and TMA, which kernels of the family "
         f"cutlass{most.cutlass_api} have: the same GPUs run them with arch {most.name}"
     )
 

@@ -240,7 +240,7 @@ def train(  # noqa: PLR0917
         model = learned.train(examples(opened.records(_asked(context))))
         found = model.training
         told = (
-            f"{found.times} times of {found.problems} problems; of those it had not seen, the "
+            f"{found.times} times of {found.problems} problems; on unseen problems the "
             f"first pick took {found.regret:.3f} of the fastest's time (analytical: "
             f"{found.analytical_regret:.3f}), off by {found.log_error:.0%} (analytical: "
             f"{found.analytical_log_error:.0%})"

@@ -74,8 +74,8 @@ class RegionLaunch:
         structs = sorted({choice.launch.struct for choice in self.choices})
         if len(structs) != 1:
             raise InvalidProblemError(
-                f"{self.region.symbol}: its kernels take {' and '.join(structs)}; those of one "
-                "region take the same"
+                f"{self.region.symbol}: its kernels take {' and '.join(structs)}; kernels of "
+                "one region take the same"
             )
 
     @property

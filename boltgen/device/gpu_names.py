@@ -93,8 +93,8 @@ def arch_of_gpu(name: str) -> str | None:
     device, shown = found
     if device not in ARCHES:
         raise UnknownArchError(
-            f"{shown} is a GPU of {device}, for which boltgen makes no kernels: those it knows "
-            f"are {', '.join(ARCHES)}"
+            f"{shown} is a GPU of {device}, for which boltgen makes no kernels: it knows "
+            f"{', '.join(ARCHES)}"
         )
     return arch_of_device(device).name
 

@@ -174,7 +174,7 @@ class _Machine:
         for name in names:
             if not isinstance(name, int) and name not in self.sizes:
                 raise InterpretError(
-                    f"expression {index}, {expr.op}, has the dimension {name}, of which no size is "
+                    f"expression {index}, {expr.op}, has the dimension {name}, whose size is not "
                     "given"
                 )
         if isinstance(extent, Dim):

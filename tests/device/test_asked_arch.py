@@ -17,7 +17,7 @@ from boltgen.errors import DeviceError, ModelImportError, UnknownArchError
 from boltgen.settings import settings_from
 
 LOST = (
-    "kernels for sm_90 have no wgmma and TMA, which those of the family cutlass3 have: the same "
+    "kernels for sm_90 lack wgmma and TMA, which kernels of the family cutlass3 have: the same "
     "GPUs run them with arch sm_90a"
 )
 

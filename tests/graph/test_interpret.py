@@ -88,7 +88,7 @@ def test_symbols_of_no_input_are_given() -> None:
     table = np.arange(12.0).reshape(4, 3)
     graph = b.graph(b.corner(table, (OPEN, 3)))
     assert run(graph, [], sizes={ROWS: 2})[0].tolist() == table[:2].tolist()
-    with pytest.raises(InterpretError, match="of which no size is given"):
+    with pytest.raises(InterpretError, match="whose size is not given"):
         run(graph, [])
 
 

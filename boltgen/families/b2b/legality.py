@@ -46,7 +46,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if not isinstance(first, (Gemm, Conv2d)):
         return f"it begins with a matrix product or a convolution, not a {type(first).__name__}"
     if not all(layer.prologue.is_identity for layer in workload.layers):
-        return "what is copied to shared memory cannot be changed before the product"
+        return "data on its way to shared memory cannot be changed before the product"
     if (reason := intermediate_rejection(first)) is not None:
         return reason
     for index, layer in enumerate(workload.layers):

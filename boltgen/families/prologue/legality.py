@@ -95,7 +95,7 @@ def _own_violations(layer: Layer, config: PrologueConfig, arch: Arch) -> Iterato
     if wanted > arch.max_registers_per_thread:
         yield Violation(
             name="registers_of_operands",
-            message=f"about {wanted} registers with those of the prologue's operands; a thread "
+            message=f"about {wanted} registers with the prologue's operands; a thread "
             f"has {arch.max_registers_per_thread}",
             reason=f"they wait in registers for A's elements; {_HEADER}",
             slack=1.0 - wanted / arch.max_registers_per_thread,

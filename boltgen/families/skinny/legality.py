@@ -57,7 +57,7 @@ def violations(problem: Gemm, config: SkinnyConfig, arch: Arch) -> tuple[Violati
             shared_bytes=taken.shared_memory_bytes,
             registers=taken.registers,
             threads=config.threads,
-            spilt="what is on its way from memory",
+            spilt="data on its way from memory",
         ),
     )
 

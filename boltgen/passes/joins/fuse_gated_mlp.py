@@ -213,7 +213,7 @@ def _saving(graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts) ->
     if once >= before:
         return None
     return (
-        f"two products of one tensor are one kernel, with what is made of both, {together.short}: "
+        f"two products of one tensor are one kernel, with their gate, {together.short}: "
         f"{once:.1f} us instead of {before:.1f}, {found.origin}"
     )
 

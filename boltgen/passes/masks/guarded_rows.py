@@ -42,7 +42,7 @@ def _obstacle(found: Match) -> str | None:
     if axis_of(found.expr("weights")) != rank - 1 or len(found.shape("seen")) != rank:
         return "the softmax is not along the keys of each row"
     if "mask" in found and found.shape("seen") != found.shape("mask"):
-        return "the mask broadcasts what is seen"
+        return "the mask broadcasts the test for visible keys"
     other = found.in_source(found["scores"])
     if other is None or other in infinities(found.source):
         return "the scores may hide a key themselves"

@@ -96,7 +96,7 @@ def _normed(call: Call) -> int:
 
 def _half(call: Call) -> int:
     if call.args[0] != 0:
-        raise NotFusibleError("a half of what is no product")
+        raise NotFusibleError("a half of a value that is no product")
     return call.builder.second() if call.number("index") else 0
 
 

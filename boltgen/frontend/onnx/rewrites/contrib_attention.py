@@ -121,7 +121,7 @@ def padding(build: Builder, place: int, keys: int | str | None, *, lengths: bool
     if keys != extents[-1]:
         raise UnsupportedError(
             f"a mask of {extents[-1]} keys where there are {keys}",
-            "give it one number for each key, those of the past included",
+            "give it one number for each key, also for keys of the past",
         )
     is_seen = build.Cast(name, to=build.scope.onnx.TensorProto.BOOL)
     return _chosen(build, build.Unsqueeze(is_seen, [1, 2] if rank == 2 else [1]), hidden)

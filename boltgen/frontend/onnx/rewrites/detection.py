@@ -58,6 +58,6 @@ def unaligned(build: Builder) -> None:
     """Refuse regions that begin at half a pixel: TVM's converter to Relay does not move them."""
     if _is_half_pixel(build):
         raise UnsupportedError(
-            "its coordinates are half_pixel, and TVM takes those of whole pixels",
+            "its coordinates are half_pixel, and TVM takes coordinates of whole pixels",
             "export it with coordinate_transformation_mode output_half_pixel",
         )
