@@ -1,4 +1,4 @@
-"""Record how many faults that are put into passes the tests of those passes find.
+"""Record how many faults, put into passes, their tests find.
 
 A mutant is a module of `boltgen/passes` with one change: a comparison turned round, a guard that is
 always true or never, an `and` for an `or`, a number one larger, a rewrite left out. It exists only

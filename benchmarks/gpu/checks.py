@@ -78,7 +78,7 @@ def _has_oracle(layer: Layer) -> bool:
 
 
 def _limit(problem: Problem) -> float:
-    """How far a right output may be from FP32's, relative to its norm."""
+    """Return how far a right output may be from FP32's, relative to its norm."""
     is_narrow = problem.acc_dtype is not DType.F32
     sums = problem.acc_dtype.unit_roundoff * problem.gemm.k**0.5 if is_narrow else _SUMS
     return problem.in_dtype.ulp + sums

@@ -52,7 +52,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """What an item is called in results and on the command line: by section and name."""
+    """The name of an item in results and on the command line: section and name."""
 
     section: str
     name: str
@@ -224,7 +224,7 @@ def _symbols(*products: Product) -> tuple[str, ...]:
 
 
 def key_of(item: Item) -> str:
-    """What names an item in results and on the command line: `gemm/512x512x512`."""
+    """Return an item's name in results and on the command line: `gemm/512x512x512`."""
     return f"{item.section}/{item.name}"
 
 

@@ -285,7 +285,7 @@ def summary(
 
 
 def _trouble(item: dict[str, Any]) -> str:
-    """What is wrong with a result; empty where nothing is."""
+    """Say what is wrong with a result; empty if nothing is."""
     if item["status"] != "done":
         return str(item["error"])
     verdict = str(item.get("verdict", ""))

@@ -306,7 +306,7 @@ def _done(folder: Path) -> list[str]:
 
 
 def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
-    """Those named in `wanted`, with commas between; all where none is.
+    """Return the sections named in `wanted`, with commas between; all if none is named.
 
     Raises:
         UnusableError: there is no such section.

@@ -1,4 +1,4 @@
-"""What packing a bundle takes, and how it fails."""
+"""The tools that packing a bundle needs, and the errors of packing."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _digest(folder: Path) -> str:
 
 
 def _table(found: LibraryCheck) -> Table:
-    """List each kernel, its problem, and what is wrong with it."""
+    """List each kernel, its launches, and the result of its check."""
     table = Table("kernel", "launches", "largest error / bound", "seconds", "")
     for kernel in found.kernels:
         worst = "" if kernel.worst_error is None else f"{kernel.worst_error:.2g}"

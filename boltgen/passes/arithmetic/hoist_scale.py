@@ -76,7 +76,7 @@ def _factors(graph: Graph, product: Expr) -> dict[int, float]:
 
 
 def _number(graph: Graph, index: int) -> float | None:
-    """Return the factor by which an operator multiplies its only reader's operand, or None."""
+    """Return the number by which an operator with one reader only multiplies, or None."""
     expr = graph[index]
     if expr.op not in {"multiply", "divide"} or not is_read_once(graph, index):
         return None
