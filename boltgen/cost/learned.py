@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -293,7 +293,7 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
         f"size.{type(problem).__name__}": problem.extents,
         "knob": _space(family.name, workload, arch).point_of(config),
         "footprint": asdict(footprint),
-        "model": _numbers(prediction),
+        "model": {"time_us": prediction.time_us, **prediction.figures},
         "instructions": _issued(family.instructions(workload, config, arch), footprint.warps, arch),
     }
     for group, values in groups.items():
@@ -314,16 +314,6 @@ def _issued(found: Instructions, warps: int, arch: Arch) -> dict[str, float]:
 @lru_cache(maxsize=64)
 def _space(family: str, workload: Workload, arch: Arch) -> AnySpace:
     return FAMILIES.named(family).space(workload, arch)
-
-
-def _numbers(prediction: Any) -> dict[str, float]:
-    """Return the figures that a prediction is made from, and its traffic."""
-    named = {}
-    if is_dataclass(prediction):
-        named = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
-    if (traffic := named.get("traffic")) is not None:
-        named |= {f"traffic.{name}": value for name, value in traffic._asdict().items()}
-    return {name: value for name, value in named.items() if isinstance(value, (int, float))}
 
 
 @dataclass(frozen=True, slots=True)

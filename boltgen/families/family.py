@@ -7,7 +7,7 @@ asks the families in `families.registry`, and names none of them. See docs/devel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -58,12 +58,14 @@ _BOUNDS = {"tensor": "the tensor cores", "l2": "L2", "dram": "DRAM", "launch": "
 class Prediction:
     """The analytical model's time of one launch, in microseconds.
 
-    `bound_by` names the part that takes longest; `details` are the figures behind it, for people.
+    `bound_by` names the part that takes longest; `details` says more, for people. `figures` are
+    the numbers behind the time, by names that each family chooses: learned models read them.
     """
 
     time_us: float
     bound_by: str
     details: str
+    figures: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def bound(self) -> str:

@@ -18,6 +18,7 @@ from boltgen.cost.learned import (
     VERSION,
     Example,
     Learned,
+    _features,
     cross_validated,
     load,
     regrets,
@@ -176,6 +177,13 @@ def test_a_shipped_model_says_what_it_knows_and_serves_nothing_else(name: str) -
     assert "sm_80" in told[0]
     with pytest.raises(BoltgenError, match=rf"there are analytical, .*{name}"):
         cost_model_named("another")
+
+
+def test_the_shipped_model_knows_the_features_of_a_kernel() -> None:
+    workload = Workload.of(Gemm(m=512, n=512, k=512))
+    model = cost_model_named("rtx-2080-ti")
+    config = spaces(workload, RTX_2080_TI)[0].candidates[0]
+    assert set(_features(workload, config, RTX_2080_TI)) == set(model._trees.feature_names)
 
 
 def test_the_shipped_model_is_nearer_to_what_it_was_trained_on() -> None:

@@ -66,6 +66,7 @@ def predict(
         time_us=c.launch_us + busy_us + _merge_us(workload, config, arch, c),
         bound_by=bound_by,
         details=f"{resident} threadblocks on an SM",
+        figures={"resident_threadblocks": resident},
     )
 
 

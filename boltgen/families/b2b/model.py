@@ -69,6 +69,11 @@ def predict(
         time_us=c.launch_us + levels_us[bound_by],
         bound_by=bound_by if levels_us[bound_by] > c.launch_us else "launch",
         details=f"{resident} threadblocks on an SM",
+        figures={
+            "resident_threadblocks": resident,
+            "l2_bytes": l2_bytes,
+            "dram_bytes": dram_bytes,
+        },
     )
 
 

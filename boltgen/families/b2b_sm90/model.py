@@ -70,7 +70,10 @@ def predict(
     if slowest_us < begin_us:
         bound_by = "its launch"
     return Prediction(
-        time_us=begin_us + slowest_us, bound_by=bound_by, details=f"at most {per_sm} tiles on an SM"
+        time_us=begin_us + slowest_us,
+        bound_by=bound_by,
+        details=f"at most {per_sm} tiles on an SM",
+        figures={"tiles_per_sm": per_sm},
     )
 
 

@@ -100,6 +100,7 @@ def predict(
         time_us=begin_us + slowest_us + sums_us,
         bound_by=bound_by,
         details=f"at most {work.tiles} tiles on an SM",
+        figures={"tiles_per_sm": work.tiles},
     )
 
 

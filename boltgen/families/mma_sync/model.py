@@ -74,7 +74,30 @@ def predict(
         bound_by=found.bound_by,
         details=f"{found.waves:.2f} waves, "
         f"{found.traffic.intensity['dram']:.0f} FLOP for each byte of DRAM",
+        figures=_figures(problem, config, arch, found),
     )
+
+
+def _figures(problem: Problem, config: Tiles, arch: Arch, found: Launched) -> dict[str, float]:
+    """Return the figures of a prediction.
+
+    `occupancy` is resident warps over the SM's limit, `efficiency` the useful FLOP over the FLOP
+    that the tensor cores do in the predicted time.
+    """
+    resident = resident_threadblocks(config, problem.in_dtype, problem.acc_dtype, arch)
+    peak = tensor_tflops(problem.acc_dtype, arch) * 1e6
+    return {
+        "waves": found.waves,
+        "occupancy": resident * config.warps / arch.max_warps_per_sm,
+        "resident_threadblocks": resident,
+        "rows": found.tiles.rows,
+        "columns": found.tiles.columns,
+        "threadblocks": found.tiles.blocks,
+        "steps": found.tiles.steps,
+        "registers": registers_per_thread(config, problem.in_dtype, problem.acc_dtype),
+        "efficiency": problem.flops / (peak * found.time_us),
+        **{f"traffic.{name}": value for name, value in found.traffic._asdict().items()},
+    }
 
 
 def analysed(

@@ -127,6 +127,7 @@ def predict(
         time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
         bound_by=bound_by if us[bound_by] > c.launch_us else "its launch",
         details=f"{resident} threadblocks on an SM",
+        figures={"resident_threadblocks": resident},
     )
 
 

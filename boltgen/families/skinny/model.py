@@ -83,6 +83,7 @@ def predict(
         time_us=c.launch_us + slowest_us + exposed_us,
         bound_by=bound_by if slowest_us > c.launch_us else "its launch",
         details=f"{resident} threadblocks on an SM",
+        figures={"resident_threadblocks": resident},
     )
 
 
