@@ -8,7 +8,6 @@ and the interpreter both read this table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -16,37 +15,19 @@ import numpy as np
 
 from boltgen.errors import InterpretError
 from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPACK, Array
+from boltgen.graph.norms import (
+    batch_norm,
+    group_norm,
+    layer_norm,
+    normed,
+    of_groups,
+    rms_norm,
+)
+from boltgen.graph.operation import NARROW, Operation, is_float, numpy_dtype
 from boltgen.graph.windows import adaptive_mean, convolution, mean_pool, most_pool
-from boltgen.ir.dtypes import DType
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.pair import halves, run_of
-
-_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_NARROW = frozenset({"float16", "bfloat16"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """An operator without operands: its name, its attributes, and its result's shape and dtype."""
-
-    name: str
-    attrs: Mapping[str, object]
-    shape: tuple[int, ...]
-    dtype: str
-
-    def integer(self, key: str) -> int:
-        """The attribute `key`, which is one integer."""
-        return cast("int", self.attrs[key])
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        """The attribute `key`, which is several integers."""
-        return tuple(cast("Sequence[int]", self.attrs[key]))
-
-    def number(self, key: str) -> float:
-        """The attribute `key`, which is a number."""
-        return float(cast("float", self.attrs[key]))
-
 
 _Function: TypeAlias = Callable[..., Any]
 
@@ -84,46 +65,12 @@ def compute(operation: Operation, arrays: Sequence[Array]) -> Array:
     )
 
 
-def is_float(dtype: str) -> bool:
-    """Return whether elements of `dtype` are floating-point numbers."""
-    return dtype in _FLOATS
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return NumPy's own form of a dtype's name.
-
-    Raises:
-        InterpretError: NumPy has no such type.
-    """
-    try:
-        return DType.BF16.numpy if dtype == DType.BF16.value else np.dtype(dtype)
-    except TypeError as error:
-        raise InterpretError(f"NumPy has no arrays of {dtype!r}") from error
-
-
 def _kind(dtype: str) -> str:
     return "f" if is_float(dtype) else {"u": "i"}.get(np.dtype(dtype).kind, np.dtype(dtype).kind)
 
 
 def _widened(array: Array) -> Array:
-    return array.astype(np.float32) if str(array.dtype) in _NARROW else array
-
-
-def _wide(op: Operation) -> str:
-    """The dtype in which an operator's sums are kept."""
-    return "float32" if op.dtype in _NARROW else op.dtype
-
-
-def _axes(op: Operation, rank: int) -> tuple[int, ...]:
-    """The attribute `axis`, which names one axis, several or, by None, all."""
-    given = op.attrs["axis"]
-    axes = range(rank) if given is None else [given] if isinstance(given, int) else given
-    return tuple(axis % rank for axis in cast("Sequence[int]", axes))
-
-
-def _axis(op: Operation, rank: int) -> int:
-    (axis,) = _axes(op, rank)
-    return axis
+    return array.astype(np.float32) if str(array.dtype) in NARROW else array
 
 
 # --- Operators that move elements and compute none.
@@ -161,7 +108,7 @@ def _scattered(op: Operation, x: Array, part: Array) -> Array:
 
 
 def _taken(op: Operation, x: Array, indices: Array) -> Array:
-    """Return elements at indices; the mode decides about indices beyond the tensor."""
+    """Elements at indices, of which the mode says what those beyond the tensor are."""
     axis, mode = cast("int | None", op.attrs.get("axis")), str(op.attrs.get("mode", "fast"))
     if mode != "nan":
         return np.take(x, indices, axis, mode=cast("Any", {"fast": "raise"}.get(mode, mode)))
@@ -176,7 +123,7 @@ def _gathered(op: Operation, x: Array, places: Array) -> Array:
     """The elements of `x` at places along an axis, elsewhere at a result's own place."""
     if places.min(initial=0) < 0:
         raise ValueError("an index is negative, for which the IRs have no common meaning")
-    axis = _axis(op, x.ndim)
+    axis = op.axis(x.ndim)
     own = tuple(
         slice(None) if at == axis else slice(extent) for at, extent in enumerate(places.shape)
     )
@@ -227,10 +174,10 @@ _MOVES: Mapping[str, _Function] = {
     "take": _taken,
     "gather_elements": _gathered,
     "index_tensor": lambda op, x, *indices: x[indices],
-    "flip": lambda op, x: np.flip(x, _axis(op, x.ndim)),
-    "concat": lambda op, *parts: np.concatenate(parts, _axis(op, parts[0].ndim)),
+    "flip": lambda op, x: np.flip(x, op.axis(x.ndim)),
+    "concat": lambda op, *parts: np.concatenate(parts, op.axis(parts[0].ndim)),
     "stack": lambda op, *parts: np.stack(parts, cast("int", op.attrs["axis"]) or 0),
-    "repeat": lambda op, x: np.repeat(x, op.integer("repeats"), _axis(op, x.ndim)),
+    "repeat": lambda op, x: np.repeat(x, op.integer("repeats"), op.axis(x.ndim)),
     "tile": _tiled,
     "nn.pad": _padded,
     "full_like": lambda op, x, value: np.full(x.shape, value, x.dtype),
@@ -263,7 +210,7 @@ def _softplus(op: Operation, x: Array) -> Array:
 
 
 def _divided(op: Operation, x: Array, y: Array) -> Array:
-    """Return a quotient; integers are rounded towards zero."""
+    """A quotient; of integers the one that is rounded towards zero."""
     quotient = np.true_divide(x, y)
     return quotient if is_float(op.dtype) else np.trunc(quotient).astype(op.dtype)
 
@@ -276,22 +223,14 @@ def _remainder(op: Operation, x: Array, y: Array) -> Array:
     return np.asarray(x % y)
 
 
-def _along(op: Operation, vector: Array, rank: int) -> Array:
-    """One number for each place along the attribute `axis`, or a single number."""
-    shape = [1] * rank
-    if vector.size > 1:
-        shape[_axis(op, rank)] = -1
-    return vector.reshape(shape)
-
-
 def _dequantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
-    scale, zero = (_along(op, each, x.ndim).astype(_wide(op)) for each in (scale, zero))
-    return (x.astype(_wide(op)) - zero) * scale
+    scale, zero = (op.along(each, x.ndim).astype(op.wide) for each in (scale, zero))
+    return (x.astype(op.wide) - zero) * scale
 
 
 def _reduced(op: Operation, x: Array) -> Array:
     name = {"variance": "var"}.get(op.name, op.name)
-    axes, keepdims = _axes(op, x.ndim), bool(op.attrs["keepdims"])
+    axes, keepdims = op.axes(x.ndim), bool(op.attrs["keepdims"])
     return np.asarray(getattr(np, name)(x, axis=axes, keepdims=keepdims), x.dtype)
 
 
@@ -303,8 +242,8 @@ def _summed_up(op: Operation, x: Array) -> Array:
     """The sum of each element and all before it along an axis; `exclusive` leaves out its own."""
     if op.attrs["axis"] is None:
         x = x.reshape(-1)
-    axis = 0 if op.attrs["axis"] is None else _axis(op, x.ndim)
-    sums = np.cumsum(x, axis, _wide(op))
+    axis = 0 if op.attrs["axis"] is None else op.axis(x.ndim)
+    sums = np.cumsum(x, axis, op.wide)
     if not op.attrs["exclusive"]:
         return sums
     before = np.zeros_like(sums.take([0], axis))
@@ -312,7 +251,7 @@ def _summed_up(op: Operation, x: Array) -> Array:
 
 
 def _softmax(op: Operation, x: Array) -> Array:
-    axis = _axis(op, x.ndim)
+    axis = op.axis(x.ndim)
     shifted = x - x.max(axis, keepdims=True)
     total = np.exp(shifted).sum(axis, keepdims=True)
     if op.name == "nn.log_softmax":
@@ -321,77 +260,16 @@ def _softmax(op: Operation, x: Array) -> Array:
 
 
 def _matmul(op: Operation, x: Array, y: Array) -> Array:
-    return np.asarray(np.matmul(x.astype(_wide(op)), y.astype(_wide(op))))
+    return np.asarray(np.matmul(x.astype(op.wide), y.astype(op.wide)))
 
 
 def _grouped(op: Operation, a: Array, b: Array, ends: Array) -> Array:
     """Rows up to each end times the matrix of their group; rows of no group are zero."""
-    made, begin = np.zeros(op.shape, _wide(op)), 0
+    made, begin = np.zeros(op.shape, op.wide), 0
     for group, end in enumerate(ends):
         made[begin:end] = a[begin:end] @ b[group]
         begin = max(begin, int(end))
     return made
-
-
-def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
-    centred = x - x.mean(axes, keepdims=True)
-    squares = np.square(centred).mean(axes, keepdims=True)
-    return np.asarray(centred / np.sqrt(squares + x.dtype.type(epsilon)))
-
-
-def _affine(op: Operation, made: Array, shape: Sequence[int], *given: Array) -> Array:
-    """Return a norm's result with its scale and its shift; the operator may lack either."""
-    scale, shift = (each.reshape(shape) for each in given)
-    made = made * scale if op.attrs.get("scale", True) else made
-    return made + shift if op.attrs.get("center", True) else made
-
-
-def _layer_norm(op: Operation, x: Array, scale: Array, shift: Array) -> Array:
-    axes = tuple(axis % x.ndim for axis in op.integers("axes"))
-    shape = [extent if axis in axes else 1 for axis, extent in enumerate(x.shape)]
-    return _affine(op, _normalised(x, axes, op.number("epsilon")), shape, scale, shift)
-
-
-def _rms_norm(op: Operation, x: Array, scale: Array) -> Array:
-    axes = tuple(axis % x.ndim for axis in op.integers("axes"))
-    squares = np.square(x).mean(axes, keepdims=True)
-    return np.asarray(x / np.sqrt(squares + x.dtype.type(op.number("epsilon"))) * scale)
-
-
-def _of_groups(op: Operation, x: Array) -> Array:
-    """Normalise each image's groups of channels."""
-    axis, groups = op.integer("channel_axis") % x.ndim, op.integer("groups")
-    first = np.moveaxis(x, axis, 1)
-    apart = first.reshape(first.shape[0], groups, -1)
-    made = _normalised(apart, (2,), op.number("epsilon")).reshape(first.shape)
-    return np.moveaxis(made, 1, axis)
-
-
-def _group_norm(op: Operation, x: Array, scale: Array, shift: Array) -> Array:
-    axis = op.integer("channel_axis") % x.ndim
-    shape = [-1 if place == axis else 1 for place in range(x.ndim)]
-    return _affine(op, _of_groups(op, x), shape, scale, shift)
-
-
-def _batch_norm(op: Operation, x: Array, *given: Array) -> Array:
-    """The norm at inference, by the means and variances that training has found."""
-    scale, shift, mean, variance = (_along(op, each, x.ndim) for each in given)
-    made = (x - mean) / np.sqrt(variance + x.dtype.type(op.number("epsilon")))
-    return _affine(op, made, scale.shape, scale, shift)
-
-
-def _normed(op: Operation, *arrays: Array) -> Array:
-    """A norm of rows by the sums of their elements: see `passes.legalise.norm_of_sums`."""
-    roles = cast("Sequence[str]", op.attrs["roles"])
-    given = dict(zip(roles, arrays, strict=True))
-    value, columns = given["x"], op.integer("columns")
-    variance = given["squares"].sum(-1, keepdims=True) / columns
-    if "sums" in given:
-        mean = given["sums"].sum(-1, keepdims=True) / columns
-        variance = np.maximum(variance - mean * mean, 0)
-        value = value - mean * given.get("weights", 1)
-    value = value / np.sqrt(variance + op.number("epsilon")) * given.get("scale", 1)
-    return np.asarray(value + given.get("shift", 0) + given.get("plus", 0))
 
 
 _ARITHMETIC: Mapping[str, _Function] = {
@@ -423,8 +301,8 @@ _ARITHMETIC: Mapping[str, _Function] = {
     "divide": _divided,
     "mod": _remainder,
     "floor_mod": lambda op, x, y: np.mod(x, y),
-    "nn.prelu": lambda op, x, slopes: np.where(x > 0, x, _along(op, slopes, x.ndim) * x),
-    "nn.bias_add": lambda op, x, bias: x + _along(op, bias, x.ndim),
+    "nn.prelu": lambda op, x, slopes: np.where(x > 0, x, op.along(slopes, x.ndim) * x),
+    "nn.bias_add": lambda op, x, bias: x + op.along(bias, x.ndim),
     "dequantize": _dequantised,
     **dict.fromkeys(("sum", "mean", "max", "min", "variance", "std", "prod"), _reduced),
     "image_mean": _image_mean,
@@ -435,16 +313,16 @@ _ARITHMETIC: Mapping[str, _Function] = {
     GROUPED: _grouped,
     **dict.fromkeys(
         ("nn.conv1d", "nn.conv2d"),
-        lambda op, x, weight: convolution(op.attrs, x.astype(_wide(op)), weight.astype(_wide(op))),
+        lambda op, x, weight: convolution(op.attrs, x.astype(op.wide), weight.astype(op.wide)),
     ),
     "nn.max_pool2d": lambda op, x: most_pool(op.attrs, op.shape, x),
     "nn.avg_pool2d": lambda op, x: mean_pool(op.attrs, op.shape, x),
     "nn.adaptive_avg_pool2d": lambda op, x: adaptive_mean(op.attrs, op.shape, x),
-    "nn.layer_norm": _layer_norm,
-    "nn.rms_norm": _rms_norm,
-    "nn.group_norm": _group_norm,
-    IMAGE_NORM: _of_groups,
-    "nn.batch_norm": _batch_norm,
-    NORMED: _normed,
+    "nn.layer_norm": layer_norm,
+    "nn.rms_norm": rms_norm,
+    "nn.group_norm": group_norm,
+    IMAGE_NORM: of_groups,
+    "nn.batch_norm": batch_norm,
+    NORMED: normed,
 }
 OPERATORS = frozenset({*_MOVES, *_ARITHMETIC})

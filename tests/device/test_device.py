@@ -22,7 +22,7 @@ def test_an_unknown_device_lists_the_known_ones() -> None:
 
 
 _NO_DRIVER = """
-from boltgen.runtime import device
+from boltgen.device import choose as device
 device._DRIVER = "libcuda-of-no-machine.so.1"
 try:
     device.activate("cuda")

@@ -10,7 +10,8 @@ import pytest
 from boltgen.errors import InterpretError
 from boltgen.graph.graph import FURTHER, GROUPED, INPUT, OPAQUE, PART, REGION, Expr, GraphBuilder
 from boltgen.graph.interpret import run
-from boltgen.graph.semantics import OPERATORS, Operation, compute
+from boltgen.graph.operation import Operation
+from boltgen.graph.semantics import OPERATORS, compute
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Symbol, symbolic
 
@@ -174,6 +175,10 @@ def _without_attributes(b: GraphBuilder) -> int:
     return b.operator("triu", (_input(b, 2),), (2,), "float32")
 
 
+def _of_another_axis(b: GraphBuilder) -> int:
+    return b.operator("sum", (_input(b, 2),), (), "float32", axis=(1,), keepdims=False)
+
+
 def _of_no_shape(b: GraphBuilder) -> int:
     return b.operator("reshape", (_input(b, 2),), (4,), "float32")
 
@@ -189,6 +194,7 @@ def _opaque(b: GraphBuilder) -> int:
         (_of_another_shape, r"negative makes float32 \(2,\), and its graph says float32 \(3,\)"),
         (_of_another_kind, "negative makes float32"),
         (_without_attributes, r"triu on .* 'k'"),
+        (_of_another_axis, r"sum on .* an axis of \(1,\) is beyond the 1"),
         (_of_no_shape, r"reshape on \(float32 \(2,\)\)"),
         (_opaque, "calls 'somebody', which has no NumPy form"),
     ],

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from boltgen.graph.semantics import Operation, compute
+from boltgen.graph.operation import Operation
+from boltgen.graph.semantics import compute
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((2, 4, 9, 10)).astype(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.graph.interpret import run
-from boltgen.graph.semantics import is_float, numpy_dtype
+from boltgen.graph.operation import is_float, numpy_dtype
 from boltgen.ir.extent import Dim, Symbol
 
 AnyArray = np.ndarray[Any, Any]
@@ -178,7 +178,7 @@ def _bound(
 
 
 def _depth(graph: Graph, expr: Expr) -> float:
-    """How many products an element of a matrix product sums."""
+    """The number of products that an element of a matrix product sums."""
     shape = graph[expr.args[0]].shape if expr.op == "matmul" else None
     return float(shape[-1]) if shape and not isinstance(shape[-1], (Dim, str)) else 1.0
 

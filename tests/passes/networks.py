@@ -36,7 +36,7 @@ class Net(GraphBuilder):
         return self.add(Expr(op=INPUT, shape=shape, dtype=dtype))
 
     def weight(self, *shape: int) -> int:
-        """Of eighths: seven bits hold each."""
+        """Random eighths, each of which seven bits hold."""
         return self.constant((self.rng.integers(-8, 9, shape) / 8).astype(np.float32))
 
     def number(self, value: float) -> int:
@@ -126,7 +126,7 @@ class Net(GraphBuilder):
 
 @dataclass(frozen=True)
 class Step:
-    """What is done next, and numbers that decide to what and how."""
+    """The next operator of a network: its kind, and numbers that decide its operands and form."""
 
     kind: int
     which: int

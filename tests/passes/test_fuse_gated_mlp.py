@@ -179,6 +179,13 @@ def _apart_in_the_end(b: Builder) -> tuple[int, ...]:
     return tuple(b.elementwise("nn.silu", b.sliced(both, begin)) for begin in (0, F))
 
 
+def _of_batches(b: Builder) -> tuple[int, ...]:
+    """Each matrix has a weight of its own."""
+    x = b.add(Expr(op=INPUT, shape=(2, M, K), dtype=F16))
+    gate, up = (b.matmul(x, b.rows(2, K, F), F16, out_dtype="") for _ in range(2))
+    return (b.elementwise("multiply", b.elementwise("nn.silu", gate), up),)
+
+
 def _of_other_columns(b: Builder) -> tuple[int, ...]:
     """Each row's halves are of a half of the product's columns."""
     rows = b.reshape(b.product(b.x(), 2 * F), (2 * M, F))
@@ -192,6 +199,7 @@ def _of_other_columns(b: Builder) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     "build",
     [
+        _of_batches,
         _of_other_columns,
         _read_again,
         _of_other_rows,
