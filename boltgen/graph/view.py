@@ -1,9 +1,13 @@
-"""A tensor as factors of the extents of another one, whose elements it has in other dimensions."""
+"""Views: tensors whose elements are those of another one, in other dimensions.
+
+`Moved` has factors of the extents of its source, `Strided` the strides of its dimensions in memory.
+A reshape of either splits and joins its parts: `in_shape`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from typing import TypeVar
@@ -159,3 +163,59 @@ def swapped(moved: Moved) -> tuple[Factors, int] | None:
         if rows.index(after) != rows.index(before) + 1
     ]
     return (lying, breaks[0]) if rows != lying and len(breaks) == 1 else None
+
+
+# Extents above one, each with its stride: as few as say where a dimension's elements are.
+Steps = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A tensor whose elements lie in another one: where its first is, and how dimensions lie."""
+
+    dims: tuple[Steps, ...]
+    offset: int = 0
+
+    def permuted(self, axes: Sequence[int]) -> Strided:
+        """The dimensions in another order."""
+        return replace(self, dims=tuple(self.dims[axis] for axis in axes))
+
+    def reshaped(self, shape: tuple[int, ...]) -> Strided | None:
+        """The elements in another shape; None where steps cannot be multiplied to an extent."""
+        steps = [step for dim in self.dims for step in dim]
+        dims = in_shape(steps, shape, lambda step: step[0], _split_step)
+        return None if dims is None else replace(self, dims=tuple(map(merged, dims)))
+
+    def sliced(self, axis: int, begin: int, count: int) -> Strided | None:
+        """So many neighbours along an axis; None where no one stride leads along that."""
+        if len(self.dims[axis]) != 1:
+            return None
+        ((_, stride),) = self.dims[axis]
+        dims = list(self.dims)
+        dims[axis] = merged([(count, stride)])
+        return Strided(tuple(dims), self.offset + begin * stride)
+
+
+def strided_whole(shape: tuple[int, ...]) -> Strided:
+    """A tensor that lies row by row, as it is written."""
+    strides = (prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return Strided(tuple(merged([each]) for each in zip(shape, strides, strict=True)))
+
+
+def merged(steps: Sequence[tuple[int, int]]) -> Steps:
+    """As few extents and strides as say the same."""
+    found: list[tuple[int, int]] = []
+    for extent, stride in steps:
+        if extent == 1:
+            continue
+        if found and found[-1][1] == extent * stride:
+            found[-1] = (found[-1][0] * extent, stride)
+        else:
+            found.append((extent, stride))
+    return tuple(found)
+
+
+def _split_step(step: tuple[int, int], outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    extent, stride = step
+    inner = extent // outer
+    return (outer, stride * inner), (inner, stride)

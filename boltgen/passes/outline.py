@@ -113,7 +113,9 @@ def find_regions(
 
     Products with a softmax between them do so wherever no reason `rejects` them.
     """
-    found = find_attentions(graph, find_products(graph, accumulate, None), rejects)
+    # Without a softmax there is no attention, and one search is enough.
+    shares = None if "nn.softmax" in graph.operators else frozenset[int]()
+    found = find_attentions(graph, find_products(graph, accumulate, shares), rejects)
     taken = frozenset(product.anchor.index for pair in found.pairs for product in pair)
     # A pair that is no attention has only operands that other kernels can read.
     products = find_products(graph, accumulate, taken)

@@ -1,15 +1,14 @@
-"""Read and write heads of attention in place: views that slice heads from rows, and join them. For
-both IRs.
+"""Attention's operators that only cut heads out of rows, and put them side by side. For both IRs.
 
     (B, S, 3 H D) -> strided_slice -> reshape (B, S, H, D) -> permute_dims (B, H, S, D)
 
-Attention's kernel reads and writes heads in place, so a chain of such views becomes strides. TVM
-computes other operators, and views whose rows do not fit vectors.
+Its kernel reads and writes heads where they lie, so a chain of such operators is strides. What is
+no such view, or one that vectors do not fit, stays with TVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from math import prod
@@ -17,7 +16,7 @@ from typing import Any
 
 from boltgen.graph.facts import only_reader, permutation
 from boltgen.graph.graph import Expr, Graph
-from boltgen.graph.view import in_shape
+from boltgen.graph.view import Steps, Strided, merged, strided_whole
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Dim
 from boltgen.passes.regions.products import Product
@@ -30,24 +29,12 @@ _BROADCAST = "broadcast_to"
 Pair = tuple[Product, Product]
 
 
-# Extents above one, each with its stride: as few as say where a dimension's elements are.
-Steps = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Strided:
-    """A tensor whose elements lie in another one: the place of its first, and its strides."""
-
-    dims: tuple[Steps, ...]
-    offset: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """TVM's tensor that has an operand's heads, and the operators that slice them.
+    """TVM's tensor that has an operand's heads, and the operators that cut them out.
 
-    Without a view it has them as the kernel takes them. As many heads as `group` share a matrix.
-    With `by_keys` the heads are the operand's, transposed.
+    Without a view it has them as the kernel takes them. So many as `group` share a matrix. Those
+    `by_keys` are the transposed ones of the product's operand.
     """
 
     view: HeadView | None
@@ -58,14 +45,14 @@ class _Source:
 
     @property
     def heads(self) -> int:
-        """The heads of a sequence by its view; else 1."""
+        """Those of a sequence, where a view says so; else 1."""
         return self.view.heads * self.group if self.view else 1
 
 
 def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
-    """Return attention that reads Q, K and V, and writes its result, in TVM's tensors.
+    """Attention that reads Q, K and V, and writes its result, where TVM has their heads.
 
-    No tensor may be `hidden`: hidden values stay inside other kernels.
+    No tensor is `hidden`: those stay inside of other kernels.
     """
     before, after = pair
     q, k, v, d = _found(graph, pair, hidden)
@@ -82,22 +69,20 @@ def with_views(graph: Graph, pair: Pair, hidden: Set[int]) -> Pair:
 
 
 def shared_heads(pair: Pair) -> set[int]:
-    """Return the heads of a sequence, from operands with fewer slices than products."""
+    """The heads of a sequence, as operands say that not all products have a slice of."""
     operands = (operand for product in pair for operand in product.tail.operands)
     return {operand.shared.heads for operand in operands if operand.shared is not None}
 
 
 def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, ...]:
-    """Return the sources of Q, K, V and the result, with one number of heads; None for each that is
-    no view.
-    """
+    """Where Q, K, V and the result are, with one number of heads; None where that is no view."""
     before, after = pair
     # Matrix products both, since attention is found among no others.
     scores: Any = before.anchor.problem
     output: Any = after.anchor.problem
     q = k = v = d = None
     if scores.batch != output.batch or not (scores.b_batched or output.b_batched):
-        return q, k, v, d  # products that share K and V are one product of more rows, without heads
+        return q, k, v, d  # what shares K and V is one product of more rows, and has no heads
     if before.entry is None and scores.a_batched:
         q = _source(graph, before.anchor.a, hidden, scores, scores.alignment_a)
         q = q if q and q.group == 1 else None  # no kernel repeats queries
@@ -123,9 +108,9 @@ def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, 
 
 
 def _with_heads(source: _Source, heads: int, batch: int) -> _Source | None:
-    """Return a source with so many heads to a sequence, or None if it has other numbers.
+    """A source of so many heads to a sequence; None where it has others.
 
-    Heads of one sequence may be heads of several, which lie side by side in each row.
+    Heads of one sequence may be those of several, which lie side by side in each row.
     """
     view = source.view
     if view is None:
@@ -145,7 +130,7 @@ def _with_heads(source: _Source, heads: int, batch: int) -> _Source | None:
 
 
 def _reading(product: Product, a: _Source | None = None, b: _Source | None = None) -> Product:
-    """Return `product` with its A or B read from the source."""
+    """`product` with its A or B read from there."""
     anchor = product.anchor
     for source in filter(None, (a, b)):
         absorbed = tuple(dict.fromkeys((*source.members, *anchor.absorbed)))
@@ -176,7 +161,7 @@ def _source(
     *,
     is_swapped: bool = False,
 ) -> _Source | None:
-    """Return the tensor farthest before `at` of which `at` is such a view.
+    """The tensor farthest from `at` of which that is a view.
 
     Matrices of keys are `is_swapped` where the keys are columns of the tensor at `at`.
     """
@@ -184,7 +169,7 @@ def _source(
     is_turned = False
     if is_swapped and _swaps(graph, at):
         before, inner = _joins(graph, graph[at].args[0])
-        if _repeats(graph, inner) > 1:  # repeated matrices have the keys as rows
+        if _repeats(graph, inner) > 1:  # what is repeated has the keys as rows
             joins, at = (*before, at, *joins), inner
             is_swapped, is_turned = False, True
     group = _repeats(graph, at)
@@ -205,13 +190,13 @@ def _source(
         if tensor in hidden or all(graph[each].op == _VIEW for each in chain):
             continue
         base = graph[tensor].static_shape
-        strided: _Strided | None = _whole(base)
+        strided: Strided | None = strided_whole(base)
         for each in chain:
             strided = _after(strided, graph[each]) if strided is not None else None
         if strided is None:
             continue
         if is_swapped:
-            strided = _permuted(strided, (*range(len(strided.dims) - 2), -1, -2))
+            strided = strided.permuted((*range(len(strided.dims) - 2), -1, -2))
         view = _heads(strided, base, problem.batch, alignment, group)
         if view is not None:
             found = _Source(view, tensor, (*chain, *joins), group, is_turned or is_swapped)
@@ -219,7 +204,7 @@ def _source(
 
 
 def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
-    """Return the nearest tensor after `output`, transposed, that is such a view."""
+    """The nearest tensor after `output`, transposed, of which that is a view."""
     members: list[int] = []
     at = output
     while (reader := only_reader(graph, at)) is not None:
@@ -230,7 +215,7 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
         if graph[at].op != _PERMUTATION:
             continue
         target = graph[at].static_shape
-        strided: _Strided | None = _whole(target)
+        strided: Strided | None = strided_whole(target)
         moving = dropwhile(lambda each: _keeps_matrices(graph, each), members)
         for each in reversed(list(moving)):
             before = graph[graph[each].args[0]].static_shape
@@ -243,7 +228,7 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
 
 
 def _joins(graph: Graph, at: int) -> tuple[tuple[int, ...], int]:
-    """Return the operators up to `at` that keep matrices, and their operands."""
+    """The operators before `at`, itself among them, that keep matrices; and what those read."""
     joins: list[int] = []
     while _keeps_matrices(graph, at):
         joins.insert(0, at)
@@ -261,7 +246,7 @@ def _swaps(graph: Graph, at: int) -> bool:
 
 
 def _repeats(graph: Graph, at: int) -> int:
-    """Return how often each matrix of a batch is repeated in a row: grouped-query attention.
+    """How often each matrix of a batch is there, one behind the other: grouped-query attention.
 
     (B, groups, S, D) -> reshape (B, groups, 1, S, D) -> broadcast_to (B, groups, n, S, D)
     """
@@ -276,9 +261,9 @@ def _repeats(graph: Graph, at: int) -> int:
 
 
 def _keeps_matrices(graph: Graph, index: int) -> bool:
-    """Return whether an operator only regroups the matrices of a batch.
+    """Whether an operator only counts the matrices of a batch in other dimensions.
 
-    Matrices of one dimension may have no common stride.
+    Those of one dimension may lie where no one stride leads.
     """
     expr = graph[index]
     if expr.op != _VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
@@ -287,64 +272,39 @@ def _keeps_matrices(graph: Graph, index: int) -> bool:
     return len(before) > 1 and before[-2:] == after[-2:]
 
 
-def _whole(shape: tuple[int, ...]) -> _Strided:
-    strides = (prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return _Strided(tuple(_merged([each]) for each in zip(shape, strides, strict=True)))
-
-
-def _after(x: _Strided, expr: Expr) -> _Strided | None:
-    """Return the result of an operator on `x`, or None if it is no view."""
+def _after(x: Strided, expr: Expr) -> Strided | None:
+    """The result of an operator on `x`; None where it is no view."""
     if expr.op == _VIEW:
-        return _reshaped(x, expr.static_shape)
+        return x.reshaped(expr.static_shape)
     if expr.op == _PERMUTATION:
-        return _permuted(x, permutation(expr))
+        return x.permuted(permutation(expr))
     axis, begin = expr.attrs.get("axis"), expr.attrs.get("begin")
     # Only slices that a pass has written have them, of neighbouring elements.
-    if not isinstance(axis, int) or not isinstance(begin, int) or len(x.dims[axis]) != 1:
+    if not isinstance(axis, int) or not isinstance(begin, int):
         return None
-    ((_, stride),) = x.dims[axis]
-    left = _merged([(expr.static_shape[axis], stride)])
-    dims = (*x.dims[:axis], left, *x.dims[axis + 1 :])
-    return _Strided(dims, x.offset + begin * stride)
+    return x.sliced(axis, begin, expr.static_shape[axis])
 
 
-def _before(x: _Strided, expr: Expr, shape: tuple[int, ...]) -> _Strided | None:
-    """Return the operator's operand, which has `shape`, if its result is `x`."""
+def _before(x: Strided, expr: Expr, shape: tuple[int, ...]) -> Strided | None:
+    """What the operator takes, which has `shape`, where its result is `x`."""
     if expr.op == _VIEW:
-        return _reshaped(x, shape)
+        return x.reshaped(shape)
     axes = permutation(expr)
-    return _permuted(x, tuple(axes.index(axis) for axis in range(len(axes))))
-
-
-def _permuted(x: _Strided, axes: Sequence[int]) -> _Strided:
-    return replace(x, dims=tuple(x.dims[axis] for axis in axes))
-
-
-def _reshaped(x: _Strided, shape: tuple[int, ...]) -> _Strided | None:
-    """Return `x` in another shape, or None if its strides do not combine to the new extents."""
-    steps = [step for dim in x.dims for step in dim]
-    dims = in_shape(steps, shape, lambda step: step[0], _split)
-    return None if dims is None else replace(x, dims=tuple(map(_merged, dims)))
-
-
-def _split(step: tuple[int, int], outer: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    extent, stride = step
-    inner = extent // outer
-    return (outer, stride * inner), (inner, stride)
+    return x.permuted(tuple(axes.index(axis) for axis in range(len(axes))))
 
 
 def _heads(
-    x: _Strided, base: tuple[int, ...], batch: int, alignment: int, group: int = 1
+    x: Strided, base: tuple[int, ...], batch: int, alignment: int, group: int = 1
 ) -> HeadView | None:
-    """Return the matrices of `x`, its last two dimensions, as heads in the rows of `base`.
+    """The matrices of `x`, its last two dimensions, as heads in the rows of `base`.
 
-    Each serves `group` products of the `batch`.
+    Each is that of `group` products of the `batch`.
     """
     *leading, of_rows, of_columns = x.dims
     if len(of_rows) != 1 or len(of_columns) != 1 or of_columns[0][1] != 1:
         return None
     (rows,) = of_rows
-    batches = _merged([step for dim in leading for step in dim])
+    batches = merged([step for dim in leading for step in dim])
     row = rows[1]
     sequence = rows[0] * row
     rows_first = _is_inside(batches, row, base)
@@ -368,9 +328,9 @@ def _heads(
 
 
 def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
-    """Return whether each row of a matrix has the heads of all sequences: (S, B, H D).
+    """Whether each row of a matrix has those of all sequences side by side: (S, B, H D).
 
-    With dynamic extents a region's call could not tell the two apart.
+    Where extents are open a region's call could not tell the two apart.
     """
     if len(leading) != 2 or any(isinstance(extent, Dim) for extent in base):
         return False
@@ -378,24 +338,10 @@ def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
     return sequences > 1 and apart > head and sequences * apart == row
 
 
-def _merged(dimensions: Sequence[tuple[int, int]]) -> Steps:
-    """Merge extents and strides into as few as possible."""
-    merged: list[tuple[int, int]] = []
-    for extent, stride in dimensions:
-        if extent == 1:
-            continue
-        if merged and merged[-1][1] == extent * stride:
-            merged[-1] = (merged[-1][0] * extent, stride)
-        else:
-            merged.append((extent, stride))
-    return tuple(merged)
-
-
 def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int, ...] | None:
-    """Return the dimensions of a row of `base`; `outer` dimensions before them are sequences and
-    rows.
+    """The dimensions of a row of `base`; those before are `outer`, sequences and their rows.
 
-    The region's call reads symbolic ones from the tensor, one by one.
+    Where they are symbolic the region's call reads them off the tensor, one by one.
     """
     for place in range(1, len(base)):
         if prod(base[place:]) == row:

@@ -1,4 +1,4 @@
-"""Replace a gather by the full index range (`arange`) with a reshape. For both IRs.
+"""Tensors of places, and indexing with all of them, which is a reshape. For both IRs.
 
     index_tensor(mask (B, S), (arange(B) as (B, 1, 1, 1), arange(S) as (1, 1, 1, S)))
     ->  reshape(mask, (B, 1, 1, S))
@@ -17,8 +17,8 @@ _INDEX = "index_tensor"
 
 
 def indexed_by_all_places(graph: Graph) -> Graph:
-    """Return `graph` with reshapes for gathers of all elements of a tensor in order."""
-    found = {index for index in range(len(graph)) if _is_whole(graph, index)}
+    """`graph` with reshapes for what takes all elements of a tensor in their order."""
+    found = {index for index in graph.operators.get(_INDEX, ()) if _is_whole(graph, index)}
 
     def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
         expr = graph[index]
@@ -28,9 +28,9 @@ def indexed_by_all_places(graph: Graph) -> Graph:
 
 
 def _is_whole(graph: Graph, index: int) -> bool:
-    """Return whether an index has all positions of each dimension, in order."""
+    """Whether an index has all places of each dimension, and they stay in their order."""
     expr = graph[index]
-    if expr.op != _INDEX or not is_static_call(graph, index):
+    if not is_static_call(graph, index):
         return False
     x, *places = expr.args
     axes: list[int] = []
@@ -42,6 +42,6 @@ def _is_whole(graph: Graph, index: int) -> bool:
 
 
 def _axes(places: Expr, rank: int) -> list[int]:
-    """Return the dimensions of a result of `rank` along which an index has several positions."""
+    """The dimensions of a result of `rank` along which an index has several places."""
     shape = places.static_shape
     return [rank - len(shape) + axis for axis, extent in enumerate(shape) if extent != 1]
