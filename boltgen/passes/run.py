@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boltgen.graph.graph import Expr, Extents, Graph, Noted
+from boltgen.graph.rules import recording
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import CarvedRegion, Symbols, computes_all
 from boltgen.passes.regions.products import Rejects
@@ -49,7 +50,7 @@ DEFAULT_PASSES = Passes()
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason of a pass that left an operator to TVM; `shape` is its result's."""
+    """The reason of a pass that left an operator as it is; `shape` is its result's."""
 
     pass_name: str
     operator: str
@@ -107,7 +108,7 @@ class Run:
     refusals: list[Refusal] = field(default_factory=list)
 
     def refuse(self, pass_name: str, expr: Expr, reason: str) -> None:
-        """Keep the reason of a pass that leaves the operator `expr` to TVM."""
+        """Keep the reason of a pass that leaves the operator `expr` as it is."""
         self.refusals.append(Refusal(pass_name, expr.op, expr.shape, reason))
 
 
@@ -161,8 +162,14 @@ class Pass:
     in_bodies: bool = False
 
     def run(self, graph: Graph, run: Run) -> Graph:
-        """Return the graph that the pass makes of `graph`, and keep its notes in `run`."""
-        made = self.apply(graph, run)
+        """Return the graph that the pass makes of `graph`, and keep its notes in `run`.
+
+        Where a rule of the pass matched an operator and left it, `run` keeps the rule's reason.
+        """
+        with recording() as log:
+            made = self.apply(graph, run)
+        for miss in log.near:
+            run.refuse(self.name, miss.operator, f"rule '{miss.rule}': {miss.reason}")
         if isinstance(made, Graph):
             return made
         run.notes.update(dict.fromkeys(made.notes))

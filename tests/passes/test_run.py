@@ -1,0 +1,24 @@
+"""A pass as the pipeline runs it: the reasons of its rules are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boltgen.graph.graph import INPUT, Expr, GraphBuilder
+from boltgen.passes.masks.where_as_minimum import masks_as_bounds
+from boltgen.passes.outline import Symbols
+from boltgen.passes.run import DEFAULT_PASSES, Pass, Refusal, Run, Stage, plain
+
+
+def test_a_rule_that_nearly_matched_says_why_not() -> None:
+    b = GraphBuilder()
+    scores = b.add(Expr(op=INPUT, shape=(4, 8), dtype="float32"))
+    seen = b.add(Expr(op=INPUT, shape=(8,), dtype="bool"))
+    low = b.constant(np.array(-1e4, np.float32))
+    chosen = b.operator("where", (seen, scores, low), (4, 8), "float32")
+    graph = b.graph(b.operator("nn.softmax", (chosen,), (4, 8), "float32", axis=-1))
+    run = Run(passes=DEFAULT_PASSES, symbols=Symbols(()), grouped_nhwc=True, packs_weights=False)
+    made = Pass(Stage.MASKS, "bound_masks", "masks", plain(masks_as_bounds), "", "")
+    assert made.run(graph, run) is graph
+    reason = "rule 'mask by a minimum': a score may be below -10000.0"
+    assert run.refusals == [Refusal("bound_masks", "where", (4, 8), reason)]
