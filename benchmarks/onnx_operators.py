@@ -225,7 +225,6 @@ def _for_cuda(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"Cases for CUDA, last run on {record['date']}: {len(statuses)}."
     yield f"Right: {counts['ok']}. Refused by name: {counts['refused']}."
     yield f"Different: {counts['wrong']}. Failed: {counts['failed']}."
-    yield "The newest operator set of each case is run first; others as far as they are counted."
     yield ""
 
 

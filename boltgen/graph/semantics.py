@@ -108,7 +108,7 @@ def _scattered(op: Operation, x: Array, part: Array) -> Array:
 
 
 def _taken(op: Operation, x: Array, indices: Array) -> Array:
-    """Elements at indices, of which the mode says what those beyond the tensor are."""
+    """Elements at indices; the mode decides about indices beyond the tensor."""
     axis, mode = cast("int | None", op.attrs.get("axis")), str(op.attrs.get("mode", "fast"))
     if mode != "nan":
         return np.take(x, indices, axis, mode=cast("Any", {"fast": "raise"}.get(mode, mode)))

@@ -3,7 +3,7 @@
 1. An operator reads values of lines above it only.
 2. Results and escaping values exist, and results escape.
 3. An operator has the number of operands and the attributes of its record in `ops`.
-4. Shape and dtype of a value are those that its record infers.
+4. Shape and dtype of a value are what its record infers.
 5. A constant's array has the constant's shape and dtype.
 """
 

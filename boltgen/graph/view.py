@@ -1,4 +1,4 @@
-"""Views: tensors whose elements are those of another one, in other dimensions.
+"""Views: tensors with the elements of another tensor, in other dimensions.
 
 `Moved` has factors of the extents of its source, `Strided` the strides of its dimensions in memory.
 A reshape of either splits and joins its parts: `in_shape`.
