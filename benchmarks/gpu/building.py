@@ -45,7 +45,7 @@ _MOST_SAID = 1000
 
 @dataclass(slots=True)
 class Builder:
-    """The contents of a bundle, and the folder in which it is built."""
+    """What a bundle holds, and where it is built."""
 
     bundle: Path
     work: Path

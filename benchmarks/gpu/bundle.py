@@ -117,7 +117,7 @@ class _Packer:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The result of packing a bundle: its parts' sizes, and why items are missing, by key."""
+    """What a bundle became: sizes of its parts, and why some items are not in it, by key."""
 
     sizes_bytes: Mapping[str, int]
     unreachable: Mapping[str, str]

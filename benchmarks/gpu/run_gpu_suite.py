@@ -3,8 +3,8 @@
     python3 run_gpu_suite.py --minutes 9 --out results
 
 compiles with all cores and measures at once, the most valuable first. It needs the Python that the
-bundle was made for, with NumPy, Jinja, filelock and rich, nvcc 13, g++, and a driver for CUDA 13;
-no network. With PyTorch it compares. A run that was cut short goes on where it was: give the same
+bundle was made for, with NumPy, Jinja and filelock, nvcc 13, g++, and a driver for CUDA 13; no
+network. With PyTorch it compares. A run that was cut short goes on where it was: give the same
 command again. `python -m benchmarks.gpu.apply results`, in the checkout, makes tables and records.
 """
 
@@ -79,7 +79,7 @@ def check_python(version: str) -> None:
             f"this is Python {here}, and the bundle is for {version}: start the suite with that "
             f"one, or make a bundle with `--python {here}`"
         )
-    for package in ("numpy", "jinja2", "filelock", "rich"):
+    for package in ("numpy", "jinja2", "filelock"):
         if importlib.util.find_spec(package) is None:
             raise SuiteError(f"{sys.executable} has no {package}: install it")
 
@@ -153,8 +153,6 @@ def environment(work: Path) -> dict[str, str]:
     """The environment of builder and workers."""
     found = dict(os.environ)
     found["PYTHONPATH"] = os.pathsep.join((str(BUNDLE), str(work / PACKAGES)))
-    # CUDA's compiler is there, whether or not somebody put it on the path.
-    found["PATH"] = os.pathsep.join((found.get("PATH", os.defpath), "/usr/local/cuda/bin"))
     if not any(found.get(name) for name in _NAMES):
         # In a container the user may have a number only, and PyTorch would compile nothing.
         found["LOGNAME"] = f"user-{os.getuid()}"
@@ -285,7 +283,7 @@ def summary(
 
 
 def _trouble(item: dict[str, Any]) -> str:
-    """Say what is wrong with a result; empty if nothing is."""
+    """What is wrong with a result; empty where nothing is."""
     if item["status"] != "done":
         return str(item["error"])
     verdict = str(item.get("verdict", ""))

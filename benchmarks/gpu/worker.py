@@ -74,7 +74,7 @@ FINISHED, OUT_OF_TIME, UNUSABLE, AGAIN = 0, 3, 4, 5
 _LEAST_LEFT_S = 10.0
 # A worker that does not come back from an item is killed, and the item has failed. PyTorch takes
 # minutes to compile a model.
-_MOST_ITEM_S = 75.0
+_MOST_ITEM_S = 60.0
 _MOST_S: dict[type[Any], float] = {
     WholeModel: 330.0,
     Fusion: 150.0,

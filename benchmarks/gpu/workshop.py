@@ -1,4 +1,4 @@
-"""The tools that packing a bundle needs, and the errors of packing."""
+"""What packing a bundle takes, and how it fails."""
 
 from __future__ import annotations
 

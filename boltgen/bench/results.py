@@ -17,7 +17,7 @@ from boltgen.errors import BoltgenError
 VERSION = 4
 FILE = "suite-results.json"
 DONE, FAILED = "done", "failed"
-# The fields that all results of one report share.
+# All results of one report have these in common.
 _SAME = ("gpu", "driver", "commit", "toolchain", "vendor")
 
 Form: TypeAlias = dict[str, Any]
@@ -117,7 +117,7 @@ def read_form(path: Path) -> Form:
 
 
 def merged(folders: Sequence[Path]) -> tuple[Form, dict[str, Form]]:
-    """Read the results in all `folders`: return the device and method, and the items.
+    """Read the results in all `folders`: the device and method, and the items.
 
     An item that one run finished counts, whatever another run says of it.
 
