@@ -307,6 +307,7 @@ def sample(per_module: int, seed: int, only: list[str]) -> list[Mutant]:
         if only and not any(word in module for word in only):
             continue
         chosen.append(drawn.sample(every, min(per_module, len(every))))
+    random.Random(seed).shuffle(chosen)  # so that a run that ends early has judged all rooms
     return [own[turn] for turn in range(per_module) for own in chosen if turn < len(own)]
 
 
