@@ -205,6 +205,11 @@ def test_spelled_functions_are_known() -> None:
     assert "nn.softplus" in found and "where" not in found
 
 
+def test_operators_on_constants_are_computed_when_the_model_is_built() -> None:
+    found = operators(normalise(_only(_folded)).graph)
+    assert not {"multiply", "reshape", "permute_dims"} & set(found)
+
+
 def test_what_was_seen_to_be_large_stays_wide() -> None:
     graph = _only(lambda b, x: b.product(b.elementwise("nn.relu", b.product(x, 8)), 8))
     places = [i for i, expr in enumerate(graph.exprs) if expr.op == "nn.relu"]
