@@ -39,7 +39,8 @@ def _always(found: Match) -> None:
 class Rule:
     """A rewrite of what `pattern` matches to the value that `write` writes.
 
-    `unless` returns the reason why a match stays as it is; None if it does not. `write` returns a
+    `unless` returns the reason why a match stays as it is; None if it does not, and "" where nobody
+    would expect it to change. `write` returns a
     value of the shape and type of the root; its range, if one was observed, stays known.
     """
 
@@ -129,7 +130,7 @@ class _Search:
                 reason = f"others read the {shared} too" if shared else rule.unless(found)
                 if reason is None:
                     return rule, found
-                if self.near is not None:
+                if self.near is not None and reason:
                     miss = NearMiss(rule.name, self.values[index], reason)
                     self.near.setdefault((rule.name, index), miss)
         return None

@@ -9,10 +9,11 @@ one reshape: TVM would make a kernel for each.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.patterns import Match, Through, Var, op
+from boltgen.graph.rules import Rule, rewrite
 
 # Operators that make masks, and a norm's difference from its mean. Other arithmetic stays repeated:
 # two norms of a tensor are two kernels.
@@ -42,24 +43,27 @@ def without_repeated(graph: Graph) -> Graph:
 
 def with_single_reshapes(graph: Graph) -> Graph:
     """Return `graph` without reshapes of reshapes, and without reshapes that keep the shape."""
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        made = renamed(expr, names)
-        if not _is_reshape(made):
-            names[index] = builder.add(made)
-            continue
-        source = builder[made.args[0]]
-        at = source.args[0] if _is_reshape(source) else made.args[0]
-        if at != made.args[0]:
-            made = replace(made, args=(at,), origin=None)
-        is_same = builder[at].shape == made.shape
-        names[index] = at if is_same else builder.add(made)
-    return builder.graph(mapped(graph.results, names))
+    return rewrite(graph, (_RULE,))
 
 
-def _is_reshape(expr: Expr) -> bool:
-    return expr.op == "reshape" and expr.is_static and not expr.pinned
+def _needed(found: Match) -> str | None:
+    if not all(found.values[member].is_static for member in found.members):
+        return "a shape is unknown"
+    is_needed = len(found.members) == 1 and found.shape("x") != found.shape()
+    return "" if is_needed else None
+
+
+def _single(found: Match, builder: GraphBuilder) -> int:
+    is_same = found.shape("x") == found.shape()
+    return found["x"] if is_same else builder.reshape(found["x"], found.expr().static_shape)
+
+
+_RULE = Rule(
+    name="join reshapes",
+    pattern=op("reshape", Through(frozenset({"reshape"}), Var("x"))),
+    write=_single,
+    unless=_needed,
+)
 
 
 def _is_equal(left: Expr, right: Expr) -> bool:
