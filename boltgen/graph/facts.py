@@ -1,7 +1,7 @@
-"""Facts of the values of a graph, each with one owner, computed at most once for a graph.
+"""Facts of the values of a graph: each has one owner, and is computed at most once for a graph.
 
-A fact of a value holds in whatever place the value is read; `is_only_read_by` and the facts before
-it are facts of its readers. Facts of one operator take its `Expr`.
+There are facts of the readers of a value, facts of one operator, which take its `Expr`, and facts of
+the elements of a value. Facts of elements also hold for a graph that a builder grows.
 """
 
 from __future__ import annotations
