@@ -1,7 +1,7 @@
 """Facts of the values of a graph: each has one owner, and is computed at most once for a graph.
 
-There are facts of the readers of a value, facts of one operator, which take its `Expr`, and facts of
-the elements of a value. Facts of elements also hold for a graph that a builder grows.
+Facts are of the readers of a value, of one operator, or of the elements of a value. Facts of the
+elements also hold for a graph that a builder grows.
 """
 
 from __future__ import annotations
