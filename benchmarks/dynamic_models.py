@@ -24,7 +24,7 @@ from benchmarks.record import write
 from benchmarks.small_numbers import error_of
 from boltgen.errors import BoltgenError
 from boltgen.frontend.relax import annotate
-from boltgen.frontend.relax.torch_program import import_program
+from boltgen.frontend.torch.program import import_program
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import PipelineOptions
 from tests.frontend.oracle_kernels import Model

@@ -40,7 +40,7 @@ from boltgen.families.constants import model_constants
 from boltgen.families.registry import predict
 from boltgen.frontend.imported import TensorSpec
 from boltgen.frontend.relay.versions import installed_tvm
-from boltgen.frontend.torch_module import export_module, is_module
+from boltgen.frontend.torch.module import export_module, is_module
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, symbolic, typical
 from boltgen.options import DEFAULT_ARCH, CompileOptions

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from boltgen.arch import Arch
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.errors import DatabaseError, ToolchainError
 from boltgen.ir.kernel import KernelSpec

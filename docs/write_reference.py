@@ -19,7 +19,8 @@ import typer
 import boltgen
 from boltgen import errors, settings
 from boltgen.arch import ARCHES, Arch
-from boltgen.cli import app, ending
+from boltgen.cli import app
+from boltgen.cli.terminal import ending
 from boltgen.options import ARCH, DEFAULT_ARCH, CompileOptions, KernelOptions, TuneOptions
 from boltgen.options.option import default_of, option_of
 from boltgen.passes.pipeline import PIPELINE

@@ -16,8 +16,8 @@ from rich.console import Console
 
 import boltgen
 from boltgen.build.progress import reporter_for
-from boltgen.cli import tables
 from boltgen.cli.inspect import region_lines
+from boltgen.cli.terminal import tables
 from boltgen.running.artifact import Artifact
 from models.digits import MODEL_PATH, Heldout, load_heldout
 

@@ -11,7 +11,7 @@ import pytest
 from boltgen import pipeline
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.errors import CompileError, DatabaseError, UnknownArchError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates

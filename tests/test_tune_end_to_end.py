@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import boltgen
 from boltgen import cli
-from boltgen.cli import console
+from boltgen.cli.terminal import console
 from boltgen.ir.outcome import Timing
 from boltgen.settings import settings_from
 from boltgen.stored import database_path

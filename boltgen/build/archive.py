@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from boltgen.build.cache import Cache
-from boltgen.build.children import Children
+from boltgen.build.nvcc.children import Children
+from boltgen.build.nvcc.unit import CompiledObject
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import CompiledObject
 from boltgen.errors import ToolchainError
 
 _ARCHIVE = "kernel.a"

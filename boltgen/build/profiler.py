@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from boltgen.arch import ARCHES, Arch, device_for
 from boltgen.build.cache import Cache
-from boltgen.build.children import Children
+from boltgen.build.nvcc.children import Children
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import Toolchain
 from boltgen.codegen.nvcc import LANGUAGE_FLAGS, every_device_flags

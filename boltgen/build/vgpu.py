@@ -14,7 +14,7 @@ from pathlib import Path
 
 from boltgen.arch import ARCHES, Arch
 from boltgen.build.cache import Cache
-from boltgen.build.children import Children
+from boltgen.build.nvcc.children import Children
 from boltgen.build.progress import Reporter, Silent
 from boltgen.build.toolchain import HostCompiler, find_host_compiler
 from boltgen.errors import BoltgenError, ToolchainError

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boltgen.artifact.coverage import Coverage, coverage
-from boltgen.cli.console import errors_for_people, out, say
-from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.cli.inspect import shown_label
+from boltgen.cli.terminal.console import errors_for_people, out, say
+from boltgen.cli.terminal.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.device.asked_arch import asked_arch
 from boltgen.intake.numerals import counted
 from boltgen.options import ModelOptions

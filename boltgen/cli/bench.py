@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from boltgen.cli.console import errors_for_people, out
-from boltgen.cli.flags import Debug
+from boltgen.cli.terminal.console import errors_for_people, out
+from boltgen.cli.terminal.flags import Debug
 from boltgen.errors import BoltgenError
 from boltgen.installation import install_command
 

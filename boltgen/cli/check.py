@@ -13,9 +13,9 @@ from boltgen.artifact.checked import LibraryCheck
 from boltgen.artifact.metadata import read_metadata
 from boltgen.check.kernels import check_kernels
 from boltgen.check.model import check_model
-from boltgen.cli.console import err, errors_for_people, out, reporter, say
-from boltgen.cli.ending import CHECK_FAILED
-from boltgen.cli.flags import Debug, Folder, with_options
+from boltgen.cli.terminal.console import err, errors_for_people, out, reporter, say
+from boltgen.cli.terminal.ending import CHECK_FAILED
+from boltgen.cli.terminal.flags import Debug, Folder, with_options
 from boltgen.errors import ArtifactError
 from boltgen.options import CompileOptions
 from boltgen.options.choices import CheckLevel

@@ -13,9 +13,10 @@ from rich.text import Text
 import boltgen
 from boltgen import tuner
 from boltgen.build.driver import device_architecture
-from boltgen.cli import tables
-from boltgen.cli.console import errors_for_people, observer, out, reporter, say
-from boltgen.cli.flags import (
+from boltgen.cli.inspect import summary
+from boltgen.cli.terminal import tables
+from boltgen.cli.terminal.console import errors_for_people, observer, out, reporter, say
+from boltgen.cli.terminal.flags import (
     DEFAULT_ARCH,
     Arch,
     ArchOrNone,
@@ -25,7 +26,6 @@ from boltgen.cli.flags import (
     Models,
     with_options,
 )
-from boltgen.cli.inspect import summary
 from boltgen.ir.outcome import DeviceKind
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.running.arrays import read_arrays, write_arrays

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from boltgen.cli import tables
-from boltgen.cli.console import errors_for_people, out
-from boltgen.cli.flags import Debug
+from boltgen.cli.terminal import tables
+from boltgen.cli.terminal.console import errors_for_people, out
+from boltgen.cli.terminal.flags import Debug
 from boltgen.cost import learned
 from boltgen.device.gpu_names import require_arch
 from boltgen.errors import InputError, RecordError

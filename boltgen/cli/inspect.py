@@ -12,9 +12,9 @@ import typer
 
 from boltgen.artifact.coverage import coverage, rest_verdict
 from boltgen.artifact.metadata import ChoiceInfo, GemmInfo, Metadata, RegionInfo
-from boltgen.cli import tables
-from boltgen.cli.console import errors_for_people, out, say
-from boltgen.cli.flags import Debug, Folder
+from boltgen.cli.terminal import tables
+from boltgen.cli.terminal.console import errors_for_people, out, say
+from boltgen.cli.terminal.flags import Debug, Folder
 from boltgen.families.json_form import encode
 from boltgen.intake.numerals import counted
 from boltgen.running.artifact import Artifact

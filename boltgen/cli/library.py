@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from boltgen.build.cache import Cache
-from boltgen.build.kernel_library import StoredUnit, build_library, is_current, stored_units
-from boltgen.build.library_archive import export_library, import_library
+from boltgen.build.library.archive import export_library, import_library
+from boltgen.build.library.kernels import StoredUnit, build_library, is_current, stored_units
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli.console import err, errors_for_people, out, reporter
-from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Jobs
+from boltgen.cli.terminal.console import err, errors_for_people, out, reporter
+from boltgen.cli.terminal.flags import DEFAULT_ARCH, Arch, Debug, Jobs
 from boltgen.device.asked_arch import asked_arch
 from boltgen.device.gpu_names import require_arch
 from boltgen.errors import CompileError, LibraryError

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from boltgen.build.relay_env import make_relay_environment
 from boltgen.build.vgpu import vgpu_libraries
-from boltgen.cli.console import err, errors_for_people, out, reporter
-from boltgen.cli.flags import Debug
+from boltgen.cli.terminal.console import err, errors_for_people, out, reporter
+from boltgen.cli.terminal.flags import Debug
 from boltgen.device.doctor import Verdict, examine
 from boltgen.device.vgpu_program import run_program
 from boltgen.intake.numerals import MOST_JOBS

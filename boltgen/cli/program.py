@@ -13,15 +13,15 @@ from boltgen.cli.advise import advise_command
 from boltgen.cli.bench import bench_app
 from boltgen.cli.check import check_command
 from boltgen.cli.compile import compile_command, run_command, tune_command
-from boltgen.cli.console import LogHandler, be_verbose, out, say_ending
 from boltgen.cli.db import db_app
-from boltgen.cli.ending import REFUSED, STATUSES, flush_streams
 from boltgen.cli.inspect import inspect_command
 from boltgen.cli.library import library_app
 from boltgen.cli.machine import doctor_command, setup_relay_command, vgpu_app
 from boltgen.cli.report import report_command
 from boltgen.cli.serve import serve_command
 from boltgen.cli.sign import sign_command
+from boltgen.cli.terminal.console import LogHandler, be_verbose, out, say_ending
+from boltgen.cli.terminal.ending import REFUSED, STATUSES, flush_streams
 from boltgen.cli.why import why_command
 
 _STATUSES = "; ".join(f"{status} {meaning}" for status, meaning in STATUSES.items())

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from boltgen.artifact.metadata import Metadata
-from boltgen.cli.console import errors_for_people, say
-from boltgen.cli.flags import Debug, Folder
+from boltgen.cli.terminal.console import errors_for_people, say
+from boltgen.cli.terminal.flags import Debug, Folder
 from boltgen.errors import BoltgenError
 from boltgen.intake.files import written_whole
 from boltgen.ir.outcome import DeviceKind, Timing

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from boltgen.cli.console import errors_for_people, say
-from boltgen.cli.flags import Debug
+from boltgen.cli.terminal.console import errors_for_people, say
+from boltgen.cli.terminal.flags import Debug
 from boltgen.device.choose import device_kind
 
 _MOST_PORT = 65535

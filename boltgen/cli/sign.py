@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from boltgen.artifact.signature import sign
-from boltgen.cli.console import errors_for_people, say
-from boltgen.cli.flags import Debug, Folder
+from boltgen.cli.terminal.console import errors_for_people, say
+from boltgen.cli.terminal.flags import Debug, Folder
 from boltgen.running.artifact import Artifact
 
 

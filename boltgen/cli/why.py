@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from boltgen.cli.console import errors_for_people, say
-from boltgen.cli.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.cli.inspect import shown_label
+from boltgen.cli.terminal.console import errors_for_people, say
+from boltgen.cli.terminal.flags import DEFAULT_ARCH, Arch, Debug, Model, with_options
 from boltgen.device.asked_arch import asked_arch
 from boltgen.errors import BoltgenError
 from boltgen.graph.difference import changed, operator_of

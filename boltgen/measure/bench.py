@@ -13,12 +13,12 @@ from pathlib import Path
 
 from boltgen.arch import arch_named, arch_of_device, device_for
 from boltgen.build.cache import Cache
-from boltgen.build.children import Children
 from boltgen.build.driver import device_architecture
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
+from boltgen.build.nvcc.children import Children
+from boltgen.build.nvcc.ptx import stored_content
 from boltgen.build.profiler import profiler_library
 from boltgen.build.progress import Reporter
-from boltgen.build.ptx import stored_content
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.errors import BoltgenError, DeviceError, UnknownArchError

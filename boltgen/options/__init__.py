@@ -1,8 +1,9 @@
 """The options of a user, each defined once: a field with its default, its help and its check.
 
-The command line makes its options of these fields (`boltgen.cli.flags`), `boltgen.compile` and
-`boltgen.tune` take them as keyword arguments, and `docs/write_reference.py` writes the list of
-options from them. A check takes text, as the command line does, and the value that it means.
+The command line makes its options of these fields (`boltgen.cli.terminal.flags`),
+`boltgen.compile` and `boltgen.tune` take them as keyword arguments, and `docs/write_reference.py`
+writes the list of options from them. A check takes text, as the command line does, and the value
+that it means.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from boltgen.build.headers import included, included_digest
+from boltgen.build.nvcc.headers import included, included_digest
 from boltgen.errors import ToolchainError
 
 

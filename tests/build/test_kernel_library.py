@@ -15,7 +15,7 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
-from boltgen.build.kernel_library import (
+from boltgen.build.library.kernels import (
     KIND,
     Shelf,
     build_library,
@@ -178,7 +178,7 @@ def test_a_build_that_is_killed_goes_on_where_it_was(tmp_path):
         "import sys\n"
         "from pathlib import Path\n"
         "from boltgen.build.cache import Cache\n"
-        "from boltgen.build.kernel_library import build_library\n"
+        "from boltgen.build.library.kernels import build_library\n"
         "from tests.build.fakes import fake_toolchain\n"
         f"from {__name__} import GROUPS\n"
         f"tools = fake_toolchain(Path({str(tmp_path / 'toolkit')!r}), {body!r})\n"

@@ -15,8 +15,8 @@ import pytest
 
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
-from boltgen.build.kernel_library import Shelf, build_library, kernel_key, stored_units
-from boltgen.build.library_archive import export_library, import_library
+from boltgen.build.library.archive import export_library, import_library
+from boltgen.build.library.kernels import Shelf, build_library, kernel_key, stored_units
 from boltgen.errors import LibraryError
 from boltgen.families.cutlass2.levels import library_specs
 from boltgen.families.family import Level

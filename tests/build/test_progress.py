@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from boltgen.build.estimate import Estimate, expected_seconds
+from boltgen.build.nvcc.estimate import Estimate, expected_seconds
 from boltgen.build.progress import Bar, Lines, Logged, Reporter, Ticker, reporter_for, telling
 from tests.build.fakes import fake_toolchain, fake_unit
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boltgen.build.cache import Cache
-from boltgen.build.ptx import embedded_ptx, kernel_content, normal_form, stored_content
+from boltgen.build.nvcc.ptx import embedded_ptx, kernel_content, normal_form, stored_content
 from boltgen.build.toolchain import find_toolchain
 from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import KernelContentError

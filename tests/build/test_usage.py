@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltgen.build.usage import KernelUsage, kernel_usage
+from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
 
 LOG = """\
 ptxas info    : 0 bytes gmem

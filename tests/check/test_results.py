@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.progress import Silent
-from boltgen.build.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.check.client import run_launches

@@ -15,8 +15,8 @@ import boltgen
 from boltgen import pipeline
 from boltgen.artifact.checked import LibraryCheck
 from boltgen.artifact.metadata import FILE_NAME, read_metadata
-from boltgen.cli import console
 from boltgen.cli import program as cli
+from boltgen.cli.terminal import console
 from boltgen.errors import BoltgenError
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.ir.kernel import KernelSpec

@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 import boltgen.compiler
 from boltgen import cli
 from boltgen.build.progress import Lines, Silent
-from boltgen.cli import console, ending, machine
+from boltgen.cli import machine
 from boltgen.cli.inspect import region_lines
+from boltgen.cli.terminal import console, ending
 from boltgen.device.doctor import Finding, Verdict
 from boltgen.errors import CompileError
 from boltgen.ir.dtypes import DType

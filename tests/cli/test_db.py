@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from boltgen import cli
-from boltgen.cli import console
 from boltgen.cli import db as db_commands
+from boltgen.cli.terminal import console
 from boltgen.tuning.database import schema
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.exchange import read_records, write_records

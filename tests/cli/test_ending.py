@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from boltgen.cli.ending import INTERNAL, INTERRUPTED, REFUSED, SYSTEM, UNREAD, Ending, ending_of
+from boltgen.cli.terminal.ending import (
+    INTERNAL,
+    INTERRUPTED,
+    REFUSED,
+    SYSTEM,
+    UNREAD,
+    Ending,
+    ending_of,
+)
 from boltgen.errors import (
     CheckError,
     CompileError,

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from boltgen import cli
-from boltgen.cli import console, library
+from boltgen.cli import library
+from boltgen.cli.terminal import console
 from tests.build.fakes import FAIL, fake_toolchain
 
 runner = CliRunner()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from boltgen.cli.tuning_progress import Bar, Lines, observer_for
+from boltgen.cli.terminal.tuning_progress import Bar, Lines, observer_for
 from boltgen.tuning.session.budget import Budget
 from boltgen.tuning.session.progress import Quiet
 from tests.tuning.samples import record, timing

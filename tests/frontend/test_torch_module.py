@@ -12,7 +12,7 @@ from torch import nn
 
 import boltgen
 from boltgen.errors import ModelImportError
-from boltgen.frontend.torch_module import export_module, is_module
+from boltgen.frontend.torch.module import export_module, is_module
 
 
 class Scaled(nn.Module):

@@ -179,8 +179,8 @@ def _change_a_row(made: Path, folder: Path, places: tuple[str, ...], rng: random
 def _make_library(folder: Path) -> None:
     from boltgen.arch import ARCHES
     from boltgen.build.cache import Cache
-    from boltgen.build.kernel_library import build_library, stored_units
-    from boltgen.build.library_archive import export_library
+    from boltgen.build.library.archive import export_library
+    from boltgen.build.library.kernels import build_library, stored_units
     from boltgen.families.cutlass2.levels import library_specs
     from boltgen.families.family import Level
     from tests.build.fakes import fake_toolchain

@@ -9,9 +9,9 @@ import pytest
 
 from boltgen.errors import InterpretError
 from boltgen.graph.graph import FURTHER, GROUPED, INPUT, OPAQUE, PART, REGION, Expr, GraphBuilder
-from boltgen.graph.interpret import run
-from boltgen.graph.operation import Operation
-from boltgen.graph.semantics import OPERATORS, compute
+from boltgen.graph.numpy_semantics.interpret import run
+from boltgen.graph.numpy_semantics.operation import Operation
+from boltgen.graph.numpy_semantics.operators import OPERATORS, compute
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Symbol, symbolic
 

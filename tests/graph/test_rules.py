@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from boltgen.errors import GraphError
 from boltgen.graph.facts import COMMUTATIVE
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.graph.patterns import (
     Either,
     Match,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from boltgen.graph.operation import Operation
-from boltgen.graph.semantics import compute
+from boltgen.graph.numpy_semantics.operation import Operation
+from boltgen.graph.numpy_semantics.operators import compute
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((2, 4, 9, 10)).astype(np.float32)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.build.ptx import embedded_ptx
+from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.families.attention_sm90 import FAMILY
 from boltgen.families.family import CHECKED_SMS

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boltgen.build.ptx import embedded_ptx
+from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.device.vgpu import LaunchRecord
 from boltgen.families.cutlass3 import FAMILY

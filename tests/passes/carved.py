@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.graph.graph import REGION, Graph
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.passes import outline
 from boltgen.passes.outline import CarvedRegion
 from tests.frontend.region_oracle import compute

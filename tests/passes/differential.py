@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
-from boltgen.graph.interpret import run
-from boltgen.graph.operation import is_float, numpy_dtype
+from boltgen.graph.numpy_semantics.interpret import run
+from boltgen.graph.numpy_semantics.operation import is_float, numpy_dtype
 from boltgen.ir.extent import Dim, Symbol
 
 AnyArray = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.passes.masks import guarded_rows
 from tests.passes.differential import assert_same, checked, drawn
 

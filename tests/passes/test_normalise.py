@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import Graph
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes.norms.image_norms import add_image_norm
 from boltgen.passes.precision import walk

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import CONSTANT, Graph
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.observe_ranges import Range, ranges, watch
 from tests.passes.differential import AnyArray, drawn

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import broadcast
 from boltgen.passes.regions.anchor import Anchor, match_anchor

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.graph.graph import REGION, Graph, GraphBuilder
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.run import Partitioned, Passes

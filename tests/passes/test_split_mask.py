@@ -9,7 +9,7 @@ import pytest
 
 from boltgen.graph.facts import is_without_inputs
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
-from boltgen.graph.interpret import run
+from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.arithmetic import fold_comparisons
 from boltgen.passes.masks import split_mask

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from boltgen.cli import console
+from boltgen.cli.terminal import console
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 
 import boltgen
 from boltgen import tuner
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli.tables import tuning_summary
+from boltgen.cli.terminal.tables import tuning_summary
 from boltgen.pipeline import PipelineOptions
 from boltgen.settings import settings_from
 from boltgen.tuning.database.database import Database

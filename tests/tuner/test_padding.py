@@ -10,9 +10,9 @@ from rich.console import Console
 
 import boltgen
 from boltgen import tuner
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli.tables import tuned
+from boltgen.cli.terminal.tables import tuned
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.pipeline import PipelineOptions

@@ -11,9 +11,9 @@ import pytest
 import boltgen
 from boltgen import pipeline, tuner
 from boltgen.arch import arch_named
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.toolchain import find_toolchain
-from boltgen.cli.tables import tuning_summary
+from boltgen.cli.terminal.tables import tuning_summary
 from boltgen.errors import BoltgenError, DeviceError, TuningError, UnknownArchError
 from boltgen.ir.outcome import DeviceKind
 from boltgen.pipeline import PipelineOptions, plan_regions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boltgen.cli.tables import searches
+from boltgen.cli.terminal.tables import searches
 from boltgen.families.family import Level
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.database import Database

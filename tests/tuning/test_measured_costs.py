@@ -12,7 +12,7 @@ import pytest
 
 from boltgen import stored
 from boltgen.arch import arch_named
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.errors import NoLegalConfigError
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind
 from boltgen.problems.gemm.problem import Gemm

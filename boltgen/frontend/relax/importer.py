@@ -32,8 +32,8 @@ from boltgen.frontend.relax.symbols import (
     with_dimensions,
     with_ranges,
 )
-from boltgen.frontend.relax.torch_program import import_program, read_program, with_shapes
 from boltgen.frontend.relax.translate import shape_of
+from boltgen.frontend.torch.program import import_program, read_program, with_shapes
 from boltgen.ir.extent import Dim
 from boltgen.ir.extent_text import formula_of
 

@@ -29,7 +29,7 @@ from boltgen.graph.graph import (
     mapped,
     renamed,
 )
-from boltgen.graph.operation import Operation
+from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.ir.extent import Dim
 from boltgen.passes.movement.sink_broadcasts import POINTWISE
 from boltgen.passes.precision.fold import applied

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
-from boltgen.graph.operation import Operation
+from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.extent import Dim
 from boltgen.passes.precision.fold import applied

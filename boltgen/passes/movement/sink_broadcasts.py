@@ -17,7 +17,7 @@ import numpy as np
 
 from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.graph.operation import Operation
+from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.ir.extent import broadcast
 from boltgen.passes.precision.fold import applied
 

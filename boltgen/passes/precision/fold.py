@@ -11,8 +11,8 @@ from math import prod
 
 from boltgen.errors import InterpretError
 from boltgen.graph.graph import Array
-from boltgen.graph.operation import Operation
-from boltgen.graph.semantics import compute
+from boltgen.graph.numpy_semantics.operation import Operation
+from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.ir.extent import Dim
 from boltgen.passes.precision.call import OperatorCall
 from boltgen.passes.precision.values import Value

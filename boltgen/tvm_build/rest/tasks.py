@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
-from boltgen.build.kernel_library import toolchain_text
+from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.toolchain import Toolchain
 from boltgen.families.constants import model_constants
 from boltgen.ir.outcome import DeviceKind, Outcome

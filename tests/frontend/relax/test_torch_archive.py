@@ -15,8 +15,8 @@ import torch
 from torch.export import Dim
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax.torch_archive import check_archive
-from boltgen.frontend.relax.torch_program import read_program
+from boltgen.frontend.torch.archive import check_archive
+from boltgen.frontend.torch.program import read_program
 
 
 class Evil:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
-from boltgen.frontend.relax.torch_program import import_program
+from boltgen.frontend.torch.program import import_program
 from tests.frontend.oracle_kernels import Model
 
 X = torch.randn(2, 4, 7, 9, generator=torch.Generator().manual_seed(0))

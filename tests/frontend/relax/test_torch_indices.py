@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from boltgen.frontend.relax import import_model
-from boltgen.frontend.relax.torch_program import import_program
+from boltgen.frontend.torch.program import import_program
 from tests.frontend.oracle_kernels import Model
 
 X = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
-from boltgen.frontend.relax.torch_program import import_program
+from boltgen.frontend.torch.program import import_program
 from tests.frontend.oracle_kernels import Model
 
 X = torch.linspace(-2, 2, 15).reshape(3, 5)

@@ -18,7 +18,7 @@ from torch.export import Dim
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
-from boltgen.frontend.relax.torch_program import ImportedProgram, import_program, with_shapes
+from boltgen.frontend.torch.program import ImportedProgram, import_program, with_shapes
 from boltgen.ir.dtypes import DType
 from tests.frontend.oracle_kernels import Model
 

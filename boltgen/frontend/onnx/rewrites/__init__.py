@@ -1,14 +1,9 @@
-"""Rewritings of ONNX operators into others, by operator. Importing this enters all of them."""
+"""Rewrites of ONNX operators into others, by operator. Importing this enters all of them."""
 
 from boltgen.frontend.onnx.rewrites import (  # noqa: F401
     arithmetic,
     contraction,
-    contrib_attention,
-    contrib_elementwise,
-    contrib_grouped_attention,
-    contrib_norms,
-    contrib_products,
-    contrib_rotary,
+    contrib,
     detection,
     indexing,
     legacy,

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from boltgen.graph.graph import Array
-from boltgen.graph.operation import Operation
+from boltgen.graph.numpy_semantics.operation import Operation
 
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:

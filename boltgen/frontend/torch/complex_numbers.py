@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax.torch_complex_rules import RULES, PairWriter, Parts, is_complex
-from boltgen.frontend.relax.torch_types import overloads
+from boltgen.frontend.torch.complex_rules import RULES, PairWriter, Parts, is_complex
+from boltgen.frontend.torch.types import overloads
 
 # Operators that check a value's type, which changes here.
 _CHECKS = overloads(("_assert_tensor_metadata", "default"))

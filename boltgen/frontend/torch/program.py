@@ -32,23 +32,23 @@ from boltgen.frontend.relax.symbols import (
     with_dimensions,
     with_ranges,
 )
-from boltgen.frontend.relax.torch_archive import check_archive
-from boltgen.frontend.relax.torch_attention import decompositions
-from boltgen.frontend.relax.torch_complex import refuse_complex_inputs, write_real
-from boltgen.frontend.relax.torch_compositions import compositions
-from boltgen.frontend.relax.torch_images import CONVERTERS as IMAGES
-from boltgen.frontend.relax.torch_images import compositions as resizes
-from boltgen.frontend.relax.torch_indices import converters
-from boltgen.frontend.relax.torch_operators import CONVERTERS
-from boltgen.frontend.relax.torch_reductions import CONVERTERS as REDUCTIONS
-from boltgen.frontend.relax.torch_types import (
+from boltgen.frontend.torch.archive import check_archive
+from boltgen.frontend.torch.attention import decompositions
+from boltgen.frontend.torch.complex_numbers import refuse_complex_inputs, write_real
+from boltgen.frontend.torch.compositions import compositions
+from boltgen.frontend.torch.images import CONVERTERS as IMAGES
+from boltgen.frontend.torch.images import compositions as resizes
+from boltgen.frontend.torch.indices import converters
+from boltgen.frontend.torch.module import quietly
+from boltgen.frontend.torch.operators import CONVERTERS
+from boltgen.frontend.torch.reductions import CONVERTERS as REDUCTIONS
+from boltgen.frontend.torch.types import (
     cast,
     drop_assertions,
     dtype_of,
     promote,
     type_products,
 )
-from boltgen.frontend.torch_module import quietly
 from boltgen.installation import install_command
 from boltgen.ir.extent_text import formula_of, solve
 from boltgen.passes.weights.checks import refuse_nan

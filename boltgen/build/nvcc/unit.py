@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boltgen.arch import ARCHES
-from boltgen.build.headers import included_digest
+from boltgen.build.nvcc.headers import included_digest
 from boltgen.build.toolchain import Toolchain, require_nvcc_for
 from boltgen.codegen.nvcc import DeviceCode, device_flags, kernel_flags
 from boltgen.families.source import KernelSource

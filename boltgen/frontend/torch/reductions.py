@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from boltgen.frontend.relax.torch_types import Converter
+from boltgen.frontend.torch.types import Converter
 
 
 def _reduced(reduce: Callable[..., relax.Expr]) -> Converter:

@@ -27,8 +27,8 @@ from boltgen.graph.graph import (
     Graph,
     leaves,
 )
-from boltgen.graph.operation import Operation, is_float, numpy_dtype
-from boltgen.graph.semantics import compute
+from boltgen.graph.numpy_semantics.operation import Operation, is_float, numpy_dtype
+from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.ir.extent import Dim, Symbol, symbolic
 
 SPLIT = "split"

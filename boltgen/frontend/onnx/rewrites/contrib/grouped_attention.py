@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.contrib_attention import (
+from boltgen.frontend.onnx.rewrites.contrib.attention import (
     Heads,
     causal,
     joined_heads,
     split_heads,
     weights,
 )
-from boltgen.frontend.onnx.rewrites.contrib_rotary import counted, extent_of, turned
+from boltgen.frontend.onnx.rewrites.contrib.rotary import counted, extent_of, turned
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 from boltgen.ir.key_masks import HIDDEN
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from boltgen.cli.console import errors_for_people
+from boltgen.cli.terminal.console import errors_for_people
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.options import ARCH, DEFAULT_ARCH, ModelOptions
 from boltgen.options.option import Option, default_of, option_of

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax.torch_types import Converter
+from boltgen.frontend.torch.types import Converter
 
 
 def compositions() -> Mapping[Any, Callable[..., Any]]:

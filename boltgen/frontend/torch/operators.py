@@ -12,7 +12,7 @@ from tvm import relax
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax.grouped import call_of_torch
-from boltgen.frontend.relax.torch_types import Converter, overloads
+from boltgen.frontend.torch.types import Converter, overloads
 
 
 def _reflected(node: Any, importer: Any) -> relax.Var:

@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from boltgen.frontend.relax.torch_types import Converter, overloads
+from boltgen.frontend.torch.types import Converter, overloads
 
 # Operators whose result has the elements of the first argument, or some of them.
 _SAME = overloads(

@@ -15,7 +15,7 @@ import numpy as np
 
 from boltgen.errors import InterpretError
 from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPACK, Array
-from boltgen.graph.norms import (
+from boltgen.graph.numpy_semantics.norms import (
     batch_norm,
     group_norm,
     layer_norm,
@@ -23,8 +23,8 @@ from boltgen.graph.norms import (
     of_groups,
     rms_norm,
 )
-from boltgen.graph.operation import NARROW, Operation, is_float, numpy_dtype
-from boltgen.graph.windows import adaptive_mean, convolution, mean_pool, most_pool
+from boltgen.graph.numpy_semantics.operation import NARROW, Operation, is_float, numpy_dtype
+from boltgen.graph.numpy_semantics.windows import adaptive_mean, convolution, mean_pool, most_pool
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.pair import halves, run_of
@@ -45,7 +45,8 @@ def compute(operation: Operation, arrays: Sequence[Array]) -> Array:
         function, operands = _ARITHMETIC[name], [_widened(array) for array in arrays]
     else:
         raise InterpretError(
-            f"the interpreter has no operator {name!r}; add it to boltgen/graph/semantics.py"
+            f"the interpreter has no operator {name!r}; add it to "
+            "boltgen/graph/numpy_semantics/operators.py"
         )
     try:
         with np.errstate(all="ignore"):

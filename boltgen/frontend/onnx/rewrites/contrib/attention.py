@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from boltgen.frontend.onnx.rewrites.contrib_rotary import counted
+from boltgen.frontend.onnx.rewrites.contrib.rotary import counted
 from boltgen.frontend.onnx.rewrites.registry import (
     Builder,
     UnknownError,

@@ -16,8 +16,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from boltgen.build.progress import Reporter, Silent, reporter_for
-from boltgen.cli.ending import UNREAD, ending_of, flush_streams
-from boltgen.cli.tuning_progress import observer_for
+from boltgen.cli.terminal.ending import UNREAD, ending_of, flush_streams
+from boltgen.cli.terminal.tuning_progress import observer_for
 from boltgen.tuning.session.progress import Observer, Quiet
 
 # Controls and marks of direction: a name in a file could use them to move the cursor, to colour, or
@@ -107,7 +107,7 @@ def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:
 def errors_for_people(
     debug: bool, interrupted: str = "nothing half-written was kept"
 ) -> Iterator[None]:
-    """End an exception with a sentence and the status of `boltgen.cli.ending`."""
+    """End an exception with a sentence and the status of `boltgen.cli.terminal.ending`."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):

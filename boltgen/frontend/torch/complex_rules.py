@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from boltgen.frontend.relax.torch_types import dtype_of, overloads
+from boltgen.frontend.torch.types import dtype_of, overloads
 
 
 class Parts(NamedTuple):

@@ -1,0 +1,1 @@
+"""Libraries of kernels that are compiled beforehand."""

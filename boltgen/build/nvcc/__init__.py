@@ -1,0 +1,1 @@
+"""Compile translation units with nvcc, in parallel."""

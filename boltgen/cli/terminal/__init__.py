@@ -1,0 +1,1 @@
+"""Options, output and exit statuses that all commands share."""

@@ -1,0 +1,1 @@
+"""PyTorch's programs, prepared for TVM's importer."""

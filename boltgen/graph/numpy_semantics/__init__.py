@@ -1,0 +1,1 @@
+"""The NumPy semantics of the graph: what each operator computes."""
