@@ -229,13 +229,14 @@ M, N, K = 40, 50, 24
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The toy is the only family of products; nothing was measured."""
     monkeypatch.setenv("BOLTGEN_DATA_DIR", str(tmp_path / "data"))
-    others = [family for family in FAMILIES if family.name in {"cutlass2", "b2b"}]
-    for family in others:
-        FAMILIES.remove(family.name)
+    known = list(FAMILIES)
+    for name in ("cutlass2", "b2b"):
+        FAMILIES.remove(name)
     FAMILIES.register(TOY)
     yield
-    FAMILIES.remove("toy")
-    for family in others:
+    for family in FAMILIES:
+        FAMILIES.remove(family.name)
+    for family in known:
         FAMILIES.register(family)
 
 
