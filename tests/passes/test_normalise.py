@@ -207,7 +207,7 @@ def test_spelled_functions_are_known() -> None:
 
 def test_operators_on_constants_are_computed_when_the_model_is_built() -> None:
     found = operators(normalise(_only(_folded)).graph)
-    assert not {"multiply", "reshape", "permute_dims"} & set(found)
+    assert not {"multiply", "reshape"} & set(found)  # the weight stays a view of its columns
 
 
 def test_what_was_seen_to_be_large_stays_wide() -> None:
