@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boltgen.errors import ModelImportError
 from boltgen.graph.graph import Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
@@ -208,6 +209,31 @@ def test_spelled_functions_are_known() -> None:
 def test_operators_on_constants_are_computed_when_the_model_is_built() -> None:
     found = operators(normalise(_only(_folded)).graph)
     assert not {"multiply", "reshape"} & set(found)  # the weight stays a view of its columns
+
+
+def test_a_weight_that_is_not_a_number_is_refused() -> None:
+    def build(b: Net, x: int) -> int:
+        weight = np.ones((8, 8), np.float32)
+        weight[2, 3] = np.nan
+        return b.matmul(x, b.constant(weight), F32)
+
+    graph = _only(build)
+    with pytest.raises(ModelImportError, match=r"of shape .8, 8., contains nan"):
+        normalise(graph)
+    assert _types(normalise(graph, allow_nonfinite=True).graph, "matmul") == [F16]
+
+
+@pytest.mark.parametrize(("size", "is_scaled"), [(2.0**-28, True), (1.0, False)])
+def test_small_weights_are_scaled_by_powers_of_two(size: float, is_scaled: bool) -> None:
+    def build(b: Net, x: int) -> int:
+        weight = np.arange(-31, 33, dtype=np.float32).reshape(8, 8) * size
+        return b.elementwise("divide", b.matmul(x, b.constant(weight), F32), b.number(size))
+
+    graph = _only(build)
+    made = normalise(graph).graph
+    assert (operators(made).count("multiply") > 0) == is_scaled
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-9 * np.abs(wanted).max())
 
 
 def test_what_was_seen_to_be_large_stays_wide() -> None:
