@@ -75,7 +75,7 @@ def _key(source: Path, commands: _Commands, tools: Toolchain) -> str:
 
 
 def _commands(tools: Toolchain, only: Arch | None) -> _Commands:
-    """The words that compile a source, and those that link."""
+    """Return the words that compile a source, and the words that link."""
     # PTX of the oldest serves the virtual GPU and what comes after the newest.
     known = [name for name, arch in ARCHES.items() if tools.nvcc.compiles_for(arch)]
     names = [device_for(only.name)] if only else [name for name in known if name[-1] != "a"]

@@ -169,7 +169,7 @@ def test_an_nvcc_that_is_too_old_for_an_arch_is_refused_before_it_is_started(
 def test_the_profiler_is_built_for_what_nvcc_knows(tmp_path: Path) -> None:
     tools = fake_toolchain(tmp_path)
     for version, known in (((12, 4, 131), 5), ((12, 8, 61), 7), ((13, 0, 88), 9)):
-        compiling, _ = _commands(replace(tools, nvcc=replace(tools.nvcc, version=version)))
+        compiling, _ = _commands(replace(tools, nvcc=replace(tools.nvcc, version=version)), None)
         assert compiling.count("-gencode") == known
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, sym, tirx
 
 from boltgen.frontend.imported import TensorType
 from boltgen.ir.extent import MOST_UNKNOWN, Dim, Symbol, symbolic
@@ -96,6 +96,7 @@ class Symbols:
         self._exprs: dict[str, tirx.PrimExpr] = {}
         self._names: dict[Any, str] = {}
         self._of_data: set[Any] = set()
+        self._analyzer = sym.Analyzer()
         for param in function.params:
             self._meet(param.ty)
         body = function.body
@@ -124,7 +125,13 @@ class Symbols:
                 return self._sum(expr.a) * self._sum(expr.b)
             case tirx.Var():
                 return self._symbol(expr, expr, str(expr.name))
-        return self._symbol(str(expr), expr, extent_text(expr))
+        simple = self._analyzer.simplify(expr)
+        if isinstance(simple, (tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul, tirx.Var)):
+            return self._sum(simple)
+        # One name for (s - 1)//2 and (-1 + s)//2.
+        written = extent_text(expr)
+        text = written if written in self._ranges else extent_text(simple)
+        return self._symbol(str(simple), simple, text)
 
     def has(self, expr: object) -> bool:
         """Whether an operator's argument is a symbol, as `arange` has one: it is no value."""

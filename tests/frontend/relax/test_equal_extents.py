@@ -11,12 +11,13 @@ import pytest
 import torch
 import tvm
 from onnx import numpy_helper
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import VirtualMachine
 
 from boltgen.errors import ModelImportError
 from boltgen.frontend.imported import ImportedModel
 from boltgen.frontend.relax import import_model, with_computed_dimensions
+from boltgen.frontend.relax.symbols import Symbols
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 RNG = np.random.default_rng(0)
@@ -232,3 +233,14 @@ def test_a_dimension_that_does_not_follow_from_the_inputs_is_refused() -> None:
         builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
     with pytest.raises(ModelImportError, match=r"'x' has the extent n // 2 .* n does not follow"):
         import_model(builder.get())
+
+
+def test_a_quotient_has_one_name_in_whatever_order_its_terms_are() -> None:
+    s = tirx.Var("s", "int64")
+    x = relax.Var("x", relax.TensorType((s, 4), "float32"))
+    symbols = Symbols(relax.Function([x], x, ret_ty=x.ty))
+    one, two = (tirx.IntImm("int64", number) for number in (1, 2))
+    quotients = [tirx.floordiv(s - one, two), tirx.floordiv(tirx.IntImm("int64", -1) + s, two)]
+    first, second = map(symbols.extent, quotients)
+    assert first == second
+    assert symbols.extent(tirx.floordiv(s * two, two)) == symbols.extent(s)
