@@ -189,9 +189,10 @@ def _cut(node: Any, importer: Any) -> relax.Expr:
     if begin < 0 or step != 1:
         return importer._slice(node)
     if isinstance(end, int):
-        given = end
         is_open = not isinstance(before, int)
-        is_within = is_open and isinstance(extent, int) and extent == end - begin
+        given, last = (whole + end, before + end) if is_open and end < 0 else (end, end)
+        is_known = isinstance(extent, int) or end < 0
+        is_within = is_open and is_known and str(extent) == str(last - begin)
     elif hasattr(end, "meta"):
         given = importer.env[end]
         is_tensor = begin == 0 and tvm_ffi.structural_equal(given, whole)

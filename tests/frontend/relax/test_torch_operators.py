@@ -202,6 +202,9 @@ OPEN: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "windows": lambda x, i: x.unfold(1, 2, 1),
     "from the second of an extended one": lambda x, i: FUNCTIONAL.pad(x, (0, 0, 1, 1))[1:],
     "every second of an extended one": lambda x, i: FUNCTIONAL.pad(x, (0, 0, 1, 1))[::2],
+    "all but the last, at their places": lambda x, i: (
+        x[:-1] + torch.arange(x.shape[0] - 1)[:, None]
+    ),
     "the last of an extended one": lambda x, i: FUNCTIONAL.pad(x, (0, 0, 1, 1))[-2:],
     "bounded by an extent": lambda x, i: i.clamp(max=i.shape[0] - 2),
 }
