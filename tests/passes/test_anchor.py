@@ -6,6 +6,7 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
@@ -192,3 +193,22 @@ def test_an_unknown_rank_is_rejected() -> None:
     found = match_anchor(Graph(exprs, frozenset()), 2)
     assert isinstance(found, Rejected)
     assert "no known rank" in found.reason
+
+
+def test_a_stride_that_only_a_formula_decides_leaves_a_convolution_to_tvm() -> None:
+    # (2s - 1 + 2 - 3)//2 is s - 1, but the kernel has one symbol for 2s - 1.
+    s = symbolic(Symbol("s", 4, 64))
+    exprs = (
+        _input((2, 1, 2 * s - 1, 16)),
+        _input((32, 1, 3, 16)),
+        Expr(
+            op="nn.conv2d",
+            args=(0, 1),
+            shape=(2, 1, s, 32),
+            dtype="float16",
+            attrs={**CONV, "strides": (1, 2), "padding": (0, 1, 0, 1), "dilation": (1, 1)},
+        ),
+    )
+    found = match_anchor(Graph(exprs, frozenset()), 2)
+    assert isinstance(found, Rejected)
+    assert "does not decide '// 2'" in found.reason

@@ -15,6 +15,7 @@ from boltgen.graph.graph import GROUPED, UNPACK, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
+from boltgen.problems.cells import localised
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -89,8 +90,9 @@ def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anc
         _check_static(graph, index)
         _check_dtypes(graph, index)
         found = MATCHERS[graph[index].op](graph, index, accumulate)
-        # Raises where a symbolic extent does not decide which workload it is.
-        Workload.of(found.problem)
+        # Raises where a symbolic extent does not decide which workload it is: 2s - 1 may decide a
+        # quotient, and a kernel knows a symbol of its own for it.
+        localised(Workload.of(found.problem))
     except (_NotOffloadableError, InvalidProblemError) as error:
         return Rejected(operator=graph[index].op.removeprefix("nn."), reason=str(error))
     return found
