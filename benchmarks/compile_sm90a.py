@@ -16,8 +16,8 @@ from dataclasses import replace
 from benchmarks.library import compile_seconds
 from benchmarks.record import summary, write
 from boltgen.arch import arch_named
-from boltgen.build.nvcc.unit import TranslationUnit, kernel_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import TranslationUnit, kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
 from boltgen.families.registry import kernel_spec

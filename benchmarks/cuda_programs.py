@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import TranslationUnit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import TranslationUnit
 from boltgen.codegen.nvcc import DeviceCode, device_code_flag
 from boltgen.ir.key import digest
 from boltgen.settings import settings_from

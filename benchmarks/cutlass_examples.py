@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks import record
 from benchmarks.cuda_programs import build_programs, program_unit
 from boltgen.arch import device_for
-from boltgen.build.nvcc.unit import TranslationUnit
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.device.vgpu_program import run_program
 from boltgen.settings import settings_from

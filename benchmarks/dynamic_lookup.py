@@ -18,10 +18,10 @@ import tvm_ffi
 import boltgen
 from benchmarks.record import write
 from boltgen.build.cache import Cache
+from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, adapter_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.pipeline import plan_regions
 from boltgen.problems.cells import localised

@@ -21,9 +21,9 @@ from benchmarks.record import summary, write
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import KERNELS_PER_UNIT, chunks, unit_of
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import TranslationUnit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import TranslationUnit
 from boltgen.families.cutlass2.levels import library_specs
 from boltgen.families.family import Level
 from boltgen.ir.kernel import KernelSpec

@@ -34,9 +34,9 @@ from benchmarks.cuda_programs import build_programs, program_unit
 from benchmarks.record import summary, write
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import kernel_unit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import kernel_unit
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.device.choose import activate

@@ -19,12 +19,12 @@ from pathlib import Path
 from boltgen.arch import arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
 from boltgen.build.nvcc.ptx import stored_content
-from boltgen.build.nvcc.unit import adapter_unit, kernel_unit
 from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import telling
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
 from boltgen.families.family import Config

@@ -25,13 +25,13 @@ from benchmarks.gpu.items import ITEMS, KERNELS, PACKED, SOURCES, needs_of, read
 from boltgen.arch import arch_named
 from boltgen.bench.results import ResultsError
 from boltgen.build.cache import Cache
+from boltgen.build.compile import compile_unit
 from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.nvcc.children import Children
-from boltgen.build.nvcc.compile import compile_unit
 from boltgen.build.nvcc.ptx import kernel_content
-from boltgen.build.nvcc.unit import CompileFailure, library_unit
 from boltgen.build.profiler import profiler_library
 from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import CompileFailure, library_unit
 from boltgen.errors import BoltgenError
 from boltgen.measure.worker import end_with_parent
 from boltgen.settings import settings_from

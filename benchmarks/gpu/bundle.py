@@ -51,10 +51,10 @@ from benchmarks.record import ROOT, commit
 from boltgen.arch import Arch, arch_named, device_for
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import OUTPUT, Shelf, kernel_key, toolchain_text, unit_of
-from boltgen.build.nvcc.unit import TranslationUnit, library_unit
 from boltgen.build.profiler import built_profiler
 from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import TranslationUnit, library_unit
 from boltgen.errors import BoltgenError
 from boltgen.families.move import MoveConfig
 from boltgen.settings import settings_from

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from boltgen.build.cache import Cache
 from boltgen.build.nvcc.children import Children
-from boltgen.build.nvcc.unit import CompiledObject
 from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import CompiledObject
 from boltgen.errors import ToolchainError
 
 

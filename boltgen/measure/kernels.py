@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from boltgen.build.cache import Cache
+from boltgen.build.compile import compile_unit
 from boltgen.build.library.kernels import Shelf, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.nvcc.children import Children
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, CompileFailure, kernel_unit
 from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import CompiledObject, CompileFailure, kernel_unit
 from boltgen.families.source import render_kernel
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import Failure, Fault

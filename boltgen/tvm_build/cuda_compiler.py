@@ -13,9 +13,9 @@ from typing import Any
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import CompiledObject, fatbin_unit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import CompiledObject, fatbin_unit
 
 # The global function that TVM, of every version, calls with CUDA source.
 CALLBACK = "tvm_callback_cuda_compile"

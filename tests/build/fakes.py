@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from boltgen.build.nvcc.unit import TranslationUnit
 from boltgen.build.toolchain import Headers, HostCompiler, Nvcc, Toolchain, find_templates
+from boltgen.build.unit import TranslationUnit
 
 # The output's name is the last argument of every command line.
 SUCCEED = 'for last; do :; done; cat *.cu > "$last"'

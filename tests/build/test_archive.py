@@ -7,9 +7,9 @@ from pathlib import Path
 
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, adapter_unit
+from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.settings import settings_from
 
 

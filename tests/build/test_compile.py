@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import CompiledObject, CompileFailure, safe_name
+from boltgen.build.compile import compile_unit
+from boltgen.build.pool import compile_all, objects_or_raise
+from boltgen.build.unit import CompiledObject, CompileFailure, safe_name
 from boltgen.errors import CacheError, CompileError, ToolchainError
 from tests.build.fakes import FAIL, fake_toolchain, fake_unit
 
@@ -207,7 +207,7 @@ import signal
 import sys
 from pathlib import Path
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.pool import compile_all
+from boltgen.build.pool import compile_all
 from tests.build.fakes import fake_toolchain, fake_unit
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

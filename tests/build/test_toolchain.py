@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from boltgen.build import toolchain
-from boltgen.build.nvcc.unit import fatbin_unit
 from boltgen.build.profiler import _commands
 from boltgen.build.toolchain import Nvcc, Unusable, find_host_compiler, find_nvcc, probe_nvcc
+from boltgen.build.unit import fatbin_unit
 from boltgen.errors import ToolchainError
 from boltgen.installation import install_command
 from boltgen.settings import Settings, settings_from

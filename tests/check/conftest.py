@@ -9,9 +9,9 @@ import pytest
 
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import DeviceCode, kernel_unit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import DeviceCode, kernel_unit
 from boltgen.families.source import KernelSource
 from boltgen.settings import settings_from
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, adapter_unit
+from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, adapter_unit
+from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import kernel_unit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import DType

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from boltgen.build.cache import Cache
+from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import CompiledObject, adapter_unit, kernel_unit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit, kernel_unit
 from boltgen.codegen.adapter import render_adapter
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.registry import kernel_spec

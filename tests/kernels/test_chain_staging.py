@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from boltgen.build.cache import Cache
+from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, kernel_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import KernelSource
 from boltgen.settings import settings_from

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.compile import compile_unit
-from boltgen.build.nvcc.unit import CompiledObject, adapter_unit
+from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import render_adapter
 from boltgen.settings import settings_from
 from tests.kernels.launch import Cuda

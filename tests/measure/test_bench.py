@@ -13,7 +13,7 @@ import pytest
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import Shelf, build_library, kernel_key, toolchain_text
-from boltgen.build.nvcc.unit import kernel_unit
+from boltgen.build.unit import kernel_unit
 from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.levels import level_configs, library_specs

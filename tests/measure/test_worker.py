@@ -13,10 +13,10 @@ import pytest
 from boltgen.build.cache import Cache
 from boltgen.build.link import linked
 from boltgen.build.nvcc.headers import included_digest
-from boltgen.build.nvcc.pool import compile_all, objects_or_raise
-from boltgen.build.nvcc.unit import TranslationUnit
+from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.profiler import profiler_library
 from boltgen.build.toolchain import find_toolchain
+from boltgen.build.unit import TranslationUnit
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.codegen.nvcc import DeviceCode, device_flags
 from boltgen.errors import DeviceError

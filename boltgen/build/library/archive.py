@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from boltgen.build.cache import Cache
+from boltgen.build.compile import ABOUT
 from boltgen.build.library.kernels import KIND, OUTPUT, StoredUnit, read_about
-from boltgen.build.nvcc.compile import ABOUT
 from boltgen.errors import LibraryError
 from boltgen.intake.files import written_whole
 from boltgen.intake.json_text import parse_json

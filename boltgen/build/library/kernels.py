@@ -16,13 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from boltgen.build.cache import Cache
-from boltgen.build.nvcc.compile import ABOUT, LOG
+from boltgen.build.compile import ABOUT, LOG
 from boltgen.build.nvcc.headers import included_digest
-from boltgen.build.nvcc.pool import compile_all
-from boltgen.build.nvcc.unit import CompileFailure, TranslationUnit, library_unit, with_headers
 from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
+from boltgen.build.pool import compile_all
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
+from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit, with_headers
 from boltgen.codegen.nvcc import device_flags
 from boltgen.errors import LibraryError
 from boltgen.families.source import (

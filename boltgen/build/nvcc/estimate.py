@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from boltgen.build.nvcc.unit import TranslationUnit
+from boltgen.build.unit import TranslationUnit
 
 # Each kernel, by the header that it instantiates; measured with tests/golden.
 _KERNEL_S: Mapping[str, float] = {

@@ -20,8 +20,8 @@ from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.rejection import rejection
 from boltgen.families.family import Footprint, KernelFamily, Level, Prediction, of_layer
 from boltgen.families.instructions import Instructions
+from boltgen.families.mma_sync import boundary
 from boltgen.families.mma_sync import code as product_code
-from boltgen.families.mma_sync.boundary import boundaries
 from boltgen.families.mma_sync.instructions import instructions
 from boltgen.families.mma_sync.legality import layer_violations
 from boltgen.families.mma_sync.model import predict, times_us
@@ -115,7 +115,7 @@ FAMILY = KernelFamily(
     traits=_traits,
     compiled=lambda config: config.kernel,
     launch=_launch,
-    boundaries=boundaries,
+    boundaries=boundary.boundaries,
     ranking=_ranking,
     library=library_specs,
     held=_held,

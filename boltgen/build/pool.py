@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
 from boltgen.build.cache import Cache
+from boltgen.build.compile import Outcome, compile_unit
 from boltgen.build.nvcc.children import Children
-from boltgen.build.nvcc.compile import Outcome, compile_unit
 from boltgen.build.nvcc.estimate import Estimate, expected_seconds
-from boltgen.build.nvcc.unit import CompiledObject, CompileFailure, TranslationUnit
 from boltgen.build.progress import Reporter, Silent
+from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 from boltgen.errors import CompileError
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from boltgen.build.cache import Cache, disk_error
 from boltgen.build.nvcc.children import Children
-from boltgen.build.nvcc.unit import CompiledObject, CompileFailure, TranslationUnit
+from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 
 ABOUT = "about.json"
 LOG = "compile.log"
