@@ -26,6 +26,7 @@ from boltgen.cli.terminal.flags import (
     Models,
     with_options,
 )
+from boltgen.errors import BoltgenError
 from boltgen.ir.outcome import DeviceKind
 from boltgen.options import CompileOptions, TuneOptions
 from boltgen.running.arrays import read_arrays, write_arrays
@@ -57,12 +58,16 @@ def compile_command(
     """
     with errors_for_people(debug, interrupted=_KEPT if options.tune else _NOTHING_KEPT):
         replaceable(output)
+        if options.trace is not None:
+            _require_apart(options.trace, output)
         if options.tune is not None:
             _require_device(options.device)
         heard = replace(options, reporter=reporter(), observer=observer())
         artifact = boltgen.compile(model, arch=arch, options=heard)
         artifact.save(output)
         saved = Artifact.load(output, trusted_keys=())  # nobody has signed it yet
+    if options.trace is not None:
+        say(f"wrote the trace to {options.trace}; `boltgen report --trace` shows it")
     if saved.metadata.ranges:
         out.print(tables.ranges(saved.metadata))
     for line in tables.phases(saved.metadata):
@@ -99,6 +104,15 @@ def tune_command(
     if any(result.course for result in done.results):
         out.print(tables.searches(done))
     say(tables.tuning_summary(done))
+
+
+def _require_apart(trace: Path, output: Path) -> None:
+    """Check that the compiled model and the trace do not replace each other."""
+    outer, inner = output.resolve(), trace.resolve()
+    if inner.is_relative_to(outer) or outer.is_relative_to(inner):
+        raise BoltgenError(
+            f"--trace {trace} and --output {output} are in each other: give --trace another folder"
+        )
 
 
 def _require_device(device: str) -> None:

@@ -23,10 +23,15 @@ class Watch:
     """Sees each graph after each pass; with a `folder` it writes a trace there.
 
     A function has a folder of the trace, and each of its files the number and the name of the pass
-    that changed the graph: `0/12-set_precision.graph.txt`.
+    that changed the graph: `0/12-set_precision.graph.txt`. It removes an earlier trace there.
+
+    Raises:
+        BoltgenError: the folder cannot be written, or has other files in the place of a trace.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        if folder is not None:
+            _remove_trace(folder)
         self._folder = folder
         self._verifier = Verifier()
         self._constants = Constants()
@@ -37,7 +42,7 @@ class Watch:
         """See the graph of a function as it was imported."""
         if self._folder is not None:
             path = self._folder / str(len(self._functions))
-            _empty(path)
+            path.mkdir()
             self._functions[function], self._last = path, ""
         self._see(function, graph, 0, IMPORTED)
 
@@ -88,8 +93,7 @@ def read_trace(folder: Path) -> dict[str, tuple[Step, ...]]:
     """
     found: dict[str, tuple[Step, ...]] = {}
     try:
-        places = sorted((each for each in folder.iterdir() if each.name.isdecimal()), key=_number)
-        for place in places:
+        for place in _places(folder):
             steps = []
             head = ""
             for path in sorted(place.glob(f"*{_SUFFIX}")):
@@ -98,34 +102,42 @@ def read_trace(folder: Path) -> dict[str, tuple[Step, ...]]:
                 steps.append(Step(name, text))
             if head.startswith(_HEAD):
                 found[ast.literal_eval(head.removeprefix(_HEAD))] = tuple(steps)
-    except (OSError, ValueError, SyntaxError) as error:
+    except OSError as error:
+        raise BoltgenError(
+            f"the trace in {folder} cannot be read: {error.strerror or error}"
+        ) from error
+    except (ValueError, SyntaxError) as error:
         raise BoltgenError(f"the trace in {folder} cannot be read: {error}") from error
     if not found:
-        raise BoltgenError(f"{folder} has no trace: `boltgen compile --trace {folder}` writes one")
+        raise BoltgenError(f"{folder} has no trace: `boltgen compile --trace DIR` writes one")
     return found
 
 
-def _number(path: Path) -> int:
-    return int(path.name)
+def _places(folder: Path) -> list[Path]:
+    """The folders of functions in a trace, in order."""
+    found = [each for each in folder.iterdir() if each.name.isdecimal()]
+    return sorted(found, key=lambda each: int(each.name))
 
 
-def _empty(folder: Path) -> None:
-    """Make a folder without files of an earlier trace.
+def _remove_trace(folder: Path) -> None:
+    """Make a folder for a trace, without the functions of an earlier trace.
 
     Raises:
-        BoltgenError: it cannot be made, or holds other files.
+        BoltgenError: it cannot be made, or holds other files in the place of a function.
     """
     try:
-        if folder.exists():
-            others = [each for each in folder.iterdir() if not each.name.endswith(_SUFFIX)]
+        folder.mkdir(parents=True, exist_ok=True)
+        places = _places(folder)
+        for place in places:
+            others = [each for each in place.iterdir() if not each.name.endswith(_SUFFIX)]
             if others:
                 raise BoltgenError(
-                    f"{folder} holds {others[0].name}, which is no part of a trace: "
+                    f"{place} holds {others[0].name}, which is no part of a trace: "
                     "give --trace another folder"
                 )
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
+        for place in places:
+            shutil.rmtree(place)
     except OSError as error:
         raise BoltgenError(
-            f"--trace: {folder} cannot be written: {error.strerror or error}"
+            f"--trace: {error.filename or folder} cannot be written: {error.strerror or error}"
         ) from error

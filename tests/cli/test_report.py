@@ -93,6 +93,17 @@ def test_a_model_that_is_in_the_cache_is_traced(folder: Path, tmp_path: Path) ->
     assert any(name.endswith("-outline_regions.graph.txt") for name in names)
 
 
+@pytest.mark.parametrize(("output", "trace"), [("m", "m"), ("m", "m/trace"), ("t/0", "t")])
+def test_a_trace_in_the_place_of_the_model_is_refused(
+    output: str, trace: str, tmp_path: Path
+) -> None:
+    arguments = ["-o", str(tmp_path / output), "--trace", str(tmp_path / trace)]
+    done = RUNNER.invoke(app, ["compile", str(MODEL_PATH), *arguments])
+    assert done.exit_code == 1
+    assert "are in each other: give --trace another folder" in done.output
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_folder_without_a_trace_is_refused(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     arguments = ["report", str(folder), "-o", str(page), "--trace", str(tmp_path)]

@@ -16,6 +16,7 @@ from boltgen.passes import partition
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.pipeline import PIPELINE
 from boltgen.passes.run import Partitioned, Pass, Passes, Run, Stage
+from boltgen.passes.trace import read_trace
 
 PASSES = Path(boltgen.__file__).parent / "passes"
 
@@ -51,6 +52,35 @@ def test_stages_stand_in_order() -> None:
     assert [each.stage for each in PIPELINE] == sorted(
         (each.stage for each in PIPELINE), key=stages.index
     )
+
+
+def test_a_trace_replaces_an_earlier_trace_of_more_functions(tmp_path: Path) -> None:
+    partitioned(model(), Passes(trace=tmp_path))
+    assert set(read_trace(tmp_path)) == {"main", "other"}
+    (tmp_path / "notes.txt").write_text("mine")
+    partition_graphs(
+        {"main": model()}, (), Passes(trace=tmp_path), lambda *_: None, grouped_nhwc=True
+    )
+    assert set(read_trace(tmp_path)) == {"main"}
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_trace_removes_no_other_files(tmp_path: Path) -> None:
+    partitioned(model(), Passes(trace=tmp_path))
+    (tmp_path / "1" / "notes.txt").write_text("mine")
+    with pytest.raises(BoltgenError, match=r"1 holds notes\.txt.*give --trace another folder"):
+        partitioned(model(), Passes(trace=tmp_path))
+    assert (tmp_path / "1" / "notes.txt").read_text() == "mine"
+    assert set(read_trace(tmp_path)) == {"main", "other"}  # the earlier trace is whole
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("nowhere", "No such file"), ("file", "Not a directory")]
+)
+def test_a_trace_that_cannot_be_read_is_an_error(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BoltgenError, match=f"the trace in .*{name} cannot be read: {message}"):
+        read_trace(tmp_path / name)
 
 
 def test_a_trace_has_each_graph_that_a_pass_changed(tmp_path: Path) -> None:
