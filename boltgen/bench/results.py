@@ -112,7 +112,9 @@ def read_form(path: Path) -> Form:
         if not isinstance(form["about"], dict) or not isinstance(form["items"], dict):
             raise TypeError("its parts are no objects")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultsError(f"{path} is no file of results: {error!r}; remove it") from error
+        raise ResultsError(
+            f"{path} is no file of results: {error!r}; copy it again, or remove it"
+        ) from error
     return dict(form)
 
 

@@ -56,7 +56,10 @@ def compile_command(
       boltgen compile resnet50.onnx -o resnet50 --tune 120s --device cuda
       boltgen compile bert.onnx -o bert --calibrate sentences.npz
     """
-    with errors_for_people(debug, interrupted=_KEPT if options.tune else _NOTHING_KEPT):
+    kept = _KEPT if options.tune else _NOTHING_KEPT
+    if options.trace is not None:
+        kept += f"; the trace in {options.trace} is not whole"
+    with errors_for_people(debug, interrupted=kept):
         replaceable(output)
         if options.trace is not None:
             _require_apart(options.trace, output)

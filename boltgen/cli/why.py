@@ -22,6 +22,7 @@ from boltgen.graph.difference import changed, operator_of
 from boltgen.graph.graph import CONSTANT, INPUT, OPAQUE, PART, REGION
 from boltgen.intake.numerals import counted
 from boltgen.options import ModelOptions
+from boltgen.passes.regions.placement import NOT_AN_ANCHOR
 from boltgen.passes.run import Partitioned
 from boltgen.passes.trace import IMPORTED, Step, read_trace
 from boltgen.pipeline import PipelineOptions
@@ -209,5 +210,5 @@ def _left(partitioned: Partitioned, name: str) -> Iterator[str]:
     )
     for (pass_name, extents, reason), count in refused.items():
         yield f"  {pass_name} refused {count} x {'x'.join(extents)}: {reason}"
-    if not refused:
+    if not refused and any(each.reason == NOT_AN_ANCHOR for each in placed):
         yield f"  no pass refused it: no kernel begins with {name}, and none before it reaches it"

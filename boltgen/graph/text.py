@@ -131,10 +131,12 @@ class _Printer:
                 return self._dim(value)
             case DType():
                 return f"dtype({value.value!r})"
-            case bool() | int() | str() | None:
+            case bool() | int() | None:
                 return repr(value)
             case float():
-                return repr(value)
+                return float.__repr__(value)  # NumPy's float64 is a float with another `repr`
+            case str():
+                return str.__repr__(value)
             case tuple():
                 inner = ", ".join(map(self._value, value))
                 return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -58,6 +58,28 @@ def test_an_operator_that_no_kernel_reaches_is_said_to_be_so(tmp_path: Path) -> 
     assert lines[-1].startswith("  no pass refused it: no kernel begins with sin")
 
 
+def test_an_anchor_with_a_reason_of_its_own_gets_no_other_reason(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=(1, 8, 6, 6), dtype="float32"))
+    w = builder.constant(np.ones((8, 1, 3, 3), np.float32))
+    layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "NCHW"}
+    window = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 8}
+    shape = (1, 8, 6, 6)
+    y = builder.operator("nn.conv2d", [x, w], shape, "float32", **window, **layouts)
+    made = partition_graphs(
+        {"main": builder.graph(y)},
+        (),
+        Passes(trace=tmp_path),
+        lambda *_: None,
+        grouped_nhwc=True,
+    )
+    lines = list(why(made, read_trace(tmp_path), "conv2d"))
+    assert lines[-2:] == [
+        "conv2d that TVM computes: 1",
+        "  1 x 1x6x6x8: it has groups=8; kernels exist for one group only",
+    ]
+
+
 @pytest.mark.parametrize("asked", ["boltgen_0_matmul", "matmul+add+relu", "matmul + add + relu"])
 def test_a_region_is_asked_for_by_symbol_or_operators(tmp_path: Path, asked: str) -> None:
     lines = explained(tmp_path, asked)

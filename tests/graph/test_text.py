@@ -156,3 +156,13 @@ def test_a_wrong_text_is_refused_by_line(text: str, said: str) -> None:
     with pytest.raises(GraphTextError, match=r"line|function") as caught:
         parse_graph(text, Constants())
     assert said in str(caught.value)
+
+
+def test_numbers_and_strings_of_numpy_are_written_as_those_of_python() -> None:
+    builder = GraphBuilder()
+    attrs = {"epsilon": np.float64(0.5), "least": np.float64(-np.inf), "mode": np.str_("edge")}
+    x = builder.add(Expr(op=INPUT, shape=(2,), dtype="float32"))
+    graph = builder.graph(builder.operator("vendor.op", [x], (2,), "float32", **attrs))
+    text = print_graph(graph)
+    assert "vendor.op(v0, epsilon=0.5, least=-inf, mode='edge')" in text
+    assert parse_graph(text) == graph

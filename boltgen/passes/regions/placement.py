@@ -22,7 +22,7 @@ from boltgen.ir.extent import Dim, typical
 from boltgen.passes.regions.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
 from boltgen.problems.region import Placement, Region, Rejected
 
-_NOT_AN_ANCHOR = "not a matrix product or convolution"
+NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"
 EINSUM = "einsum"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
@@ -71,7 +71,7 @@ def _inside(expr: Expr) -> Iterator[Placement]:
 
 def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
     expr = graph[index]
-    name, reason = expr.op.removeprefix("nn."), _NOT_AN_ANCHOR
+    name, reason = expr.op.removeprefix("nn."), NOT_AN_ANCHOR
     if expr.op in ANCHORS:
         rejected = match_anchor(graph, index)
         reason = rejected.reason if isinstance(rejected, Rejected) else reason
