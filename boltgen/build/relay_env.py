@@ -67,9 +67,11 @@ def make_relay_environment(
     told = reporter or Silent()
     told.start("making an environment with Relay", 4)
     try:
+        # The marker is first: an environment that was interrupted is made anew.
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARKER).touch()
         _run([str(interpreter), "-m", "venv", str(folder)], "make a virtual environment")
         inside = folder / "bin" / "python"
-        (folder / _MARKER).touch()
         told.step("virtual environment")
         _pip(inside, ["install", *REQUIREMENTS], "install what TVM 0.17 needs")
         told.step("requirements")
@@ -77,6 +79,8 @@ def make_relay_environment(
         told.step(f"TVM 0.17 from {TVM_WHEEL}")
         _pip(inside, ["install", *_boltgen()], "install boltgen")
         told.step("boltgen")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ToolchainError(f"{error.filename} is no folder. Give a new folder") from error
     finally:
         told.end()
     return inside

@@ -32,7 +32,8 @@ def setup_relay_command(
     Example:
       boltgen setup-relay relay-env && relay-env/bin/boltgen doctor
     """
-    with errors_for_people(debug):
+    again = "the environment is not whole: give the same command again"
+    with errors_for_people(debug, interrupted=again):
         made = make_relay_environment(folder, python=python, reporter=reporter())
     out.print(f"TVM 0.17 with Relay: {made}", soft_wrap=True)
 

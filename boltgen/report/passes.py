@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from boltgen.graph.difference import Line, difference
+from boltgen.intake.numerals import counted
 
 # A page shows so many lines of a pass; the trace has them all.
 _MOST_LINES = 400
@@ -14,18 +15,15 @@ _MOST_LINES = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassChange:
-    """A pass that changed a graph: the lines that it changed, and how many are `left_out`."""
+    """A pass that changed a graph: `counts` says how many lines went and came; `lines` are the
+    first of the difference, and `left_out` counts the others.
+    """
 
     name: str
     effect: str
+    counts: str
     lines: tuple[Line, ...]
     left_out: int
-
-    @property
-    def counts(self) -> str:
-        """Count the lines that went and the lines that came."""
-        gone, come = (sum(line.mark == mark for line in self.lines) for mark in "-+")
-        return f"{gone} lines went, {come} came"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +54,11 @@ def changes_of(
 
 
 def _change(name: str, effect: str, lines: tuple[Line, ...]) -> PassChange:
+    gone, come = (sum(line.mark == mark for line in lines) for mark in "-+")
     return PassChange(
         name=name,
         effect=effect,
+        counts=f"{counted(gone, 'line')} went, {come} came",
         lines=lines[:_MOST_LINES],
         left_out=max(0, len(lines) - _MOST_LINES),
     )

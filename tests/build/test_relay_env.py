@@ -45,6 +45,14 @@ def test_a_wheel_without_tvm(tmp_path: Path) -> None:
     assert not list((tmp_path / "site-packages").iterdir())
 
 
+def _python(folder: Path, script: str) -> Path:
+    """A program in the place of Python."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 @pytest.mark.parametrize("name", ["thesis.txt", "pyvenv.cfg"])
 def test_a_folder_that_boltgen_did_not_make_stays_as_it_is(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("own")
@@ -59,10 +67,24 @@ def test_an_environment_of_boltgens_is_made_anew(tmp_path: Path) -> None:
         make_relay_environment(tmp_path, python=tmp_path / "python")
 
 
+@pytest.mark.parametrize("place", ["file", "file/env"])
+def test_a_file_in_the_way_stays_as_it_is(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("own")
+    with pytest.raises(ToolchainError, match=r"file\S* is no folder\. Give a new folder"):
+        make_relay_environment(tmp_path / place, python=_python(tmp_path, "echo 3.11"))
+    assert (tmp_path / "file").read_text() == "own"
+
+
+def test_an_environment_that_was_not_finished_is_made_anew(tmp_path: Path) -> None:
+    python = _python(tmp_path, 'case "$*" in *venv*) touch "$3/half"; exit 1;; *) echo 3.11;; esac')
+    for _ in range(2):
+        with pytest.raises(ToolchainError, match="cannot make a virtual environment"):
+            make_relay_environment(tmp_path / "env", python=python)
+    assert (tmp_path / "env" / "half").exists()
+
+
 def test_a_python_that_is_too_new(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 3.14\n")
-    python.chmod(0o755)
+    python = _python(tmp_path, "echo 3.14")
     with pytest.raises(
         ToolchainError, match=r"is Python 3\.14; .* Python up to 3\.12: give one with --python"
     ):
