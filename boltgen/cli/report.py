@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,9 @@ from boltgen.settings import settings_from
 from boltgen.stored import database_path
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.records import Record
+
+# The name of a region in the text of a graph.
+_REGION = re.compile(r" = region\(.*?\bsymbol='([^']*)'")
 
 
 def report_command(
@@ -74,7 +78,7 @@ def report_command(
             ours,
             compared(ours, _facts(against)) if against is not None else None,
             curves(_history(ours.metadata, database)),
-            () if trace is None else _changes(trace),
+            () if trace is None else _changes(trace, ours.metadata),
         )
         try:
             with written_whole(output, is_page) as staged:
@@ -84,11 +88,22 @@ def report_command(
     say(f"wrote {output}")
 
 
-def _changes(folder: Path) -> tuple[FunctionChanges, ...]:
-    """The changes of each pass of a trace."""
+def _changes(folder: Path, metadata: Metadata) -> tuple[FunctionChanges, ...]:
+    """Return the changes of each pass of a trace.
+
+    Raises:
+        BoltgenError: the trace cannot be read, or has other regions than the model.
+    """
+    trace = read_trace(folder)
+    traced = {each for steps in trace.values() for each in _REGION.findall(steps[-1].text)}
+    own = {each.region for each in metadata.placements if each.region}
+    if traced != own:
+        raise BoltgenError(
+            f"the trace in {folder} has other regions than the model: give the folder of the "
+            "`compile --trace` that wrote the model"
+        )
     texts = {
-        function: [(step.name, step.text) for step in steps]
-        for function, steps in read_trace(folder).items()
+        function: [(step.name, step.text) for step in steps] for function, steps in trace.items()
     }
     return changes_of(texts, {each.name: each.effect for each in PIPELINE})
 

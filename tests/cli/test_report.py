@@ -72,8 +72,11 @@ def test_a_trace_adds_what_each_pass_changed(folder: Path, tmp_path: Path) -> No
         "00-imported": "    v0: float32[4] = input()\n    v1: float32[4] = nn.relu(v0)\n",
         "12-set_precision": "    v0: float32[4] = input()\n    v1: float16[4] = nn.relu(v0)\n",
     }
+    symbols = [each.region for each in boltgen.load(folder).metadata.placements if each.region]
+    regions = "".join(f"    v{i}: _ = region(symbol='{s}')\n" for i, s in enumerate(symbols, 2))
     for name, text in texts.items():
-        (trace / f"{name}.graph.txt").write_text(f"# function 'a<b>'\ndef main():\n{text}")
+        lines = f"# function 'a<b>'\ndef main():\n{text}{regions}"
+        (trace / f"{name}.graph.txt").write_text(lines)
     arguments = ["report", str(folder), "-o", str(page), "--trace", str(trace.parent)]
     done = RUNNER.invoke(app, arguments)
     assert done.exit_code == 0, done.output
@@ -87,8 +90,12 @@ def test_a_trace_adds_what_each_pass_changed(folder: Path, tmp_path: Path) -> No
 
 def test_a_model_that_is_in_the_cache_is_traced(folder: Path, tmp_path: Path) -> None:
     assert folder.exists()  # the cache has the model
-    boltgen.compile(MODEL_PATH, arch="sm_80", trace=tmp_path, check="none")
-    names = [path.name for path in (tmp_path / "0").iterdir()]
+    trace, page = tmp_path / "trace", tmp_path / "page.html"
+    boltgen.compile(MODEL_PATH, arch="sm_80", trace=trace, check="none")
+    arguments = ["report", str(folder), "-o", str(page), "--trace", str(trace)]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    names = [path.name for path in (trace / "0").iterdir()]
     assert "00-imported.graph.txt" in names
     assert any(name.endswith("-outline_regions.graph.txt") for name in names)
 
@@ -102,6 +109,18 @@ def test_a_trace_in_the_place_of_the_model_is_refused(
     assert done.exit_code == 1
     assert "are in each other: give --trace another folder" in done.output
     assert not any(tmp_path.iterdir())
+
+
+def test_a_trace_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace" / "0"
+    trace.mkdir(parents=True)
+    text = "# function 'main'\ndef main():\n    v0: _ = region(symbol='boltgen_0_other')\n"
+    (trace / "00-imported.graph.txt").write_text(text)
+    arguments = ["report", str(folder), "--trace", str(trace.parent), "-o", str(tmp_path / "p")]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 1
+    assert "has other regions than the model: give the folder of" in done.output
+    assert not (tmp_path / "p").exists()
 
 
 def test_a_folder_without_a_trace_is_refused(folder: Path, tmp_path: Path) -> None:
