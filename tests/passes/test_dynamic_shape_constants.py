@@ -239,6 +239,15 @@ def test_kinds_of_places() -> None:
     np.testing.assert_array_equal(_corner(_made(build)), np.arange(MOST)[None] // 2)
 
 
+def test_places_beyond_a_table_are_no_constant() -> None:
+    def build(b: Builder) -> int:
+        table = b.constant(np.arange(MOST - 1)[None] // 2)
+        places = b.reshape(b.places(ROWS), (1, ROWS))
+        return b.operator("gather_elements", (table, places), (1, ROWS), "int64", axis=1)
+
+    assert "gather_elements" in _operators(_made(build))
+
+
 def test_a_mask_of_many_sequences_is_made_of_one() -> None:
     """Broadcast over them it would not fit a library."""
     many, most = symbolic(Symbol("many", 1, 256)), 512

@@ -183,7 +183,33 @@ def _sizes(b: Net, x: int) -> int:
     return b.elementwise("multiply", b.elementwise("nn.relu", small), b.number(2.0**30))
 
 
+def _total(b: Net, x: int) -> int:
+    """Along all axes, by the name that a frontend has for them."""
+    made = b.elementwise("nn.relu", b.product(x, 8))
+    return b.operator("mean", (made,), (), F32, axis=None, keepdims=False)
+
+
+def _reversed(b: Net, x: int) -> int:
+    made = b.product(x, 8)
+    return b.operator("permute_dims", (made,), b.shape(made)[::-1], F32, axes=None)
+
+
+def _apart(widths: tuple[tuple[int, int], ...]) -> Callable[[Net, int], int]:
+    def padded(b: Net, x: int) -> int:
+        """Zeros around an image, beside those of its convolution."""
+        image = b.reshape(b.product(x, 8), (N, 5, 4, 2))
+        return b.conv(b.pad(image, widths, 0.0, "constant"), 6)
+
+    return padded
+
+
+_around = _apart(((0, 0), (0, 0), (1, 2), (3, 0)))
+_channels = _apart(((0, 0), (0, 3), (1, 1), (1, 1)))
+_images = _apart(((1, 0), (0, 0), (1, 1), (1, 1)))
+
+
 PATTERNS = [
+    *(_total, _reversed, _around, _channels, _images),
     *(_spelled_softmax, _spelled_softplus, _prelu, _bias_add, _conv1d, _repeated, _of_stack),
     *(_mean_by_sum, _folded, _group_norm, _wide_arithmetic, _sizes),
 ]
@@ -197,6 +223,24 @@ def test_patterns_compute_the_same(build: Callable[[Net, int], int], precision: 
     (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
     largest = max(1.0, float(np.abs(wanted).max()))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=16 * precision.ulp * largest)
+
+
+def test_zeros_around_an_image_are_its_convolution_s() -> None:
+    made = normalise(_only(_around)).graph
+    assert "nn.pad" not in operators(made)
+    (padding,) = (e.attrs["padding"] for e in made.exprs if e.op == "nn.conv2d")
+    assert padding == (2, 4, 3, 1)
+    for build in (_channels, _images):
+        assert "nn.pad" in operators(normalise(_only(build)).graph)
+
+
+@pytest.mark.parametrize(("divisor", "dtype"), [(64.0, F16), (32.0, F16), (16.0, F32)])
+def test_a_mean_by_its_sum_is_no_larger_than_its_numbers(divisor: float, dtype: str) -> None:
+    def build(b: Net, x: int) -> int:
+        total = b.reduced(b.product(x, 64), "sum", 2, keepdims=False)
+        return b.product(b.elementwise("divide", total, b.number(divisor)), 8)
+
+    assert _types(normalise(_only(build)).graph, "matmul")[1] == dtype
 
 
 def test_spelled_functions_are_known() -> None:
@@ -248,6 +292,27 @@ def test_what_was_seen_to_be_large_stays_wide() -> None:
     made = normalise(seen).graph
     assert _types(made, "nn.relu") == [F32]
     assert _types(made, "matmul")[1] == F32
+
+
+@pytest.mark.parametrize(
+    ("op", "observed", "dtype"),
+    [
+        ("add", (-1e9, 5.0), F16),  # a mask is the lowest of scores
+        ("add", (-5.0, 1e9), F32),
+        ("multiply", (-1e9, 5.0), F32),
+        ("multiply", (-65504.0, 65504.0), F16),
+        ("multiply", (float("nan"), float("nan")), F32),
+    ],
+)
+def test_scores_are_large_where_no_mask_makes_them_so(
+    op: str, observed: tuple[float, float], dtype: str
+) -> None:
+    b = Net()
+    scores = b.elementwise(op, b.product(b.input(*ROWS), 5), b.number(0.125))
+    exprs = list(b.graph(b.softmax(scores, -1)).exprs)
+    exprs[scores] = replace(exprs[scores], observed=observed)
+    seen = Graph(tuple(exprs), frozenset({len(exprs) - 1}), len(exprs) - 1)
+    assert _types(walk.normalise(seen).graph, op)[-1] == dtype
 
 
 def test_inputs_of_fp16_keep_what_their_author_made_fp32() -> None:

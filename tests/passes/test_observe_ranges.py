@@ -55,6 +55,14 @@ def test_not_a_number_of_any_run_is_kept() -> None:
         assert found.is_beyond(DType.F16)
 
 
+def test_integers_and_empty_tensors_have_no_range() -> None:
+    b = Net()
+    whole = b.elementwise("add", b.input(2, dtype="int64"), b.input(2, dtype="int64"))
+    x = b.input(0, 3)
+    number = b.input()
+    assert watch(b.graph((whole, b.elementwise("nn.relu", x), number))).indices == (number,)
+
+
 def _range(low: float, high: float) -> Range:
     return Range(index=0, operator="relu", shape=(2,), low=low, high=high)
 

@@ -128,16 +128,35 @@ def _of_other_type(net: Net) -> int:
     return net.product(net.operator("astype", (wide,), (B, S, K), "float16", from_dtype="float32"))
 
 
+def _of_itself(net: Net) -> int:
+    a = net.done("nn.relu", net.input(K, K), shape=(K, K))
+    return net.operator("matmul", (a, a), (K, K), "float16")
+
+
+def _of_batches(net: Net) -> int:
+    a = net.done("nn.relu", net.input())
+    return net.operator("matmul", (a, net.input(B, K, N)), (B, S, N), "float16")
+
+
+def _in_the_sum_too(net: Net) -> int:
+    a = net.done("nn.relu", net.input(B * S, K), shape=(B * S, K))
+    made = net.operator("matmul", (a, net.input(K, K)), (B * S, K), "float16")
+    return net.done("add", made, a, shape=(B * S, K))
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        _of_itself,
+        _of_batches,
+        _in_the_sum_too,
         _others_read,
         _tvm_makes_both,
         _broadcast,
         _of_other_type,
         lambda net: net.product(net.input()),
     ],
-    ids=["others", "made", "broadcast", "type", "nothing"],
+    ids=["itself", "batches", "sum", "others", "made", "broadcast", "type", "nothing"],
 )
 def test_what_saves_nothing_or_cannot_be_stays(build: Callable[[Net], int]) -> None:
     _, product = _found(build)

@@ -113,6 +113,60 @@ def test_parts_that_are_less_aligned_than_long_are_not_read_in_place() -> None:
     assert slice_rows(graph, part) == SliceRows(part)
 
 
+def test_rows_that_an_input_has_are_raised_in_the_kernel() -> None:
+    net = Net()
+    rows = net.input((B, 1, N))
+    raised = net.builder.elementwise("add", rows, net.one())
+    graph, tail = net.grow(net.multiplied(raised))
+    assert slice_rows(graph, raised) == SliceRows(rows, None, (raised,))
+    assert tail.epilogue.describe() == "multiply(acc, add(slice_row0, 1))"
+
+
+@pytest.mark.parametrize("name", ["exp", "nn.relu"])
+def test_rows_of_other_operators_are_loaded_as_they_are(name: str) -> None:
+    """A kernel that computes them reads them in its epilogue."""
+    net = Net()
+    made = net.builder.elementwise(name, net.input((B, 1, N)))
+    raised = net.builder.elementwise("add", made, net.one())
+    graph, tail = net.grow(net.multiplied(raised))
+    assert slice_rows(graph, raised) == SliceRows(raised)
+    assert tail.inlined == ()
+
+
+def test_dimensions_of_one_are_dropped_on_the_way_to_a_part() -> None:
+    net = Net()
+    part = net.part(net.input((B, 6, N)), 1, 5, 6)
+    flat = net.builder.reshape(part, (B, N))
+    rows = net.builder.reshape(net.builder.elementwise("add", flat, net.one()), (B, 1, N))
+    graph, _ = net.grow(net.multiplied(rows))
+    found = slice_rows(graph, rows)
+    assert found.view == RowView(offset=5 * N, columns=6 * N)
+    assert len(found.members) == 4
+
+
+def test_rows_of_which_a_reshape_joins_several_are_loaded_as_they_are() -> None:
+    net = Net()
+    part = net.part(net.input((2 * B, 3 * N)), 1, 0, N // 2)
+    rows = net.builder.reshape(part, (B, 1, N))
+    graph, _ = net.grow(net.multiplied(rows))
+    assert slice_rows(graph, rows) == SliceRows(rows)
+
+
+def test_two_parts_that_are_no_run_of_a_row_are_loaded_as_they_are() -> None:
+    net = Net()
+    part = net.part(net.input((B, 6, N // 2)), 1, 2, 4)
+    rows = net.builder.reshape(part, (B, 1, N))
+    graph, _ = net.grow(net.multiplied(rows))
+    assert slice_rows(graph, rows) == SliceRows(rows)
+
+
+def test_slices_of_images_are_loaded_as_they_are() -> None:
+    net = Net()
+    part = net.part(net.input((2 * B, 1, N)), 0, B, 2 * B)
+    graph, _ = net.grow(net.multiplied(part))
+    assert slice_rows(graph, part) == SliceRows(part)
+
+
 def test_all_slices_of_a_tail_are_alike() -> None:
     """Rows of images, then of halves of them: the second one ends the region."""
     net = Net()

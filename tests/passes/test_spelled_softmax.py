@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from boltgen.graph.graph import INPUT, Expr, GraphBuilder
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.precision.softmax import SpelledSoftmax, spelled_softmax
 
 SHAPE = (2, 3, 5)
@@ -52,3 +53,30 @@ def test_the_maximum_of_another_axis_is_an_operand() -> None:
 
 def test_a_sum_that_drops_its_axis_is_none() -> None:
     assert _spelled(axis=0, summed=0, keepdims=False)[0] is None
+
+
+@pytest.mark.parametrize("axes", [None, (1, 2), ()])
+def test_a_sum_along_several_axes_is_none(axes: tuple[int, ...] | None) -> None:
+    b = GraphBuilder()
+    power = b.elementwise("exp", b.add(Expr(op=INPUT, shape=SHAPE, dtype="float32")))
+    shape = tuple(1 if axes is None or at in axes else n for at, n in enumerate(SHAPE))
+    total = b.operator("sum", [power], shape, "float32", axis=axes, keepdims=True)
+    graph = b.graph(b.elementwise("divide", power, total))
+    assert spelled_softmax(graph, len(graph) - 1) is None
+
+
+def test_a_quotient_that_broadcasts_is_none() -> None:
+    b = GraphBuilder()
+    power = b.elementwise("exp", b.add(Expr(op=INPUT, shape=(3, 1), dtype="float32")))
+    total = b.operator("sum", [power], (3, 1), "float32", axis=(-1,), keepdims=True)
+    graph = b.graph(b.operator("divide", [power, total], SHAPE, "float32"))
+    assert spelled_softmax(graph, len(graph) - 1) is None
+
+
+def test_open_rows_are_found() -> None:
+    b = GraphBuilder()
+    rows = symbolic(Symbol("rows", 1, 9))
+    power = b.elementwise("exp", b.add(Expr(op=INPUT, shape=(rows, 5), dtype="float32")))
+    total = b.operator("sum", [power], (rows, 1), "float32", axis=(-1,), keepdims=True)
+    graph = b.graph(b.elementwise("divide", power, total))
+    assert spelled_softmax(graph, len(graph) - 1) == SpelledSoftmax(0, 1)

@@ -96,3 +96,17 @@ def test_an_open_number_of_images_stays() -> None:
     net = Net((images * WINDOWS, HEADS, M, N), (images, WINDOWS, HEADS, M, N))
     before = net.graph(net.combined("add", net.split, net.mask(WINDOWS, 1, M, N)))
     assert masks_of_all_windows(before) is before
+
+
+def test_scores_that_are_a_result_split_stay_so() -> None:
+    net = Net()
+    masked = net.combined("add", net.split, net.mask(WINDOWS, 1, M, N))
+    before = net.builder.graph((net.builder.reshape(masked, WHOLE), masked))
+    assert _shapes(masks_of_all_windows(before)) == _shapes(before)
+
+
+def test_a_view_of_another_shape_does_not_undo_the_split() -> None:
+    net = Net()
+    masked = net.combined("add", net.split, net.mask(WINDOWS, 1, M, N))
+    before = net.builder.graph(net.builder.reshape(masked, (IMAGES, WINDOWS * HEADS, M, N)))
+    assert _shapes(masks_of_all_windows(before)) == _shapes(before)
