@@ -54,8 +54,6 @@ def _longer(graph: Graph, product: Product, claimed: Collection[int]) -> Product
         return None
     if anchor.taken is not None or anchor.ends is not None or anchor.b == anchor.a:
         return None
-    if any(operand.expr == anchor.a for operand in tail.operands):
-        return None
     members, leaves = _before(graph, anchor.index, anchor.a, claimed)
     whole = [leaf for leaf in leaves if _is_whole(graph, leaf, anchor.a)]
     wanted = anchor.problem.in_dtype.value
