@@ -2,8 +2,9 @@
 
 A mutant is a module of `boltgen/passes` with one change: a comparison turned round, a guard that is
 always true or never, an `and` for an `or`, a number one larger, a rewrite left out. It exists only
-in the memory of a process of its own. The tests of the module run in that process, up to the first
-that fails: then the mutant is killed. Mutants are drawn by a seed, equally many of each module.
+in the memory of a process of its own. The tests of the module run in that process, and random
+networks through all passes, up to the first that fails: then the mutant is killed. Mutants are
+drawn by a seed, equally many of each module.
 """
 
 from __future__ import annotations
@@ -211,13 +212,17 @@ def mutated(mutant: Mutant) -> str:
 
 
 def tests_of(module: str) -> list[Path]:
-    """Return the tests of a module: by its name, by what they import, and by `_COVERED`."""
+    """Return the tests of a module: by its name, by what they import, and by `_COVERED`.
+
+    Whole networks come last: all passes work on them.
+    """
     name = module.removeprefix("boltgen.passes.")
     names = [name.rpartition(".")[2]]
     for prefix, tests in _COVERED.items():
         names += tests if name.startswith(prefix) else ()
     found = [TESTS / f"test_{each}.py" for each in names]
     found += [path for path in sorted(TESTS.glob("test_*.py")) if _imports(path, module)]
+    found.append(TESTS / "test_random_networks.py")
     return [path for path in dict.fromkeys(found) if path.exists()]
 
 
