@@ -135,6 +135,12 @@ def test_times_decide(build: Callable[[Builder], int]) -> None:
     assert join_pairs(graph, Costs(), lambda _: "no kernel").graph is graph
 
 
+def test_a_graph_without_halves_is_the_same_one() -> None:
+    b = Builder()
+    graph = b.graph(b.biased(b.x()))
+    assert half_columns.without_halves(graph) is graph
+
+
 def test_a_layer_after_the_other_has_a_pair_each() -> None:
     b = Builder()
     x = b.x()

@@ -212,6 +212,12 @@ def test_what_no_kernel_computes_is_operators_that_irs_have() -> None:
     assert operators(made).count("sum") == 2
 
 
+def test_a_graph_without_norms_of_sums_is_the_same_one() -> None:
+    b = Builder()
+    graph = b.graph(b.norm(b.x()))
+    assert norm_of_sums.without_normed(graph) is graph
+
+
 def test_the_sums_are_both_moments() -> None:
     b = Builder()
     asked: list[Workload] = []

@@ -54,6 +54,11 @@ def test_a_mask_that_is_taken_whole_is_reshaped(batch: int, keys: int, *, rows: 
 
 
 CASES: dict[str, Callable[[Builder], int]] = {
+    "each twice": lambda b: b.indexed(
+        b.mask(3, 8), (b.places(3, 1, 3, 1), b.places(8, 1, 1, 8)), 2, 3, 8
+    ),
+    "fewer": lambda b: b.indexed(b.mask(3, 8), (b.places(3, 3, 1), b.places(7, 1, 7)), 3, 7),
+    "turned": lambda b: b.indexed(b.mask(3, 8), (b.places(3, 1, 3), b.places(8, 8, 1)), 8, 3),
     "other rows": lambda b: b.indexed(
         b.mask(3, 8), (b.places(3, 3, 1, begin=1), b.places(8, 1, 8)), 3, 8
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from boltgen.graph.graph import CONSTANT, INPUT, UNPACK, Array, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
+from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.outline import Symbols, computes_all
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.regions.anchor import Anchor, match_anchor
@@ -178,6 +179,36 @@ def test_nothing_is_packed_where_no_kernel_computes_it(rng: np.random.Generator)
     graph = _graph(_decode, _weights(rng))
     assert with_packed_weights(graph, rejects, DType.F32) is graph
     assert with_packed_weights(graph, computes_all, DType.F32, packs=False) is graph
+
+
+def test_a_weight_of_two_products_is_packed_once(rng: np.random.Generator) -> None:
+    b = GraphBuilder()
+    x, y = (b.add(Expr(op=INPUT, shape=(rows, K), dtype="float16")) for rows in (1, 2))
+    weight = _decode(b, *_weights(rng))
+    graph = _packed(b.graph(tuple(b.matmul(each, weight, "float16") for each in (x, y))))
+    assert [expr.op for expr in graph.exprs].count(UNPACK) == 1
+
+
+def test_a_product_of_another_type_reads_floats(rng: np.random.Generator) -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(1, K), dtype="float16"))
+    graph = b.graph(b.matmul(x, _decode(b, *_weights(rng)), "float32"))
+    assert _packed(graph) is graph
+
+
+def test_packed_weights_make_no_pair(rng: np.random.Generator) -> None:
+    """Their columns are not interleaved: each is a product of its own."""
+
+    class Costs:
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(1, K), dtype="float16"))
+    up, gate = (b.matmul(x, _decode(b, *_weights(rng)), "float16") for _ in range(2))
+    graph = _packed(b.graph(b.elementwise("multiply", b.elementwise("nn.silu", gate), up)))
+    assert [expr.op for expr in graph.exprs].count(UNPACK) == 2
+    assert join_pairs(graph, Costs(), computes_all).graph is graph  # type: ignore[arg-type]
 
 
 def test_packed_weights_are_not_padded(rng: np.random.Generator) -> None:

@@ -137,6 +137,21 @@ def test_a_pass_that_breaks_a_rule_is_named(
     partitioned(model(), Passes(normalise=False))
 
 
+@pytest.mark.parametrize(
+    ("function", "observed", "dtype"),
+    [("main", 1e6, "float32"), ("main", 9.0, "float16"), ("other", 1e6, "float16")],
+)
+def test_observed_ranges_are_those_of_main_alone(
+    function: str, observed: float, dtype: str
+) -> None:
+    graph = model()
+    passes = Passes(observed={len(graph) - 1: (0.0, observed)})
+    made = partition_graphs({function: graph}, (), passes, lambda *_: None, grouped_nhwc=True)
+    graphs = [*made.graphs.values(), *(each.body for each in made.carved.values())]
+    found = [expr.dtype for each in graphs for expr in each.exprs if expr.op == "nn.relu"]
+    assert found == [dtype]
+
+
 def test_the_setting_is_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOLTGEN_VERIFY_GRAPHS", "maybe")
     with pytest.raises(BoltgenError, match="BOLTGEN_VERIFY_GRAPHS='maybe' is neither 0 nor 1"):

@@ -102,6 +102,15 @@ def test_a_long_tensor_is_not_cast_for_a_few_of_its_rows() -> None:
     assert _names(net.graph(cast)) == ["take", "astype", GROUPED]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tokens"), [("int8", TOKENS), ("float32", symbolic(Symbol("other", 2, 64)))]
+)
+def test_a_cast_stays_behind_what_may_be_longer_or_is_no_float(dtype: str, tokens: int) -> None:
+    net = Net(tokens=tokens, dtype=dtype)
+    cast = net.builder.astype(net.taken(net.x, net.input((TOKENS,), "int64")), "float16")
+    assert _names(net.graph(cast)) == ["take", "astype", GROUPED]
+
+
 def test_rows_of_rows_are_rows_of_the_tensor() -> None:
     net = Net()
     token, order = (net.input((2 * TOKENS,), "int64") for _ in range(2))
