@@ -256,3 +256,20 @@ def test_shared_span(
     shape: tuple[int, ...], expected: tuple[LoadKind, bool, Shared | None] | None
 ) -> None:
     assert shared_span(shape, (2, 3, M, N)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_fused"),
+    [((4, 6, 8), True), ((2, 2, 6, 8), True), ((24, 8), False), ((8, 3, 8), False)],
+)
+def test_a_reshape_keeps_the_matrices_of_a_batch(shape: tuple[int, ...], is_fused: bool) -> None:
+    g = Maker()
+    product = g.op("matmul", g.input((4, 6, 16)), g.input((4, 16, 8)), shape=(4, 6, 8))
+    view = g.op("reshape", product, shape=shape)
+    graph = Graph(tuple(g.exprs), frozenset({view}), view)
+    carve(graph, Symbols(()))
+    anchor = match_anchor(graph, product)
+    assert isinstance(anchor, Anchor)
+    relu = g.op("nn.relu", view, shape=shape)
+    graph = Graph(tuple(g.exprs), frozenset({relu}), relu)
+    assert grow(graph, anchor).output == (relu if is_fused else product)

@@ -54,6 +54,10 @@ def test_a_mask_that_is_taken_whole_is_reshaped(batch: int, keys: int, *, rows: 
 
 
 CASES: dict[str, Callable[[Builder], int]] = {
+    # It is valid only where both are equal: an error must stay one.
+    "others' places": lambda b: b.indexed(
+        b.mask(BATCH, KEYS), (b.places(KEYS, KEYS, 1), b.places(BATCH, 1, BATCH)), KEYS, BATCH
+    ),
     "each twice": lambda b: b.indexed(
         b.mask(3, 8), (b.places(3, 1, 3, 1), b.places(8, 1, 1, 8)), 2, 3, 8
     ),

@@ -203,13 +203,19 @@ def _apart(widths: tuple[tuple[int, int], ...]) -> Callable[[Net, int], int]:
     return padded
 
 
+def _quarters(b: Net, x: int) -> int:
+    image = b.conv(b.reshape(b.product(x, 8), (N, 5, 4, 2)), 6)
+    attrs = {"layout": "NCHW", "out_layout": "NCHW", "output_size": (2, 1)}
+    return b.operator("nn.adaptive_avg_pool2d", (image,), (N, 6, 2, 1), F32, **attrs)
+
+
 _around = _apart(((0, 0), (0, 0), (1, 2), (3, 0)))
 _channels = _apart(((0, 0), (0, 3), (1, 1), (1, 1)))
 _images = _apart(((1, 0), (0, 0), (1, 1), (1, 1)))
 
 
 PATTERNS = [
-    *(_total, _reversed, _around, _channels, _images),
+    *(_quarters, _total, _reversed, _around, _channels, _images),
     *(_spelled_softmax, _spelled_softplus, _prelu, _bias_add, _conv1d, _repeated, _of_stack),
     *(_mean_by_sum, _folded, _group_norm, _wide_arithmetic, _sizes),
 ]

@@ -10,6 +10,7 @@ import pytest
 from boltgen.graph.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind
+from boltgen.passes.norms.spelled_norms import spelled_norm
 from boltgen.passes.outline import CarvedRegion, Symbols
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.workload import Workload
@@ -435,3 +436,23 @@ def test_rows_that_wrap_around_stay_with_tvm() -> None:
     graph, _, problem = _only(build)
     assert _operators(graph) == ["take", REGION]
     assert problem.a_rows is None
+
+
+@pytest.mark.parametrize("how", ["of the inverse", "multiplied", "two over"])
+def test_an_inverse_root_that_divides_is_no_norm(how: str) -> None:
+    """x / (1 / sqrt(v)) and x sqrt(v) multiply by the root."""
+    b = Builder()
+    x = b.input(2, 3, COLUMNS)
+    raised = b.elementwise("add", b.mean(b.squares(x, "square")), b.number(1e-5))
+    root = b.elementwise("sqrt", raised)
+    above = b.number(2.0 if how == "two over" else 1.0)
+    inverse = b.elementwise("divide", above, root)
+    match how:
+        case "of the inverse":
+            made = b.elementwise("divide", x, inverse)
+        case "two over":
+            made = b.elementwise("multiply", x, inverse)
+        case _:
+            made = b.elementwise("multiply", x, root)
+    graph = b.graph(made)
+    assert spelled_norm(graph, len(graph) - 1) is None

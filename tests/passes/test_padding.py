@@ -136,6 +136,16 @@ def test_a_sum_with_what_nobody_pads_keeps_its_channels() -> None:
     assert (ROWS, 12) in [expr.shape for expr in made.exprs if expr.op == "add"]
 
 
+def test_a_number_of_each_row_keeps_channels() -> None:
+    """It would stand in the channels that nobody reads, too."""
+    b = Net()
+    columns = b.input(ROWS, 1)
+    total = b.elementwise("add", b.product(b.input(ROWS, 8), 12), columns)
+    graph = b.graph(b.biased(total, 16))
+    made = padded(graph, _plan(graph))
+    assert (ROWS, 12) in [expr.shape for expr in made.exprs if expr.op == "matmul"]
+
+
 def test_nothing_is_padded_where_it_is_no_faster() -> None:
     b = Net()
     graph = b.graph(b.biased(b.biased(b.input(ROWS, 8), 12), 16))

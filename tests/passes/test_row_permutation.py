@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, Expr, GraphBuilder
+from boltgen.ir.extent import Symbol, symbolic
+from boltgen.passes.movement import row_permutation
 from boltgen.passes.movement.row_permutation import in_order, moved_rows, moved_tensors
 
 SHAPE = (2, 4, 6)
@@ -73,3 +75,12 @@ def test_moves_that_split_rows_or_are_not_known(
 @pytest.mark.parametrize("place", [-1, 4])
 def test_integers_that_are_no_rows(place: int) -> None:
     assert _moved("take", (2, 1, 6), np.array([place]), axis=1, mode="fast") is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"), [((2, 3), True), ((3,), True), ((), False), (None, False)]
+)
+def test_what_has_rows(shape: tuple[int, ...] | None, found: bool) -> None:
+    assert row_permutation.is_known(Expr(op=INPUT, shape=shape, dtype="float32")) is found
+    open_rows = symbolic(Symbol("rows", 1, 9))
+    assert not row_permutation.is_known(Expr(op=INPUT, shape=(open_rows, 3), dtype="float32"))
