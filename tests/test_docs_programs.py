@@ -77,7 +77,10 @@ NEEDS = {
     ),
     "how-to/relay.md": Needs(python=RELAY),
     "develop/kernel-family.md": Needs(
-        before="from tests.families.test_toy_family import Toy as MyFamily"
+        before="from tests.families.test_toy_family import TOY",
+        replaced={
+            "KernelFamily(config_type=MyConfig, rejects=rejects, space=space, ...)": "TOY",
+        },
     ),
 }
 

@@ -39,9 +39,9 @@ def _always(found: Match) -> None:
 class Rule:
     """A rewrite of what `pattern` matches to the value that `write` writes.
 
-    `unless` returns the reason why a match stays as it is; None if it does not, and "" where nobody
-    would expect it to change. `write` returns a
-    value of the shape and type of the root; its range, if one was observed, stays known.
+    `unless` returns the reason why a match stays as it is, None if the rule fires, and "" for a
+    match that nobody expects to change: it is not recorded. `write` returns a value of the shape
+    and type of the root; its range, if one was observed, stays known.
     """
 
     name: str
