@@ -7,11 +7,9 @@ meanwhile, and stops this process and its compilers where they would change what
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import lzma
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -38,8 +36,6 @@ from boltgen.settings import settings_from
 
 # The profiler, among the kernels; and the folder of headers that CUTLASS's example 13 has.
 PROFILER, EXAMPLE = "boltgen_profiler", "packages/cutlass_library/source/examples/13"
-# Linux's prctl: end with the parent, even where this process is stopped.
-_PR_SET_PDEATHSIG = 1
 _MOST_SAID = 1000
 
 
@@ -166,8 +162,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=0, help="compilers at once; 0: all cores")
     options = parser.parse_args()
+    # While this process is stopped the worker ends it, and its compilers with it.
     end_with_parent()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     state = State(options.work)
     manifest = json.loads((options.bundle / "manifest.json").read_text())
     try:
