@@ -136,6 +136,21 @@ def test_a_sum_with_what_nobody_pads_keeps_its_channels() -> None:
     assert (ROWS, 12) in [expr.shape for expr in made.exprs if expr.op == "add"]
 
 
+def test_a_convolution_of_another_layout_keeps_its_shape() -> None:
+    """It stays TVM's beside convolutions that are padded."""
+    b = Net()
+    made = b.permute_dims(b.conv(b.input(1, 6, 6, 4), 8), (0, 3, 1, 2))
+    attrs = {"strides": (1, 1), "padding": (1,) * 4, "dilation": (1, 1), "groups": 1}
+    layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "NCHW"}
+    args = made, b.weight(4, 8, 3, 3)
+    other = b.operator("nn.conv2d", args, (1, 4, 6, 6), b.dtype(made), **attrs, **layouts)
+    graph = b.graph(other)
+    plan = _plan(graph)
+    assert any(each.is_padded for each in plan)
+    after = padded(graph, plan)
+    assert [expr.shape for expr in after.exprs if expr.op == "nn.conv2d"][1] == (1, 4, 6, 6)
+
+
 def test_a_number_of_each_row_keeps_channels() -> None:
     """It would stand in the channels that nobody reads, too."""
     b = Net()

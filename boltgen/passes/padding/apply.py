@@ -56,9 +56,13 @@ def _operand(
 
 
 def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:
-    """Return `expr` on `args`, with its last dimension as wide as theirs."""
+    """Return `expr` on `args`, with its last dimension as wide as theirs.
+
+    What reads nothing padded keeps its shape: its layout may be any.
+    """
     made = replace(expr, args=args)
-    if not expr.args or not expr.is_static:
+    is_same = [graph[arg].shape for arg in expr.args] == [builder[arg].shape for arg in args]
+    if is_same or not expr.is_static:
         return made
     before = expr.static_shape
     if expr.op == "nn.conv2d":
