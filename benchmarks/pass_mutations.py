@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from benchmarks.record import ROOT, write
 
@@ -272,7 +273,12 @@ def _child(mutant: Mutant, tests: list[Path]) -> int:
 
 
 def _warm() -> None:
-    """Import what the tests import, once for all mutants."""
+    """Import what the tests import, once for all mutants.
+
+    Random graphs are the same ones in each run; none that a mutant fails on is kept.
+    """
+    settings.register_profile("mutants", derandomize=True, database=None)
+    settings.load_profile("mutants")
     pytest.main([*_OPTIONS, "--collect-only", "-qq", "--no-summary", str(TESTS)])
 
 
