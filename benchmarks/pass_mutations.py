@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from benchmarks.record import ROOT, write
 
@@ -275,9 +275,13 @@ def _child(mutant: Mutant, tests: list[Path]) -> int:
 def _warm() -> None:
     """Import what the tests import, once for all mutants.
 
-    Random graphs are the same ones in each run; none that a mutant fails on is kept.
+    Random graphs are the same ones in each run; none that a mutant fails on is kept. A busy
+    machine, which makes a test slow, kills no mutant.
     """
-    settings.register_profile("mutants", derandomize=True, database=None)
+    slow = [HealthCheck.too_slow]
+    settings.register_profile(
+        "mutants", derandomize=True, database=None, deadline=None, suppress_health_check=slow
+    )
     settings.load_profile("mutants")
     pytest.main([*_OPTIONS, "--collect-only", "-qq", "--no-summary", str(TESTS)])
 
