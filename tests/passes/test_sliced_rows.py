@@ -181,3 +181,11 @@ def test_all_slices_of_a_tail_are_alike() -> None:
     last = net.builder.operator("add", (smaller, net.input((2 * B, 1, N))), half, "float16")
     _, tail = net.grow(last)
     assert tail.output == same
+
+
+def test_a_part_of_computed_rows_is_read_from_there() -> None:
+    net = Net()
+    rows = net.builder.elementwise("nn.relu", net.input((B, 1, 6 * N)))
+    part = net.part(rows, 2, N, 2 * N)
+    graph, _ = net.grow(net.multiplied(part))
+    assert slice_rows(graph, part) == SliceRows(rows, RowView(offset=N, columns=6 * N), (part,))
