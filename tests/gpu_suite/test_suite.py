@@ -174,7 +174,10 @@ def test_a_run_without_time_says_what_was_not_reached(bundle: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert "time is up: give the same command again to go on" in done.stdout
     assert "GEMM against cuBLAS: 0 of 1 are fine; not reached: gemm/128x128x64" in done.stdout
-    assert not (tmp_path / FILE).exists()
+    # A fast machine may open the results, or judge the first item, before the supervisor looks.
+    path = tmp_path / FILE
+    reached = json.loads(path.read_text())["items"] if path.exists() else {}
+    assert "gemm/128x128x64" not in reached
 
 
 def test_a_report_has_tables_plots_and_records(results: Path, tmp_path: Path):
