@@ -2,11 +2,11 @@
 
     python -m benchmarks.fit_cost_model RECORDS.jsonl... [--write] [--check]
 
-Records are those of `boltgen db export`, measured on GPUs. The fit minimises how much slower the
-model's pick is than the fastest, every problem with the same weight, within the bounds of each
-constant. Least squares on times explains the slow kernels, of which there are many, at the expense
-of the fast ones. Cross-validation leaves problems out, whole: its figures are for problems that the
-fit has not seen. A constant that changes no pick keeps its value and its origin.
+`boltgen db export` writes the records, which were measured on GPUs. The fit minimises how much
+slower the model's pick is than the fastest, every problem with the same weight, within the bounds
+of each constant. Least squares on times explains the slow kernels, of which there are many, at the
+expense of the fast ones. Cross-validation leaves problems out, whole: its figures are for problems
+that the fit has not seen. A constant that changes no pick keeps its value and its origin.
 
 --check reports on the shipped constants and fits nothing; --write replaces them by the fitted ones,
 if these have less regret on problems that they have not seen.

@@ -41,7 +41,7 @@ _MOST_SAID = 1000
 
 @dataclass(slots=True)
 class Builder:
-    """What a bundle holds, and where it is built."""
+    """Build the kernels of a bundle in a working folder."""
 
     bundle: Path
     work: Path

@@ -117,7 +117,7 @@ class _Packer:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a bundle became: sizes of its parts, and why some items are not in it, by key."""
+    """A bundle that was packed: the sizes of its parts, and the reason for each missing item."""
 
     sizes_bytes: Mapping[str, int]
     unreachable: Mapping[str, str]
@@ -137,9 +137,9 @@ def pack(
 ) -> Packed:
     """Make a bundle in `folder`, in place of the bundle that is there.
 
-    Models need TVM, which is too large to travel: those in the cache are packed, and with
-    `compile_models` they are compiled before. MetaSchedule's logs are those in `recorded` of GPUs
-    of `arch`, and in a quick bundle, which is for the virtual GPU, of that one.
+    TVM is too large to travel, so models are packed compiled: from the cache, or with
+    `compile_models` after compiling them. The bundle has the logs of MetaSchedule in `recorded` for
+    GPUs of `arch`. A quick bundle, which is for the virtual GPU, has the virtual GPU's logs.
 
     Raises:
         BundleError: the bundle is larger than `MOST_BYTES`; a log cannot be used; `folder` is there

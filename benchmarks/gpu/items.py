@@ -186,7 +186,7 @@ class WholeModel(_Named):
 class Tuning(_Named):
     """boltgen's tuner on a model's products, twice (section models); `most_s` each time.
 
-    `kernels` are the symbols of those that it may launch.
+    `kernels` are the symbols of the kernels that it may launch.
     """
 
     tasks: tuple[Task, ...]

@@ -61,7 +61,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _below(pid: int, parents: "dict[int, int]") -> "list[int]":
-    """All processes that `pid` started, and those that they started."""
+    """List the descendants of the process `pid`."""
     found, wanted = [], {pid}
     while wanted:
         wanted = {child for child, parent in parents.items() if parent in wanted}

@@ -283,7 +283,7 @@ def summary(
 
 
 def _trouble(item: dict[str, Any]) -> str:
-    """What is wrong with a result; empty where nothing is."""
+    """Describe the fault of a result; return an empty text if it has none."""
     if item["status"] != "done":
         return str(item["error"])
     verdict = str(item.get("verdict", ""))

@@ -158,7 +158,7 @@ def models() -> dict[str, ModelShape]:
 
 
 def first_models() -> dict[str, ModelShape]:
-    """List those of section models that are measured first."""
+    """List the items of section models that are measured first."""
     return {name: models()[name] for name in (f"resnet50-b{BATCH}", f"bert_base-b{BATCH}")}
 
 
@@ -188,7 +188,7 @@ def gemms() -> dict[str, Gemm]:
 
 
 def first_gemms() -> dict[str, Gemm]:
-    """List those of section gemm that are raced first: squares, BERT's, few rows and many."""
+    """List the items of section gemm that are raced first: squares, BERT's, few rows and many."""
     llama = [(m, n, k) for m in _FIRST_LLAMA_ROWS for n, k in _FIRST_LLAMA]
     squares = [(size, size, size) for size in (*_FIRST_SQUARES, _PRIME)]
     return {**_named(squares), **bert(), **_named(llama)}

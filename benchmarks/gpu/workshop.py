@@ -1,4 +1,4 @@
-"""What packing a bundle takes, and how it fails."""
+"""The tools that pack a bundle, and the error of packing."""
 
 from __future__ import annotations
 

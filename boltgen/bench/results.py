@@ -100,7 +100,7 @@ def read_form(path: Path) -> Form:
     """Read a file of results.
 
     Raises:
-        ResultsError: it is no such file, or of another version of the suite.
+        ResultsError: the file has no results, or another version of the suite wrote it.
     """
     try:
         form = json.loads(path.read_text(encoding="utf-8"))
