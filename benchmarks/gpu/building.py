@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.built import Built, Progress, State, no_room
-from benchmarks.gpu.items import ITEMS, KERNELS, PACKED, SOURCES, needs_of, read_items
+from benchmarks.gpu.items import ITEMS, KERNELS, PACKED, SOURCES, chosen, needs_of, read_items
 from boltgen.arch import arch_named
 from boltgen.bench.results import ResultsError
 from boltgen.build.cache import Cache
@@ -120,15 +120,17 @@ def unpack(packed: Path, path: Path) -> Path:
     return path
 
 
-def build_all(builder: Builder) -> None:
-    """Build everything in the order of the plan.
+def build_all(builder: Builder, sections: str = "", only: str = "") -> None:
+    """Build what the items need: what was carried is unpacked first; then the plan's order counts.
 
     Raises:
-        ResultsError: the disk is full.
+        ResultsError: the disk is full, or there is no such section or item.
         CacheError: the cache cannot be used.
     """
     items = read_items(builder.bundle / ITEMS.format(arch=builder.manifest["arch"]))
-    symbols = list(dict.fromkeys([PROFILER, *(one for item in items for one in needs_of(item))]))
+    asked = chosen(items, sections, only)
+    needed = dict.fromkeys([PROFILER, *(one for item in asked for one in needs_of(item))])
+    symbols = sorted(needed, key=lambda symbol: symbol not in builder.carried)
     lock = threading.Lock()
     running, left = 0, len(symbols)
 
@@ -161,6 +163,8 @@ def main() -> int:
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=0, help="compilers at once; 0: all cores")
+    parser.add_argument("--sections", default="")
+    parser.add_argument("--only", default="")
     options = parser.parse_args()
     # While this process is stopped the worker ends it, and its compilers with it.
     end_with_parent()
@@ -177,7 +181,7 @@ def main() -> int:
             jobs=options.jobs or settings.jobs,
         )
         state.tell(Progress(left=1))
-        build_all(builder)
+        build_all(builder, options.sections, options.only)
     except (BoltgenError, ResultsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -350,7 +350,8 @@ def _package_files(package: str, python: str) -> Iterator[tuple[str, bytes]]:
             with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
                 names = {name: archive.read(name) for name in archive.namelist()}
     for name, content in names.items():
-        if name.startswith(f"{_CARRIED[package]}/") and name.endswith(_CARRIED_FILES):
+        is_code = name.startswith(f"{_CARRIED[package]}/") and name.endswith(_CARRIED_FILES)
+        if is_code or name.endswith(".dist-info/METADATA"):  # which says the version
             yield name, content
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from boltgen.bench.results import ResultsError
 from boltgen.errors import assert_never
 from boltgen.families.family import Config
 from boltgen.families.json_form import decode, encode
@@ -26,6 +28,8 @@ from boltgen.tuning.choice.select import Task
 ITEMS, KEYS = "items-{arch}.json.xz", "plan-{arch}.json"
 SOURCES, KERNELS = "sources-{arch}.json.xz", "kernels-{arch}.json"
 PACKED = ".xz"
+# Names that a message lists.
+_MOST_LISTED = 20
 # How a model was made.
 RECIPE = "models/{arch}-{name}.json"
 # A model's libraries among the kernels: boltgen's, TVM's own, and TVM's with a log's schedules.
@@ -244,3 +248,25 @@ def read_items(path: Path) -> tuple[Item, ...]:
         tuple[Item, ...], json.loads(lzma.decompress(path.read_bytes()))
     )
     return found
+
+
+def chosen(items: Sequence[Item], sections: str, only: str) -> tuple[Item, ...]:
+    """Choose the items of `sections` that `only` names: names with commas between, or "" for all.
+
+    Raises:
+        ResultsError: there is no such section or item.
+    """
+    kept = _named("--sections", sections, {item.section for item in items})
+    keys = _named("--only", only, set(map(key_of, items)))
+    return tuple(item for item in items if item.section in kept and key_of(item) in keys)
+
+
+def _named(option: str, wanted: str, known: set[str]) -> set[str]:
+    named = set(wanted.split(",")) if wanted else known
+    if unknown := named - known:
+        listed = ", ".join(sorted(known)[:_MOST_LISTED])
+        more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
+        raise ResultsError(
+            f"{option}: the bundle has no {', '.join(sorted(unknown))}; it has {listed}{more}"
+        )
+    return named

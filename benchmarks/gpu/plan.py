@@ -71,14 +71,15 @@ def full_plan(wanted: Wanted) -> tuple[Part, ...]:
         Part("convolution against cuDNN", tuple(races(wanted, "conv", shapes.convolutions()))),
     ]
     others = (
-        *fusions(wanted, shapes.fused()),
         *back_to_back(wanted, paper_chains()),
         *paddings(wanted, shapes.unaligned()),
+        *checks(wanted, rest),
         *races(wanted, "gemm", shapes.gemms()),
         # Of all kernels so far: nothing is compiled for them.
         *spaces(wanted, {**shapes.first_gemms(), **shapes.convolutions()}),
+        # PyTorch compiles for these.
+        *fusions(wanted, shapes.fused()),
         *models(wanted, shapes.models()),
-        *checks(wanted, rest),
         *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
     )
     return _distinct([*parts, Part("everything else", others)])

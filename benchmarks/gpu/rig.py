@@ -197,8 +197,8 @@ class Rig:
             )
         return told.outcome
 
-    def best(self, product: Product, place: int = 0, most: int = 12) -> tuple[Choice, Timing]:
-        """The fastest of the `most` choices that are predicted to be fastest.
+    def best(self, product: Product, place: int = 0) -> tuple[Choice, Timing]:
+        """The fastest choice.
 
         Raises:
             UnusableError: none of them has a time.
@@ -206,7 +206,7 @@ class Rig:
         """
         found: list[tuple[float, Choice, Timing]] = []
         failures: list[str] = []
-        for choice in sorted(product.choices, key=lambda c: c.predicted_us)[:most]:
+        for choice in sorted(product.choices, key=lambda c: c.predicted_us):
             outcome = self.measure(product, choice, place)
             if isinstance(outcome, Failure):
                 failures.append(f"{choice.config}: {outcome.reason}")

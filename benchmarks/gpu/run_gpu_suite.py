@@ -3,8 +3,8 @@
     python3 run_gpu_suite.py --minutes 9 --out results
 
 compiles with all cores and measures at once, the most valuable first. It needs the Python that the
-bundle was made for, with NumPy, Jinja and filelock, nvcc 13, g++, and a driver for CUDA 13; no
-network. With PyTorch it compares. A run that was cut short goes on where it was: give the same
+bundle was made for, with NumPy, Jinja, filelock and rich, nvcc 13, g++, and a driver for CUDA 13;
+no network. With PyTorch it compares. A run that was cut short goes on where it was: give the same
 command again. `python -m benchmarks.gpu.apply results`, in the checkout, makes tables and records.
 """
 
@@ -79,7 +79,7 @@ def check_python(version: str) -> None:
             f"this is Python {here}, and the bundle is for {version}: start the suite with that "
             f"one, or make a bundle with `--python {here}`"
         )
-    for package in ("numpy", "jinja2", "filelock"):
+    for package in ("numpy", "jinja2", "filelock", "rich"):
         if importlib.util.find_spec(package) is None:
             raise SuiteError(f"{sys.executable} has no {package}: install it")
 
@@ -171,13 +171,14 @@ def supervise(options: argparse.Namespace, work: Path) -> int:
             path.unlink()  # it is tried again
     there = environment(work)
     common = ["--bundle", str(BUNDLE), "--work", str(work), "--jobs", str(options.jobs)]
+    common += ["--sections", options.sections, "--only", options.only]
     builder = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gpu.building", *common], env=there
     )
     try:
         for _ in range(_MOST_RESTARTS):
             command = [sys.executable, "-m", "benchmarks.gpu.worker", *common]
-            command += ["--out", str(options.out), "--sections", options.sections]
+            command += ["--out", str(options.out)]
             command += ["--seconds", f"{deadline - time.monotonic():.1f}"]
             command += ["--builder", str(builder.pid)]
             command += [word for folder in options.before for word in ("--before", str(folder))]
@@ -304,6 +305,7 @@ def main() -> int:
         "--jobs", type=int, default=_cores(), help="compilers at once; default: all cores"
     )
     parser.add_argument("--sections", default="", help="only these, with commas between")
+    parser.add_argument("--only", default="", help="only these items, with commas between")
     parser.add_argument("--no-vendor", action="store_true", help="measure ours alone")
     parser.add_argument("--busy", action="store_true", help="measure though the GPU is in use")
     parser.add_argument(

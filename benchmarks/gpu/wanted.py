@@ -31,6 +31,7 @@ from benchmarks.gpu.padding import padding_move
 from benchmarks.gpu.shapes import AttentionShape, ModelShape
 from boltgen.arch import Arch
 from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.family import Config
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import candidates, compiled, kernel_spec, order, predict
@@ -45,6 +46,8 @@ from boltgen.tuning.choice.select import Task, distinct
 # Kernels of each family for a workload, the likeliest: more for a plain one, whose kernels serve
 # every shape. They are compiled where the GPU is, in the GPU's time.
 _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
+# As many times as many of `cutlass3`, whose kernels differ in cluster and schedule too.
+_TIMES_CUTLASS3 = 3
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
 # A part of section tune: well within the time that a worker may spend on an item.
@@ -82,7 +85,8 @@ class Wanted:
         for config, predicted_us in self._considered(workload).items():
             residence = config.residence if isinstance(config, B2bConfig) else None
             taken, kernel = launches[config.family, residence], compiled(config)
-            if kernel not in taken and len(taken) == most:
+            times = _TIMES_CUTLASS3 if is_plain and config.family == Cutlass3Config.family else 1
+            if kernel not in taken and len(taken) == most * times:
                 continue
             taken[kernel] = taken.get(kernel, 0) + 1
             if taken[kernel] <= _MOST_LAUNCHES:

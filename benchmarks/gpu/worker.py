@@ -37,6 +37,7 @@ from benchmarks.gpu.items import (
     Suspicion,
     Tuning,
     WholeModel,
+    chosen,
     key_of,
     needs_of,
     read_items,
@@ -254,14 +255,8 @@ def main() -> int:
     try:
         items = read_items(options.bundle / ITEMS.format(arch=manifest["arch"]))
         done = {key for folder in options.before for key in _done(folder)}
-        sections = _sections(options.sections, items)
-        wanted = [
-            item
-            for item in items
-            if item.section in sections
-            if key_of(item) not in done
-            if not options.only or key_of(item) in options.only.split(",")
-        ]
+        asked = chosen(items, options.sections, options.only)
+        wanted = [item for item in asked if key_of(item) not in done]
         vendor, no_vendor = _vendor(wanted=not (options.no_vendor or options.virtual))
         _wait_for(PROFILER, builders, deadline)
         rig = open_rig(options.bundle, builders, manifest, virtual=options.virtual, vendor=vendor)
@@ -303,22 +298,6 @@ def _done(folder: Path) -> list[str]:
     """
     items = read_form(folder / FILE)["items"]
     return [key for key, item in items.items() if item["status"] == DONE]
-
-
-def _sections(wanted: str, items: tuple[Item, ...]) -> set[str]:
-    """Return the sections named in `wanted`, with commas between; all if none is named.
-
-    Raises:
-        UnusableError: there is no such section.
-    """
-    known = {item.section for item in items}
-    named = set(wanted.split(",")) if wanted else known
-    if unknown := named - known:
-        raise UnusableError(
-            f"--sections: the bundle has no {', '.join(sorted(unknown))}; it has "
-            f"{', '.join(sorted(known))}"
-        )
-    return named
 
 
 def measure_all(rig: Rig, items: Sequence[Item], kept: Results, deadline: float) -> int:
