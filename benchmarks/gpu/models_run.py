@@ -95,9 +95,30 @@ def run_model(rig: Rig, item: WholeModel) -> Form:
         "error_bound": bound,
         "vendor_errors": vendor_errors | missing,
         "compile_s": {**recipe["compile_s"], **compiling_s},
+        "kernels": _kernels(rig, ours, torch),
         "ratios": {label: timed.ratio(name) for label, name in others.items()},
         **({METASCHEDULE: log} if log else {}),
     }
+
+
+def _kernels(rig: Rig, ours: TvmModel, torch: TorchModel) -> Form:
+    """List the kernels of our model, and of PyTorch's eager one, with their times."""
+    if not rig.vendor:
+        return {}
+    half = torch.half()
+    calls: dict[str, Callable[[], object]] = {
+        "boltgen": ours.run,
+        "eager": lambda: half(torch.x),
+    }
+    found: Form = {}
+    for column, call in calls.items():
+        try:
+            with rig.vendor.torch.inference_mode():
+                call()
+                found[column] = rig.vendor.kernels(call)
+        except Exception as error:  # the profiler's own, of whatever kind: times are there still
+            found[column] = f"{type(error).__name__}: {error}"[:1000]
+    return found
 
 
 def tvm_columns(

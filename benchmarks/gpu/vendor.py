@@ -249,6 +249,21 @@ class Vendor:
         )
         return found
 
+    def kernels(self, call: Callable[[], object]) -> list[dict[str, Any]]:
+        """The kernels that `call` launches, whoever's they are, by their time in all: the longest
+        first. CUPTI times them, launched one by one.
+        """
+        torch = self.torch
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            call()
+            torch.cuda.synchronize()
+        found = [
+            {"kernel": event.key, "launches": event.count, "us": event.self_device_time_total}
+            for event in profile.key_averages()
+            if event.self_device_time_total > 0
+        ]
+        return sorted(found, key=lambda one: -float(one["us"]))
+
     @contextmanager
     def untuned(self) -> Iterator[None]:
         """cuDNN takes its likeliest algorithm meanwhile: what runs once is not worth trying all."""

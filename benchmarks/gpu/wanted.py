@@ -30,6 +30,7 @@ from benchmarks.gpu.items import (
 from benchmarks.gpu.padding import padding_move
 from benchmarks.gpu.shapes import AttentionShape, ModelShape
 from boltgen.arch import Arch
+from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.family import Config
@@ -46,8 +47,9 @@ from boltgen.tuning.choice.select import Task, distinct
 # Kernels of each family for a workload, the likeliest: more for a plain one, whose kernels serve
 # every shape. They are compiled where the GPU is, in the GPU's time.
 _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
-# As many times as many of `cutlass3`, whose kernels differ in cluster and schedule too.
-_TIMES_CUTLASS3 = 3
+# As many times as many of the families that lead on sm_90a: `cutlass3`'s kernels differ in cluster
+# and schedule too, and the model does not tell `attention_sm90`'s apart.
+_TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 4}
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
 # A part of section tune: well within the time that a worker may spend on an item.
@@ -85,7 +87,8 @@ class Wanted:
         for config, predicted_us in self._considered(workload).items():
             residence = config.residence if isinstance(config, B2bConfig) else None
             taken, kernel = launches[config.family, residence], compiled(config)
-            times = _TIMES_CUTLASS3 if is_plain and config.family == Cutlass3Config.family else 1
+            is_attention = config.family == AttentionSm90Config.family
+            times = _TIMES.get(config.family, 1) if is_plain or is_attention else 1
             if kernel not in taken and len(taken) == most * times:
                 continue
             taken[kernel] = taken.get(kernel, 0) + 1
