@@ -30,6 +30,8 @@ _FIRST_LLAMA_ROWS, _FIRST_LLAMA = (1, 16, 512, 4096), ((4096, 4096), (14336, 409
 # Attention: tokens of a sequence, width of a head; 16384 tokens of 2048 columns in all, as
 # FlashAttention's authors measure it (Dao, 2023, figure 4).
 _TOKENS, _WIDTHS, _ALL_TOKENS, _COLUMNS = (512, 1024, 2048, 4096), (64, 128), 16384, 2048
+# BERT-base at batch 32: heads, tokens of a sequence, width of a head.
+_BERT_HEADS, _BERT_TOKENS, _BERT_WIDTH = 32 * 12, 40, 64
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
 _BERT_ROWS, _BERT = 32 * 40, ((768, 768), (3072, 768), (768, 3072))
 _LLAMA_ROWS = (1, 16, 64, 512, 4096)
@@ -37,9 +39,10 @@ _LLAMA = ((4096, 4096), (11008, 4096), (4096, 11008), (14336, 4096), (4096, 1433
 _PRIME = 2039
 
 BATCH = 32
-# Height, input and output channels, filter, stride; with the padding that keeps the extent. All of
-# its layers but the first: what boltgen makes of an image, the models show.
+# Height, input and output channels, filter, stride; with the padding that keeps the extent. The
+# first layer's image has a fourth channel, of zeros, as boltgen pads it.
 _RESNET50 = (
+    (224, 4, 64, 7, 2),
     (56, 64, 64, 1, 1),
     (56, 64, 64, 3, 1),
     (56, 64, 256, 1, 1),
@@ -124,7 +127,10 @@ class AttentionShape:
 
 def attentions() -> dict[str, AttentionShape]:
     """List section attention by name: tokens, width of a head, mask."""
-    return {
+    bert = AttentionShape(
+        heads=_BERT_HEADS, rows=_BERT_TOKENS, keys=_BERT_TOKENS, depth=_BERT_WIDTH
+    )
+    return {f"{_BERT_TOKENS}x{_BERT_WIDTH}-full": bert} | {
         f"{tokens}x{width}-{'causal' if is_causal else 'full'}": AttentionShape(
             heads=_ALL_TOKENS // tokens * (_COLUMNS // width),
             rows=tokens,
