@@ -27,7 +27,7 @@ from benchmarks.model_against_data import DATA, RTX_2080_TI, learned_examples, t
 from boltgen.arch import Arch, arch_named
 from boltgen.cost.learned import FOLDS, fold_of, train
 from boltgen.cost.model import ANALYTICAL, CostModel
-from boltgen.families.constants import ModelConstants, described, model_constants
+from boltgen.families.constants import ModelConstants, described, shared_constants
 from boltgen.families.family import Config
 from boltgen.families.mma_sync.candidates import legal_kernels
 from boltgen.families.mma_sync.legality import kernel_violations, violations
@@ -377,7 +377,7 @@ def _other_constants(seed: int) -> ModelConstants:
         for field in fields(ModelConstants)
     }
     clipped = {name: min(max(v, known[name].low), known[name].high) for name, v in changed.items()}
-    return replace(model_constants(), **clipped)
+    return replace(shared_constants(), **clipped)
 
 
 def _invented(

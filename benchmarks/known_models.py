@@ -63,7 +63,8 @@ def figures(source: object, options: PipelineOptions) -> dict[str, Any]:
         "share_of_flops": coverage(model.partitioned.placements).share,
         "launches": ours + sum(each.count for each in rest),
         "launches_of_tvm_alone": sum(each.count for each in by_tvm),
-        "predicted_us": regions_us + sum(each.time_us(arch, model_constants()) for each in rest),
+        "predicted_us": regions_us
+        + sum(each.time_us(arch, model_constants(arch)) for each in rest),
     }
 
 

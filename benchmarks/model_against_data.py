@@ -146,7 +146,7 @@ def slowdowns(
 
 
 def _slowdown_figures(table: Times, *, legal: bool) -> dict[str, Any]:
-    picks, firsts = slowdowns(table, model_constants(), legal=legal)
+    picks, firsts = slowdowns(table, model_constants(RTX_2080_TI), legal=legal)
     configs = {
         config.kernel
         for (problem, _), measured in table.items()
@@ -173,7 +173,7 @@ def cross_validated(table: Times) -> dict[str, Any]:
 
     Of each fold's others that setting is taken whose picks are slowest by the least factor.
     """
-    shipped = model_constants()
+    shipped = model_constants(RTX_2080_TI)
     settings = [
         replace(shipped, drift_per_step=drift, step_clocks=step)
         for drift, step in itertools.product(_DRIFTS, _STEP_CLOCKS)

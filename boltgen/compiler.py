@@ -406,7 +406,7 @@ def _rest_infos(imported: Model, arch: Arch) -> tuple[RestInfo, ...] | None:
     """Return TVM's own kernels, in descending order of time."""
     if imported.rest is None:
         return None
-    constants = model_constants()
+    constants = model_constants(arch)
     found = (
         RestInfo(
             name=each.name,

@@ -23,8 +23,8 @@ def tile(rows: int, keys: int, depth: int, columns: int) -> AttentionSm90Config:
     return AttentionSm90Config(rows=rows, keys=keys, depth=depth, columns=columns)
 
 
-# By what they exercise: one and two warpgroups that multiply, both orders of K and V, every kind of
-# mask, unequal heads and those that no swizzle of 128 bytes holds, the widest and the narrowest.
+# By what they exercise: one to three warpgroups that multiply, both orders of K and V, every kind
+# of mask, unequal heads and those that no swizzle of 128 bytes holds, the widest and the narrowest.
 KERNELS: Mapping[str, tuple[AttentionSm90Config, Workload]] = {
     "plain": (tile(128, 128, 64, 64), attention(300, 330, 64, 64, batch=3, scores=scaled(64))),
     "masked": (
@@ -59,6 +59,14 @@ KERNELS: Mapping[str, tuple[AttentionSm90Config, Workload]] = {
     "local": (
         tile(128, 64, 64, 64),
         attention(330, 520, 64, 64, batch=2, scores=scaled(64), causal=True, window=150),
+    ),
+    "three": (
+        tile(192, 96, 64, 64),
+        attention(390, 470, 64, 64, batch=2, scores=scaled(64), causal=True),
+    ),
+    "three-masked": (
+        tile(192, 64, 64, 64),
+        attention(200, 330, 64, 64, batch=2, scores=scaled(64, _ROW)),
     ),
     "bf16": (
         tile(128, 128, 64, 96),

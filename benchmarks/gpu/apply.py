@@ -30,7 +30,6 @@ from boltgen.bench.page import geometric_mean
 from boltgen.bench.report import make_report
 from boltgen.bench.results import DONE, Form, ResultsError, merged, unpacked
 from boltgen.errors import BoltgenError, RecordError
-from boltgen.families.constants import write as write_constants
 
 # The table of benchmarks/README.md stands between these lines.
 BEGIN, END = "<!-- measured on GPUs: begin -->", "<!-- measured on GPUs: end -->"
@@ -81,7 +80,7 @@ def apply(
     if about["virtual"]:
         return [*told, "times are the virtual GPU's: no page and no constant was changed"]
     if report.records:
-        told += [f"{report.records}: records", refit(sorted(report.records.parent.glob("*.gz")))]
+        told += [f"{report.records}: records", *refit(sorted(report.records.parent.glob("*.gz")))]
     replace_table(where.readme, table(where.benchmarks / "results"))
     where.cutlass.write_text(with_verdicts(where.cutlass.read_text(), about, items))
     return [*told, f"{where.readme} and {where.cutlass} were written"]
@@ -131,21 +130,14 @@ def steps_between(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.int64]:
     return steps
 
 
-def refit(records: Sequence[Path]) -> str:
+def refit(records: Sequence[Path]) -> list[str]:
     """Fit the analytical model to the records, and ship it if unseen problems get better."""
     try:
         figures, constants = fit_cost_model.run(records, check=False)
     except RecordError as error:
-        return f"the analytical model was not refitted: {error}"
+        return [f"the analytical model was not refitted: {error}"]
     write_result("fit_cost_model", figures, target=fit_cost_model.TARGET)
-    regret = figures["regret_of_unseen_problems"]
-    said = (
-        f"regret of unseen problems: {regret['shipped']:.4f} shipped, {regret['fitted']:.4f} fitted"
-    )
-    if regret["fitted"] >= regret["shipped"]:
-        return f"the analytical model's constants were kept; {said}"
-    write_constants(constants)
-    return f"the analytical model has new constants; {said}"
+    return fit_cost_model.keep(figures, constants)
 
 
 def table(results: Path) -> str:

@@ -1,14 +1,15 @@
 """The cost model's constants that no document states: their meanings and their origins.
 
 Their values lie in `constants.json` beside this module, which `benchmarks.fit_cost_model`
-writes. Figures of the hardware are in `boltgen.arch`.
+writes: one for all architectures, and others for those that were measured. Figures of the hardware
+are in `boltgen.arch`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from boltgen.arch import Arch
 from boltgen.errors import RecordError
 from boltgen.intake.json_text import read_json
 
-FORMAT = "boltgen-model-constants-1"
+FORMAT = "boltgen-model-constants-2"
 PATH = Path(__file__).with_name("constants.json")
 
 
@@ -62,8 +63,8 @@ class ModelConstants:
 NAMES = tuple(field.name for field in fields(ModelConstants))
 
 
-def described(path: Path = PATH) -> dict[str, Constant]:
-    """Every constant, in the order of `ModelConstants`.
+def described(arch: str = "", path: Path = PATH) -> dict[str, Constant]:
+    """Every constant, in the order of `ModelConstants`, with the values of `arch` if it has some.
 
     Raises:
         RecordError: the file cannot be read, lacks a constant or has another one, or a value is
@@ -74,27 +75,36 @@ def described(path: Path = PATH) -> dict[str, Constant]:
         if form["format"] != FORMAT:
             raise RecordError(f"{path}: format {form['format']!r}, expected {FORMAT!r}")
         found = {name: Constant(**constant) for name, constant in form["constants"].items()}
+        own = {
+            name: replace(found[name], value=other["value"], origin=other["origin"])
+            for name, other in form["arches"].get(arch, {}).items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} has no model constants: {error}") from error
     if found.keys() != set(NAMES):
         wrong = sorted(found.keys() ^ set(NAMES))
         raise RecordError(f"{path}: missing or unknown constants: {', '.join(wrong)}")
-    for name, constant in found.items():
+    for name, constant in (found | own).items():
         if not constant.low <= constant.value <= constant.high:
             raise RecordError(
                 f"{path}: {name} = {constant.value} is not in {constant.low} to {constant.high}"
             )
-    return {name: found[name] for name in NAMES}
+    return {name: own.get(name, found[name]) for name in NAMES}
 
 
-def write(constants: Mapping[str, Constant], path: Path = PATH) -> None:
-    """Write constants as `described` reads them."""
-    form = {
-        name: {field.name: getattr(constant, field.name) for field in fields(Constant)}
-        for name, constant in constants.items()
-    }
-    text = json.dumps({"format": FORMAT, "constants": form}, indent=2)
-    path.write_text(text + "\n", encoding="utf-8")
+def write(constants: Mapping[str, Constant], arch: str = "", path: Path = PATH) -> None:
+    """Write constants as `described` reads them; with `arch`, the values that it has of its own."""
+    form = read_json(path)
+    if arch:
+        shared = described(path=path)
+        form["arches"][arch] = {
+            name: {"value": constant.value, "origin": constant.origin}
+            for name, constant in constants.items()
+            if constant.value != shared[name].value
+        }
+    else:
+        form["constants"] = {name: asdict(constant) for name, constant in constants.items()}
+    path.write_text(json.dumps(form, indent=2) + "\n", encoding="utf-8")
 
 
 def values_of(constants: Mapping[str, Constant]) -> ModelConstants:
@@ -102,11 +112,24 @@ def values_of(constants: Mapping[str, Constant]) -> ModelConstants:
     return ModelConstants(**{name: constants[name].value for name in NAMES})
 
 
-@lru_cache(maxsize=1)
-def model_constants() -> ModelConstants:
-    """The values that boltgen is shipped with.
+@lru_cache(maxsize=32)
+def _of_arch(arch: str) -> ModelConstants:
+    return values_of(described(arch))
+
+
+def shared_constants() -> ModelConstants:
+    """The values of architectures that were not measured.
 
     Raises:
         RecordError: the installation is damaged.
     """
-    return values_of(described())
+    return _of_arch("")
+
+
+def model_constants(arch: Arch) -> ModelConstants:
+    """The values that boltgen is shipped with for `arch`.
+
+    Raises:
+        RecordError: the installation is damaged.
+    """
+    return _of_arch(arch.name)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from boltgen.arch import Arch
 from boltgen.errors import InvalidProblemError
 from boltgen.families.columns import least, most
-from boltgen.families.constants import ModelConstants, model_constants
+from boltgen.families.constants import ModelConstants, shared_constants
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import (
     Binary,
@@ -119,7 +119,7 @@ def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
 def of_element(graph: ElementwiseGraph) -> float:
     """Arithmetic instructions of a graph for each element."""
     simple, special = operations(graph)
-    return simple + model_constants().special_instructions * special
+    return simple + shared_constants().special_instructions * special
 
 
 @lru_cache(maxsize=1024)

@@ -121,7 +121,7 @@ def test_rows_that_are_taken_take_shared_memory_too() -> None:
 
 def test_a_row_that_is_taken_again_is_in_l2() -> None:
     """Of 256 tokens eight experts each: DRAM reads each once, and the integers."""
-    kept = model_constants().l2_kept_fraction * SM80.l2_bytes
+    kept = model_constants(SM80).l2_kept_fraction * SM80.l2_bytes
     moved = {
         each.a_rows: -repeated_bytes(each, kept)
         for each in (PROBLEM, TAKEN, replace(TAKEN, a_rows=100000))

@@ -21,7 +21,8 @@ NODES = (Accumulator(), Unary(UnaryOp.RELU, 0))
 
 
 def test_sums_to_which_threadblocks_add_cost_a_launch_and_sums_of_some_columns_none() -> None:
-    chip, constants, problem = arch_named("sm_80"), model_constants(), Gemm(m=128, n=768, k=768)
+    chip, problem = arch_named("sm_80"), Gemm(m=128, n=768, k=768)
+    constants = model_constants(chip)
     config = Cutlass2Config(
         threadblock=Shape(64, 64, 64),
         warp=Shape(32, 32, 64),
@@ -42,7 +43,8 @@ def test_sums_to_which_threadblocks_add_cost_a_launch_and_sums_of_some_columns_n
 
 @pytest.mark.parametrize(("arch", "family"), [("sm_80", "cutlass2"), ("sm_90a", "cutlass3")])
 def test_a_further_result_costs_its_bytes(arch: str, family: str) -> None:
-    chip, constants = arch_named(arch), model_constants()
+    chip = arch_named(arch)
+    constants = model_constants(chip)
 
     def best_us(*further: Store) -> float:
         graph = ElementwiseGraph(NODES, (Store(1), *further))

@@ -147,4 +147,5 @@ def test_a_page_without_its_marks_is_named(tmp_path: Path):
 
 
 def test_too_few_records_fit_nothing(tmp_path: Path):
-    assert apply.refit([]).startswith("the analytical model was not refitted: no measurements")
+    (told,) = apply.refit([])
+    assert told.startswith("the analytical model was not refitted: no measurements")

@@ -120,7 +120,7 @@ def test_a_large_square_product_takes_large_tiles_and_most_of_the_peak(name):
 
 def without_launch_us(problem, config=CONFIG, *, epilogue=None, arch=SM80):
     found = predict(problem, epilogue or ElementwiseGraph(), config, arch)
-    return found.time_us - model_constants().launch_us
+    return found.time_us - model_constants(arch).launch_us
 
 
 @pytest.mark.parametrize("name", ARCHES)
@@ -149,7 +149,7 @@ def test_a_thin_product_takes_its_bytes_over_the_bandwidth(name):
         key=lambda prediction: prediction.time_us,
     )
     bytes_moved = 2 * ((1 << 20) * (512 + 64) + 512 * 64)
-    bandwidth = arch.dram_gb_per_s * 1e3 * model_constants().dram_fraction
+    bandwidth = arch.dram_gb_per_s * 1e3 * model_constants(arch).dram_fraction
     assert best.traffic.dram_bytes == bytes_moved
     # H200's L2 delivers about twice what its DRAM does, and by the estimate B200's still less:
     # there both take their share.
@@ -181,7 +181,7 @@ def test_deeper_products_never_cost_less_and_aligned_ones_never_more(name, m, n,
     assert aligned.time_us <= deeper.time_us * ROUNDED
     # As many steps of K, which vectors of 4 or 8 bytes fetch. The operands are a little smaller:
     # their bytes in DRAM are all that may be saved.
-    bandwidth = arch.dram_gb_per_s * 1e3 * model_constants().dram_fraction
+    bandwidth = arch.dram_gb_per_s * 1e3 * model_constants(arch).dram_fraction
     for unaligned in (replace(problem, k=8 * k - 2), replace(problem, k=8 * k - 4)):
         narrow = analysed(unaligned, ElementwiseGraph(), config, arch)
         saved_us = (aligned.traffic.dram_bytes - narrow.traffic.dram_bytes) / bandwidth
@@ -246,7 +246,7 @@ def test_a_convolution_costs_what_its_product_does_but_for_addresses_and_pixels(
     )
     assert as_conv.bound_by == as_gemm.bound_by == "tensor"
     assert as_gemm.time_us < as_conv.time_us
-    assert as_conv.time_us <= as_gemm.time_us * model_constants().optimized_conv_factor
+    assert as_conv.time_us <= as_gemm.time_us * model_constants(SM80).optimized_conv_factor
     pixels = 32 * 14 * 14 * 512
     assert as_conv.traffic.dram_bytes == 2 * (pixels + 9 * 512 * 512 + pixels)
     wide = replace(conv, r=33, s=3, h=60, padding=(16, 1, 16, 1))

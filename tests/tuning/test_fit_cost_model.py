@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_cost_model
-from benchmarks.fit_cost_model import ranking_loss
+from benchmarks.fit_cost_model import ranking_loss, time_loss
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
 from boltgen.families.constants import NAMES, described, values_of
@@ -24,7 +25,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.outcome import DeviceKind
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
-from boltgen.problems.workload import Layer, Workload
+from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.model_report import evaluate, model_cost
 from boltgen.tuning.database.exchange import write_records
 from boltgen.tuning.database.records import Record
@@ -129,14 +130,12 @@ def test_modelled_times_are_no_evidence(tmp_path):
         fit_cost_model.run([path], check=False)
 
 
-def test_fused_kernels_are_no_evidence_of_single_products():
-    """A database has both; the fit is of what one product takes."""
-    single = records(1, 0.0)
-    layers = tuple(Layer(problem=Gemm(m=4096, n=64, k=64)) for _ in range(2))
-    workload = Workload(layers=layers)
-    trial = Trial(workload=workload, config=candidates(workload, SM80)[0])
-    fused = replace(single[0], trial=trial)
-    assert set(fit_cost_model.usable([*single, fused])) == set(single)
+def test_the_time_of_the_fastest_counts_and_that_of_others_does_not():
+    measured, groups = np.log([10.0, 20.0, 5.0]), [[0, 1], [2]]
+    right = time_loss(np.log([10.0, 1.0, 5.0]), measured, groups)
+    twice = time_loss(np.log([20.0, 1.0, 5.0]), measured, groups)
+    assert right == pytest.approx(0.0, abs=1e-9)
+    assert twice == pytest.approx(math.log(2) / 2)
 
 
 def test_too_few_measurements_fit_nothing():
@@ -153,7 +152,7 @@ def test_a_constant_with_a_source_is_kept():
 
 @pytest.mark.parametrize(("fitted", "is_written"), [(0.01, True), (0.02, False), (0.03, False)])
 def test_constants_are_written_if_they_pick_better_on_unseen_problems(
-    fitted, is_written, tmp_path, monkeypatch
+    fitted, is_written, tmp_path, monkeypatch, capsys
 ):
     path, kept, written = tmp_path / "a100.jsonl", {}, []
     write_records(path, records(4, 0.0))
@@ -162,20 +161,17 @@ def test_constants_are_written_if_they_pick_better_on_unseen_problems(
     )
     monkeypatch.setattr("sys.argv", ["fit_cost_model", str(path), "--check"])
     fit_cost_model.main()
-    assert kept["shipped"]["problems"] == 8
-    assert "fitted" not in kept
+    assert kept["sm_80"]["shipped"]["problems"] == 8
+    assert "fitted" not in kept["sm_80"]
     constants = described()
-    monkeypatch.setattr(fit_cost_model, "write", written.append)
+    monkeypatch.setattr(fit_cost_model, "write", lambda *found: written.append(found))
     monkeypatch.setattr(
         fit_cost_model, "fit", lambda records, start, origin: fit_cost_model.Fit(constants, 0.0)
     )
     regrets = iter([0.02, fitted])
     monkeypatch.setattr(fit_cost_model, "mean_regret", lambda reports: next(regrets))
     monkeypatch.setattr("sys.argv", ["fit_cost_model", str(path), "--write"])
-    if is_written:
-        fit_cost_model.main()
-        assert written == [constants]
-    else:
-        with pytest.raises(SystemExit, match=f"not written: .* {fitted:.4f}, .* 0.0200"):
-            fit_cost_model.main()
-        assert written == []
+    fit_cost_model.main()
+    assert written == ([(constants, "sm_80")] if is_written else [])
+    said = f"for sm_80 were {'fitted' if is_written else 'kept'}; .* 0.0200 before, {fitted:.4f}"
+    assert re.search(said, capsys.readouterr().out)

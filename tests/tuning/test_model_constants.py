@@ -13,7 +13,7 @@ from boltgen.families.constants import (
     PATH,
     ModelConstants,
     described,
-    model_constants,
+    shared_constants,
     values_of,
     write,
 )
@@ -29,14 +29,32 @@ def test_every_constant_has_a_unit_a_meaning_and_an_origin():
             name
         )
         assert constant.low < constant.high, name
-    assert model_constants() == values_of(constants)
+    assert shared_constants() == values_of(constants)
+
+
+def test_an_architecture_that_was_measured_has_values_of_its_own(tmp_path):
+    path = tmp_path / "constants.json"
+    path.write_text(PATH.read_text())
+    own = replace(described(path=path)["launch_us"], value=0.75, origin="fitted: x (y), 9")
+    write(described(path=path) | {"launch_us": own}, "sm_80", path)
+    assert described("sm_80", path)["launch_us"] == own
+    assert json.loads(path.read_text())["arches"]["sm_80"] == {
+        "launch_us": {"value": 0.75, "origin": "fitted: x (y), 9"}
+    }
+    assert described("sm_75", path) == described(path=path)
+    path.write_text(
+        path.read_text().replace('"launch_us": {\n        "value"', '"x": {\n        "value"')
+    )
+    with pytest.raises(RecordError, match="has no model constants: 'x'"):
+        described("sm_80", path)
 
 
 def test_no_constant_claims_a_fit_without_its_measurements():
     # Fits are of recorded measurements, our own or published ones.
     folders = ("benchmarks/recorded", "benchmarks/data")
     recorded = {path.name for f in folders for path in (PATH.parents[2] / f).glob("**/*")}
-    for name, constant in described().items():
+    arches = ("", *json.loads(PATH.read_text())["arches"])
+    for name, constant in (each for arch in arches for each in described(arch).items()):
         if constant.origin.startswith("fitted: "):
             datasets = constant.origin.removeprefix("fitted: ").partition(" (")[0].split(", ")
             assert set(datasets) <= recorded, name
@@ -44,10 +62,11 @@ def test_no_constant_claims_a_fit_without_its_measurements():
 
 def test_what_is_written_is_read_again(tmp_path):
     path = tmp_path / "constants.json"
+    path.write_text(PATH.read_text())
     constants = described()
     constants["launch_us"] = replace(constants["launch_us"], value=3.25, origin="fitted: x (y), 9")
-    write(constants, path)
-    assert described(path) == constants
+    write(constants, path=path)
+    assert described(path=path) == constants
 
 
 @pytest.mark.parametrize(
@@ -66,6 +85,6 @@ def test_a_damaged_file_is_refused(tmp_path, change, message):
     path = tmp_path / "constants.json"
     path.write_text(json.dumps(form))
     with pytest.raises(RecordError, match=message):
-        described(path)
+        described(path=path)
     with pytest.raises(RecordError, match="has no model constants"):
-        described(tmp_path / "absent.json")
+        described(path=tmp_path / "absent.json")

@@ -82,7 +82,7 @@ def test_the_share_of_open_sizes_says_of_which() -> None:
 
 
 def test_a_kernel_takes_its_launch_and_the_longer_of_memory_and_arithmetic() -> None:
-    constants = model_constants()
+    constants = model_constants(A100)
     idle = RestKernel(name="k", count=3, bytes_moved=0, flops=0)
     assert idle.time_us(A100, constants) == 3 * constants.launch_us
     copy = RestKernel(name="k", count=1, bytes_moved=1555 * 10**6, flops=1)
@@ -106,7 +106,7 @@ def test_a_compiled_model_names_tvms_kernels_beside_its_regions() -> None:
     # The longest first.
     counted = [(each.name, each.count) for each in rest]
     assert counted[-1] == ("add", 1) and sorted(counted) == [("add", 1), ("max", 1), ("min", 1)]
-    assert rest[0].time_us > rest[2].time_us > model_constants().launch_us
+    assert rest[0].time_us > rest[2].time_us > model_constants(arch_named("sm_80")).launch_us
 
 
 def test_the_share_is_of_all_time() -> None:

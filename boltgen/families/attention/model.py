@@ -42,7 +42,7 @@ def predict(
     workload: Workload, config: AttentionConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
     """The predicted time of `workload` in a legal `config` on `arch`."""
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     resident = fitting_threadblocks(
         arch,
         registers=registers_per_thread(workload, config, is_async=is_async(workload, arch)),

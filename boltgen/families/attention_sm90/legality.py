@@ -16,7 +16,7 @@ from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.key_masks import key_masks
 from boltgen.problems.workload import Workload
 
-ROWS = (64, 128)
+ROWS = (64, 128, 192)
 KEYS = (64, 96, 128, 192)
 # Columns of Q and V in a threadblock: widths of wgmma that CuTe has without its extended shapes,
 # and that are whole steps along K. Source: cute/arch/mma_sm90.hpp, ss_op_selector.
@@ -27,8 +27,9 @@ _HEADER = "templates/include/boltgen/attention_sm90.h"
 _MOST_STAGES = 4
 # Barriers of the rings and of Q, rounded to what swizzles are aligned to.
 _BARRIER_BYTES = 1024
-# Without a second warpgroup that multiplies, setmaxnreg moves none. Source: PTX ISA, maxnreg.
-_MOST_REGISTERS = 255
+# Registers of a thread by the number of warpgroups that multiply. One alone has what it has at
+# first; else those that load give theirs away. Source: PTX ISA, setmaxnreg; `kMathRegisters`.
+_MOST_REGISTERS = {1: 255, 2: MATH_REGISTERS, 3: 160}
 # For two rows: the greatest score, the sum, and the factor of the earlier sum.
 _STATISTICS = 6
 # Addresses, descriptors and barriers. An estimate, by ptxas's of the tests' kernels.
@@ -111,8 +112,8 @@ def _tile_violations(config: AttentionSm90Config) -> Iterator[Violation]:
         yield Violation(
             name="rows",
             message=f"{config.rows} rows, not one of {ROWS}",
-            reason=f"a warpgroup multiplies {WARPGROUP_M}, and of more than two each thread would "
-            f"have fewer than {MATH_REGISTERS} registers",
+            reason=f"a warpgroup multiplies {WARPGROUP_M}, and with more than three of them a "
+            "thread would have fewer than 128 registers",
         )
     widths = {"keys": (config.keys, KEYS)} | {
         name: (extent, HEADS) for name, extent in _head(config).items()
@@ -172,7 +173,8 @@ def _capacity_violations(
             slack=fitting / LEAST_STAGES - 1.0,
         )
     kept = _KEPT_REGISTERS if has_masks else 0
-    most = MATH_REGISTERS - kept if config.warpgroups > 1 else _MOST_REGISTERS
+    most = _MOST_REGISTERS[config.warpgroups]
+    most -= kept if config.warpgroups > 1 else 0
     registers = registers_per_thread(config, has_masks=has_masks)
     if registers > most:
         yield Violation(

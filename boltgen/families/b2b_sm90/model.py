@@ -46,7 +46,7 @@ def predict(
     constants: ModelConstants | None = None,
 ) -> Prediction:
     """The predicted time of `workload` in a legal `config`."""
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)
     layers = range(len(workload.layers))

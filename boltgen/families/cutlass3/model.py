@@ -49,7 +49,7 @@ def predict(
     constants: ModelConstants | None = None,
 ) -> Prediction:
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
     rows = whole_tiles(gemm.m, tile.m, config.cluster_m)
     columns = whole_tiles(gemm.n, tile.n, config.cluster_n)

@@ -95,7 +95,7 @@ def _predict(
     """
     layer = workload.single
     problem = grouped_of(layer)
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     kept = _kept_bytes(problem, arch, c)
     return predict(even(problem), layer.epilogue, config.gemm, arch, c, kept_bytes=kept)
 
@@ -109,7 +109,7 @@ def _times_us(
     """The times of `predict`."""
     layer = workload.single
     problem = grouped_of(layer)
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     return times_us(
         even(problem),
         layer.epilogue,

@@ -110,7 +110,7 @@ def analysed(
     kept_bytes: float = 0.0,
 ) -> Launched:
     """Return the parts of which `predict` makes the time of a launch."""
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     resident = resident_threadblocks(config, problem.in_dtype, problem.acc_dtype, arch)
     return _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
 
@@ -126,7 +126,7 @@ def times_us(
 ) -> Array:
     """Return the times of `predict`, for many configurations at once."""
     config = column(configs)
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     resident = _fitting(config, problem.in_dtype, problem.acc_dtype, arch)
     found = _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
     return np.asarray(found.time_us, dtype=np.float64)

@@ -102,7 +102,7 @@ def _predict(
 ) -> Prediction:
     """The bytes at a copy's bandwidth, and a launch."""
     del config
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     moved = _transform(workload).bytes_moved
     return Prediction(
         time_us=c.launch_us + c.copy_us(moved, arch), bound_by="dram", details=f"{moved} bytes"

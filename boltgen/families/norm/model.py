@@ -82,7 +82,7 @@ def predict(
     layer: Layer, config: NormConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
     """The predicted time of a norm in a legal `config` on `arch`."""
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     problem = norm_of(layer)
     taken = footprint(layer, config)
     resident = fitting_threadblocks(

@@ -91,7 +91,7 @@ def _predict(
     Each threadblock along N computes the graph of its rows of A anew.
     """
     layer = workload.single
-    problem, c = gemm_of(layer), constants or model_constants()
+    problem, c = gemm_of(layer), constants or model_constants(arch)
     tensors = (load for load in layer.prologue.loads if load.kind is LoadKind.TENSOR)
     read = sum(problem.m * problem.k * load.dtype.size_bytes for load in tensors)
     found = predict(problem, layer.epilogue, config.gemm, arch, c, kept_bytes=-float(read))

@@ -38,7 +38,7 @@ def predict(
     layer: Layer, config: SkinnyConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
     """The predicted time of a product in a legal `config` on `arch`."""
-    c = constants or model_constants()
+    c = constants or model_constants(arch)
     problem = layer.problem
     assert isinstance(problem, Gemm)
     taken = footprint(problem, config)

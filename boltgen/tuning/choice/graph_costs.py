@@ -59,7 +59,7 @@ class GraphTimes:
         """A move's launches, each of which waits for what it reads and for what it writes, and its
         bytes at the bandwidth that a copy reaches.
         """
-        constants = model_constants()
+        constants = model_constants(self.arch)
         wait_us = 2 * self.arch.memory_latency_clocks / self.arch.boost_mhz
         copy_us = constants.copy_us(typical(bytes_moved), self.arch)
         return launches * (constants.launch_us + wait_us) + copy_us

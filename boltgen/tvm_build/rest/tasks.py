@@ -74,7 +74,7 @@ class TvmRest:
 
 def _tasks(models: Sequence[tuple[Sequence[RestFunction], float]], arch: Arch) -> list[RestTask]:
     """A task for each kernel, with its uses by each model."""
-    constants = model_constants()
+    constants = model_constants(arch)
     found: dict[str, RestFunction] = {}
     uses: dict[str, list[float]] = {}
     for index, (functions, weight) in enumerate(models):

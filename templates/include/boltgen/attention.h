@@ -242,7 +242,7 @@ struct Attention {
     }
     finish(first_step);
 
-    RowStatistics<kM> statistics;
+    RowStatistics<kM, typename Scores::Scale> statistics;
     typename Second::FragmentC sums;
     sums.clear();
     HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
@@ -259,9 +259,9 @@ struct Attention {
       typename First::FragmentC scores;
       scores.clear();
       multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
-      int const first_key = step * kKeys + column;
-      finish_scores<Scores, kIsCausal, kWindow, kM, kKeys / 8>(scores, masks.own, row, params.rows,
-                                                               first_key, keys, last_key);
+      finish_step<Scores, kIsCausal, kWindow, kM, kKeys>(
+          scores, masks.own, row, params.rows, first_row + warp_row,
+          first_row + warp_row + 16 * kM, step * kKeys, column, keys, last_key);
       auto const factors = statistics.template update<kKeys / 8>(scores);
       statistics.template scale<kColumns / 8>(sums, factors);
       multiply_values(sums, scores, shared.values[step % kStages], lane);

@@ -29,8 +29,15 @@ CUTLASS_DEVICE float power_of_two(float x) {
   return result;
 }
 
+constexpr float kLog2OfE = 1.44269504f;
+
 /// e to the power of x, which is not above 0. The product is off by an ulp of x / ln 2.
-CUTLASS_DEVICE float exponential(float x) { return power_of_two(x * 1.44269504f); }
+CUTLASS_DEVICE float exponential(float x) { return power_of_two(x * kLog2OfE); }
+
+/// A graph of scores that is no mere product with a positive number.
+struct NoScale {
+  static constexpr bool kIsAll = false;
+};
 
 /// One head of a sequence: a product of the batch.
 struct Head {
@@ -80,7 +87,11 @@ struct HeadOperands<Operands<Operand...>> {
 ///
 /// The four lanes of a row hold the same maximum, and each the sum of its own columns. Accumulators
 /// are `kM` times sixteen rows, and `kN` times eight columns.
-template <int kM>
+///
+/// Where all that the graph does is to scale, scores come as the product left them, and the scale is
+/// a part of the exponential: one fma. The greatest numbers of masks would overflow in it, so scores
+/// of other graphs are subtracted first.
+template <int kM, typename Scale = NoScale>
 class RowStatistics {
  public:
   CUTLASS_DEVICE
@@ -107,12 +118,24 @@ class RowStatistics {
       maximum_[row] = greatest;
       // Where all scores are -inf so far, their exponentials are 0, and not those of -inf + inf.
       float const base = greatest == -CUDART_INF_F ? 0.0f : greatest;
-      factors[row] = exponential(before - base);
-      float sum = sum_[row] * factors[row];
-      for_row<kN>(scores, row, [&](float& score) {
-        score = exponential(score - base);
-        sum += score;
-      });
+      float sum;
+      if constexpr (Scale::kIsAll) {
+        constexpr float kScale = Scale::kValue * kLog2OfE;
+        float const offset = base * kScale;
+        factors[row] = power_of_two((before - base) * kScale);
+        sum = sum_[row] * factors[row];
+        for_row<kN>(scores, row, [&](float& score) {
+          score = power_of_two(__fmaf_rn(score, kScale, -offset));
+          sum += score;
+        });
+      } else {
+        factors[row] = exponential(before - base);
+        sum = sum_[row] * factors[row];
+        for_row<kN>(scores, row, [&](float& score) {
+          score = exponential(score - base);
+          sum += score;
+        });
+      }
       sum_[row] = sum;
     }
     return factors;
@@ -140,8 +163,15 @@ class RowStatistics {
     }
   }
 
+  /// The greatest score so far, scaled.
   CUTLASS_DEVICE
-  float maximum(int row) const { return maximum_[row]; }
+  float maximum(int row) const {
+    if constexpr (Scale::kIsAll) {
+      return maximum_[row] * Scale::kValue;
+    } else {
+      return maximum_[row];
+    }
+  }
 
   CUTLASS_DEVICE
   float& sum(int row) { return sum_[row]; }
@@ -166,33 +196,83 @@ class RowStatistics {
 };
 
 /// What a layer of attention is compiled for.
-template <typename LayoutB_, int kAlignmentB_, typename Graph_, int kAlignmentD_>
+template <typename LayoutB_, int kAlignmentB_, typename Graph_, int kAlignmentD_,
+          typename Scale_ = NoScale>
 struct AttentionLayer {
   using LayoutB = LayoutB_;
   using Graph = Graph_;
+  using Scale = Scale_;
   static constexpr int kAlignmentB = kAlignmentB_;
   static constexpr int kAlignmentD = kAlignmentD_;
 };
 
+/// Whether all rows from `first_row` to `end_row` see all keys from `first_key` to `end_key`. Row r
+/// has the keys up to r + last_key, and with a window so many of them.
+template <bool kIsCausal, int kWindow>
+CUTLASS_DEVICE bool sees_all(int first_row, int end_row, int first_key, int end_key, int keys,
+                             int last_key) {
+  return end_key <= keys && (!kIsCausal || end_key - 1 <= first_row + last_key) &&
+         (kWindow == 0 || first_key > end_row - 1 + last_key - kWindow);
+}
+
 /// Applies the graph to the scores of a lane that begin with row `row` and key `first_key`, and
 /// hides those that no row sees: keys beyond the last of `keys`, and causal ones beyond the row's.
-/// Row r has the keys up to r + last_key, and with a window so many of them.
-template <typename Layer, bool kIsCausal, int kWindow, int kM, int kN, typename Scores>
+/// Row r has the keys up to r + last_key, and with a window so many of them. Where the rows see
+/// `kAll` keys there is nothing to hide. Scores that are to be scaled alone stay as they are.
+template <typename Layer, bool kIsCausal, int kWindow, int kM, int kN, bool kAll, typename Scores>
 CUTLASS_DEVICE void finish_scores(Scores& scores, boltgen_operand const* operands, int row,
                                   int rows, int first_key, int keys, int last_key) {
-  inner_epilogue<typename Layer::Graph, (Layer::kAlignmentD > 1), kM, kN>(
-      scores, operands, 0, row, rows, first_key, keys,
-      [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
+  auto const finish = [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      float& score = scores[4 * (m + n * kM) + 2 * half + e];
+      if constexpr (kAll) {
+        score = pair[e];
+      } else {
+        int const key = first_key + 8 * n + e;
+        int const last = row + 16 * m + 8 * half + last_key;
+        bool const is_behind = kIsCausal && key > last;
+        bool const is_before = kWindow > 0 && key <= last - kWindow;
+        score = key < keys && !is_behind && !is_before ? pair[e] : -CUDART_INF_F;
+      }
+    }
+  };
+  if constexpr (!Layer::Scale::kIsAll) {
+    inner_epilogue<typename Layer::Graph, (Layer::kAlignmentD > 1), kM, kN, kAll>(
+        scores, operands, 0, row, rows, first_key, keys, finish);
+  } else if constexpr (!kAll) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int n = 0; n < kN; ++n) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int m = 0; m < kM; ++m) {
         CUTLASS_PRAGMA_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          int const key = first_key + 8 * n + e;
-          int const last = row + 16 * m + 8 * half + last_key;
-          bool const is_behind = kIsCausal && key > last;
-          bool const is_before = kWindow > 0 && key <= last - kWindow;
-          scores[4 * (m + n * kM) + 2 * half + e] =
-              key < keys && !is_behind && !is_before ? pair[e] : -CUDART_INF_F;
+        for (int half = 0; half < 2; ++half) {
+          cutlass::Array<float, 2> pair;
+          pair[0] = scores[4 * (m + n * kM) + 2 * half];
+          pair[1] = scores[4 * (m + n * kM) + 2 * half + 1];
+          finish(m, n, half, pair);
         }
-      });
+      }
+    }
+  }
+}
+
+/// The same for `kKeys` keys from `first_step_key` on, of rows of which the threads that take the
+/// same way have those from `first_row` to `end_row`.
+template <typename Layer, bool kIsCausal, int kWindow, int kM, int kKeys, typename Scores>
+CUTLASS_DEVICE void finish_step(Scores& scores, boltgen_operand const* operands, int row, int rows,
+                                int first_row, int end_row, int first_step_key, int column,
+                                int keys, int last_key) {
+  auto const finish = [&](auto all) {
+    finish_scores<Layer, kIsCausal, kWindow, kM, kKeys / 8, decltype(all)::value>(
+        scores, operands, row, rows, first_step_key + column, keys, last_key);
+  };
+  if (sees_all<kIsCausal, kWindow>(first_row, end_row, first_step_key, first_step_key + kKeys, keys,
+                                   last_key)) {
+    finish(std::true_type());
+  } else {
+    finish(std::false_type());
+  }
 }
 
 /// The steps of `kKeys` keys that rows see from `first_row` to `end_row`, of which row r has the

@@ -7,6 +7,9 @@
 // register fragments). The scores of a step are multiplied while tensor cores still add the values
 // of the step before, so that they work while exponentials are computed.
 //
+// Warpgroups that multiply issue their products in turns: the exponentials of one are computed
+// beside the products of another.
+//
 // Threadblocks are persistent, one to a multiprocessor: the next tile's first keys are loaded while
 // the output is stored.
 //
@@ -134,10 +137,11 @@ struct AttentionSm90 {
   using Ring = cutlass::PipelineState<kStages>;
   using Masks = KeyMasks<typename Scores::Graph::Operands>;
 
-  /// Registers of a thread where they are moved. To find which keys masks hide takes more of those
-  /// that load; 128 threads of them and 256 that multiply have 168 each at first.
+  /// Registers of a thread where they are moved: 65536 for all warpgroups. To find which keys masks
+  /// hide takes more of those that load.
   static constexpr int kLoadRegisters = Masks::kAny ? 40 : sm90::kLoadRegisters;
-  static constexpr int kMathRegisters = Masks::kAny ? 232 : sm90::kMathRegisters;
+  static constexpr int kMathRegisters =
+      kWarpgroups == 3 ? (Masks::kAny ? 152 : 160) : (Masks::kAny ? 232 : sm90::kMathRegisters);
 
   struct SharedStorage {
     alignas(1024) Element queries[kWarpgroups][LoadQ::kElements];
@@ -283,6 +287,12 @@ struct AttentionSm90 {
     return reinterpret_cast<uint64_t&>(full[ring.index()]);
   }
 
+  /// What a warpgroup waits for before it issues products, and another one arrives at.
+  CUTLASS_DEVICE
+  static cutlass::arch::NamedBarrier turn_of(int warpgroup) {
+    return cutlass::arch::NamedBarrier(2 * sm90::kWarpgroup, warpgroup);
+  }
+
   /// All tiles of one of the warpgroups that multiply.
   CUTLASS_DEVICE
   static void multiply(Params const& params, SharedStorage& shared, int warpgroup) {
@@ -302,11 +312,11 @@ struct AttentionSm90 {
     uint32_t queries_phase = 0;
     for (int tile = blockIdx.x; tile < params.tiles; tile += gridDim.x) {
       Work const work(params, tile);
+      int const first_row = work.row_tile * kRows + warpgroup * sm90::kWarpgroupM;
       // The lane's first row.
-      int const row =
-          work.row_tile * kRows + warpgroup * sm90::kWarpgroupM + thread / 32 * 16 + lane / 4;
+      int const row = first_row + thread / 32 * 16 + lane / 4;
       HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, work.head);
-      RowStatistics<1> statistics;
+      RowStatistics<1, typename Scores::Scale> statistics;
       OutputSums sums;
       OutputMma output_mma;
       output_mma.accumulate_ = cute::GMMA::ScaleOut::Zero;
@@ -323,8 +333,9 @@ struct AttentionSm90 {
         if (step + 1 == work.steps.end) {
           free(shared.empty_queries);
         }
-        finish_scores<Scores, kIsCausal, kWindow, 1, kKeys / 8>(
-            scores, masks.own, row, params.rows, step * kKeys + column, all_keys, last_key);
+        finish_step<Scores, kIsCausal, kWindow, 1, kKeys>(
+            scores, masks.own, row, params.rows, first_row, first_row + sm90::kWarpgroupM,
+            step * kKeys, column, all_keys, last_key);
         return statistics.template update<kKeys / 8>(scores);
       };
       auto const start_output = [&] {
@@ -339,6 +350,22 @@ struct AttentionSm90 {
         free(shared.empty_values[values.index()]);
         ++values;
       };
+      auto const wait_for_turn = [&] {
+        if constexpr (kWarpgroups > 1) {
+          turn_of(warpgroup).sync();
+        }
+      };
+      // The turns of a tile begin with the first warpgroup, and end with the last one.
+      auto const end_turn = [&](bool is_last) {
+        if constexpr (kWarpgroups > 1) {
+          if (warpgroup + 1 < kWarpgroups || !is_last) {
+            turn_of((warpgroup + 1) % kWarpgroups).arrive();
+          }
+        }
+      };
+      if (warpgroup + 1 == kWarpgroups && work.steps.first + 1 < work.steps.end) {
+        end_turn(/*is_last=*/false);
+      }
       shared.full_queries.wait(queries_phase);
       queries_phase ^= 1;
       {
@@ -350,8 +377,10 @@ struct AttentionSm90 {
       }
       for (int step = work.steps.first + 1; step < work.steps.end; ++step) {
         ScoreSums scores;
+        wait_for_turn();
         start_scores(scores);
         start_output();
+        end_turn(/*is_last=*/step + 1 == work.steps.end);
         cute::warpgroup_wait<1>();
         auto const factors = finish(scores, step);
         finish_output();

@@ -29,8 +29,8 @@ class SharedKeys {
   ///
   /// There are `rows` from the lane's first one on. `shared` is memory that no thread reads any
   /// more.
-  template <typename Sums>
-  CUTLASS_DEVICE bool merge(RowStatistics<kM>& statistics, Sums& sums, int split, int rows,
+  template <typename Scale, typename Sums>
+  CUTLASS_DEVICE bool merge(RowStatistics<kM, Scale>& statistics, Sums& sums, int split, int rows,
                             int* shared) {
     CUTLASS_PRAGMA_UNROLL
     for (int row = 0; row < kRows; ++row) {
@@ -73,8 +73,8 @@ class SharedKeys {
     return partials_ + ((split * kRows + row) * (2 + 2 * kN) + value) * kThreads;
   }
 
-  template <typename Sums>
-  CUTLASS_DEVICE void add(RowStatistics<kM>& statistics, Sums& sums, int row) const {
+  template <typename Scale, typename Sums>
+  CUTLASS_DEVICE void add(RowStatistics<kM, Scale>& statistics, Sums& sums, int row) const {
     float greatest = -CUDART_INF_F;
     for (int split = 0; split < kSplits; ++split) {
       greatest = fmaxf(greatest, __ldcg(at(split, row, 0)));

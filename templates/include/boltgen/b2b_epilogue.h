@@ -179,8 +179,9 @@ CUTLASS_DEVICE cutlass::Array<cutlass::half_t, 2> to_halves(cutlass::Array<float
 /// Columns beyond `columns` become zero: they are the next layer's K, where only zero times zero is
 /// certain to be zero. Rows beyond `rows` may be anything, since no row reaches another.
 ///
-/// `row` and `column` are the lane's first ones in the output.
-template <typename Graph, bool kPaired, int kM, int kN, typename Accumulators, typename Sink>
+/// `row` and `column` are the lane's first ones in the output. With `kAll` no column is beyond.
+template <typename Graph, bool kPaired, int kM, int kN, bool kAll = false, typename Accumulators,
+          typename Sink>
 CUTLASS_DEVICE void inner_epilogue(Accumulators const& accumulators,
                                    boltgen_operand const* operands, int batch, int row, int rows,
                                    int column, int columns, Sink&& sink) {
@@ -200,7 +201,7 @@ CUTLASS_DEVICE void inner_epilogue(Accumulators const& accumulators,
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < 2; ++e) {
           float const sum = float(accumulators[4 * (m + n * kM) + 2 * half + e]);
-          results[e] = c + e < columns ? loads.apply(graph, sum, e) : 0.0f;
+          results[e] = kAll || c + e < columns ? loads.apply(graph, sum, e) : 0.0f;
         }
         sink(m, n, half, results);
       }
