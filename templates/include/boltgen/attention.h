@@ -260,8 +260,8 @@ struct Attention {
       scores.clear();
       multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
       finish_step<Scores, kIsCausal, kWindow, kM, kKeys>(
-          scores, masks.own, row, params.rows, first_row + warp_row,
-          first_row + warp_row + 16 * kM, step * kKeys, column, keys, last_key);
+          scores, masks.own, row, params.rows, first_row + warp_row, first_row + warp_row + 16 * kM,
+          step * kKeys, column, keys, last_key);
       auto const factors = statistics.template update<kKeys / 8>(scores);
       statistics.template scale<kColumns / 8>(sums, factors);
       multiply_values(sums, scores, shared.values[step % kStages], lane);

@@ -88,9 +88,9 @@ struct HeadOperands<Operands<Operand...>> {
 /// The four lanes of a row hold the same maximum, and each the sum of its own columns. Accumulators
 /// are `kM` times sixteen rows, and `kN` times eight columns.
 ///
-/// Where all that the graph does is to scale, scores come as the product left them, and the scale is
-/// a part of the exponential: one fma. The greatest numbers of masks would overflow in it, so scores
-/// of other graphs are subtracted first.
+/// Where all that the graph does is to scale, scores come as the product left them, and the scale
+/// is a part of the exponential: one fma. The greatest numbers of masks would overflow in it, so
+/// scores of other graphs are subtracted first.
 template <int kM, typename Scale = NoScale>
 class RowStatistics {
  public:

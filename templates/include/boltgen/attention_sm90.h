@@ -333,9 +333,9 @@ struct AttentionSm90 {
         if (step + 1 == work.steps.end) {
           free(shared.empty_queries);
         }
-        finish_step<Scores, kIsCausal, kWindow, 1, kKeys>(
-            scores, masks.own, row, params.rows, first_row, first_row + sm90::kWarpgroupM,
-            step * kKeys, column, all_keys, last_key);
+        finish_step<Scores, kIsCausal, kWindow, 1, kKeys>(scores, masks.own, row, params.rows,
+                                                          first_row, first_row + sm90::kWarpgroupM,
+                                                          step * kKeys, column, all_keys, last_key);
         return statistics.template update<kKeys / 8>(scores);
       };
       auto const start_output = [&] {
