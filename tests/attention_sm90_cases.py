@@ -61,7 +61,7 @@ KERNELS: Mapping[str, tuple[AttentionSm90Config, Workload]] = {
         attention(330, 520, 64, 64, batch=2, scores=scaled(64), causal=True, window=150),
     ),
     "three": (
-        tile(192, 96, 64, 64),
+        tile(192, 128, 64, 64),
         attention(390, 470, 64, 64, batch=2, scores=scaled(64), causal=True),
     ),
     "three-masked": (

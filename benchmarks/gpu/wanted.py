@@ -49,7 +49,7 @@ from boltgen.tuning.choice.select import Task, distinct
 _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
 # As many times as many of the families that lead on sm_90a: `cutlass3`'s kernels differ in cluster
 # and schedule too, and the model does not tell `attention_sm90`'s apart.
-_TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 4}
+_TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 8}
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
 # A part of section tune: well within the time that a worker may spend on an item.
