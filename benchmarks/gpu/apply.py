@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.apply RESULTS... [--virtual RESULTS]
 
-writes tables and plots to `results/<gpu>/<date>/` and records to `recorded/<gpu>/`, refits the
-analytical model where problems that a fit has not seen get better, and writes the table of
+writes tables and plots to `results/<gpu>/<date>-<commit>/` and records to `recorded/<gpu>/`, refits
+the analytical model where problems that a fit has not seen get better, and writes the table of
 `benchmarks/README.md` and the verdicts of `docs/explanation/cutlass.md`. With --virtual, results of
 the same checks on the virtual GPU, outputs are compared bit by bit. Results of the virtual GPU
 alone change no page and no constant.
@@ -141,20 +141,26 @@ def refit(records: Sequence[Path]) -> list[str]:
 
 
 def table(results: Path) -> str:
-    """Write the latest results of each GPU as a table; virtual GPUs do not count."""
+    """Write the newest result of each item and GPU as a table; virtual GPUs do not count."""
     blocks = []
     for folder in sorted(path for path in results.glob("*") if path.is_dir()):
-        paths = sorted(folder.glob("*/results.json"))
-        if not paths:
+        forms = {path: json.loads(path.read_text()) for path in folder.glob("*/results.json")}
+        real = {path: form for path, form in forms.items() if not form["about"]["virtual"]}
+        if not real:
             continue
-        form = json.loads(paths[-1].read_text())
-        about = form["about"]
-        if about["virtual"]:
-            continue
-        page = paths[-1].with_name("report.md").relative_to(results.parent)
+        items: dict[str, Form] = {}
+        for form in real.values():
+            for key, item in form["items"].items():
+                if key not in items or items[key].get("at", "") <= item.get("at", ""):
+                    items[key] = item
+        pages = ", ".join(
+            f"[{path.parent.name}]({path.with_name('report.md').relative_to(results.parent)})"
+            for path in sorted(real)
+        )
+        name = next(iter(real.values()))["about"]["gpu"]
         blocks.append(
-            f"Measured on {about['gpu']}, {about['date']} ([all items]({page})). A ratio is the "
-            "other's time over ours.\n\n" + "\n".join([*_HEADER, *_rows(form["items"])])
+            f"Measured on {name}; all items of each run: {pages}. A ratio is the other's time over "
+            "ours.\n\n" + "\n".join([*_HEADER, *_rows(items)])
         )
     return "\n\n".join(blocks) or NOTHING
 

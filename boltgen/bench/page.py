@@ -117,12 +117,18 @@ def _provenance(about: Form, items: Items) -> str:
     facts = [
         f"{about['date']}, {about['arch']}, driver {about['driver']}; {kind}.",
         f"boltgen {about['commit']}, {about['toolchain']}.",
-        f"Against {about['vendor']}." if about["vendor"] else "Without the vendor's libraries.",
+        f"Against {_versions(about['vendor'])}."
+        if about["vendor"]
+        else "Without the vendor's libraries.",
         f"SM clock {clocks[0]:.0f} to {clocks[-1]:.0f} MHz." if clocks else "",
         f"{degrees[0]} to {degrees[-1]} degrees Celsius." if degrees else "",
         about["method"],
     ]
     return " ".join(filter(None, facts))
+
+
+def _versions(vendor: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in vendor.items())
 
 
 def _rows(key: str, item: Form) -> Iterable[Row]:

@@ -1,6 +1,7 @@
 """Results to one report: JSON, a Markdown page, plots, and the records of what was timed.
 
-Arrow: results of runs -> results/<gpu>/<date>/ and recorded/<gpu>/ in a folder of one's choice.
+Arrow: results of runs -> results/<gpu>/<date>-<commit>/ and recorded/<gpu>/ in a folder of one's
+choice.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def make_report(folders: Sequence[Path], output: Path) -> Report:
     """
     about, items = merged(folders)
     name = device_folder(about["gpu"])
-    folder = output / "results" / name / about["date"]
+    folder = output / "results" / name / _run_name(about)
     _check_place(folder / _FORM, about, items)
     folder.mkdir(parents=True, exist_ok=True)
     records = _take_records(items, output / "recorded" / name, about)
@@ -55,8 +56,12 @@ def make_report(folders: Sequence[Path], output: Path) -> Report:
     )
 
 
+def _run_name(about: Form) -> str:
+    return f"{about['date']}-{about['commit']}"
+
+
 def _check_place(path: Path, about: Form, items: Mapping[str, Form]) -> None:
-    """Check that a report that is there is of a part of these results.
+    """Check that a report that is there is of a part of these results, which take its place.
 
     Raises:
         ResultsError: it is of other ones.
@@ -65,11 +70,10 @@ def _check_place(path: Path, about: Form, items: Mapping[str, Form]) -> None:
         return
     there = json.loads(path.read_text())
     lost = sorted(there["items"].keys() - items.keys())
-    if there["about"]["commit"] != about["commit"] or lost:
+    if lost:
         raise ResultsError(
-            f"{path} has results of another run (boltgen {there['about']['commit']}; "
-            f"{len(lost)} items that these have not): move it away, or name its folder of results "
-            "too; nothing was overwritten"
+            f"{path} has results of another run ({len(lost)} items that these have not): move it "
+            "away, or name its folder of results too; nothing was overwritten"
         )
 
 
@@ -80,7 +84,7 @@ def _take_records(items: dict[str, Form], folder: Path, about: Form) -> Path | N
     if not lines:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"suite-{about['date']}.jsonl.gz"
+    path = folder / f"suite-{_run_name(about)}.jsonl.gz"
     write_records(path, [from_line(line) for line in lines])
     size_bytes = path.stat().st_size
     if size_bytes > _MOST_RECORD_BYTES:

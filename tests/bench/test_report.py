@@ -56,7 +56,10 @@ def runs(folder: Path, *abouts: dict[str, Any]) -> list[Path]:
 
 def test_a_report_has_its_page_and_plots(tmp_path: Path):
     report = make_report(runs(tmp_path, ABOUT, ABOUT), tmp_path / "out")
-    assert report.folder == tmp_path / "out" / "results" / "nvidia-a100" / "2026-01-02"
+    assert (
+        report.folder
+        == tmp_path / "out" / "results" / "nvidia-a100" / f"2026-01-02-{ABOUT['commit']}"
+    )
     assert (report.measured, report.failed, report.records) == (2, 0, None)
     assert {path.name for path in report.folder.iterdir()} == {
         *("report.md", "results.json", "roofline.png", "ratios.png")

@@ -77,7 +77,7 @@ def test_a_gpus_results_change_the_pages(tmp_path: Path, pages: Pages):
     assert NOTHING not in readme
     assert "| GEMM against cuBLAS and cuBLASLt | 2 | 1.00x | 0.50x |" in readme
     assert "| attention against PyTorch's fastest backend | 1 | 1.50x | 1.50x |" in readme
-    assert "(results/nvidia-h100/2026-12-01/report.md)" in readme
+    assert "(results/nvidia-h100/2026-12-01-c/report.md)" in readme
     page = pages.cutlass.read_text().splitlines()
     rows = {name: row for name in apply.SUSPICIONS for row in page if f"`{name}`" in row}
     assert rows["wide_warp.cu"].endswith("| confirmed (NVIDIA H100, 2026-12-01) |")
@@ -96,21 +96,27 @@ def test_results_of_the_virtual_gpu_change_no_page(tmp_path: Path, pages: Pages)
 
 def test_a_report_of_another_run_is_not_overwritten(tmp_path: Path, pages: Pages):
     apply.apply([run(tmp_path / "one", ITEMS)], pages=pages)
-    path = pages.benchmarks / "results" / "nvidia-h100" / "2026-12-01" / "results.json"
+    path = pages.benchmarks / "results" / "nvidia-h100" / "2026-12-01-c" / "results.json"
     before = path.read_text()
     fewer = {key: item for key, item in ITEMS.items() if key != "gemm/1x1x1"}
-    for other in (
-        run(tmp_path / "two", fewer),
-        run(tmp_path / "three", ITEMS, commit="another"),
-    ):
-        with pytest.raises(
-            ResultsError, match=r"has results of another run.*nothing was overwritten"
-        ):
-            apply.apply([other], pages=pages)
+    with pytest.raises(ResultsError, match=r"has results of another run.*nothing was overwritten"):
+        apply.apply([run(tmp_path / "two", fewer)], pages=pages)
     assert path.read_text() == before
     more = run(tmp_path / "four", {"gemm/3x3x3": race(1.0)})
     apply.apply([tmp_path / "one", more], pages=pages)
     assert json.loads(path.read_text())["items"].keys() == {*ITEMS, "gemm/3x3x3"}
+
+
+def test_the_newest_result_of_an_item_counts(tmp_path: Path, pages: Pages):
+    """A day has runs of several commits; each has only a part of the items."""
+    early, late = ({"at": f"2026-12-01T{hour:02}:00:00+00:00"} for hour in (9, 15))
+    items = {"gemm/1x1x1": race(0.5) | late, "gemm/2x2x2": race(2.0) | early}
+    apply.apply([run(tmp_path / "one", items, commit="x")], pages=pages)
+    items = {"gemm/1x1x1": race(8.0) | early, "gemm/2x2x2": race(1.0) | late}
+    apply.apply([run(tmp_path / "two", items, commit="a")], pages=pages)
+    said = table(pages.benchmarks / "results")
+    assert "| GEMM against cuBLAS and cuBLASLt | 2 | 0.71x | 0.50x |" in said
+    assert "[2026-12-01-a](results/nvidia-h100/2026-12-01-a/report.md), [2026-12-01-x]" in said
 
 
 def test_outputs_are_compared_bit_by_bit(tmp_path: Path, pages: Pages):
