@@ -184,6 +184,7 @@ def supervise(options: argparse.Namespace, work: Path) -> int:
             command += [word for folder in options.before for word in ("--before", str(folder))]
             command += ["--virtual"] if options.virtual else []
             command += ["--no-vendor"] if options.no_vendor else []
+            command += ["--no-compile"] if options.no_compile else []
             worker = subprocess.Popen(command, env=there)
             status = _wait(worker, builder, options.out / _CURRENT, deadline)
             resume_tree(builder.pid)
@@ -307,6 +308,9 @@ def main() -> int:
     parser.add_argument("--sections", default="", help="only these, with commas between")
     parser.add_argument("--only", default="", help="only these items, with commas between")
     parser.add_argument("--no-vendor", action="store_true", help="measure ours alone")
+    parser.add_argument(
+        "--no-compile", action="store_true", help="without torch.compile, which takes minutes"
+    )
     parser.add_argument("--busy", action="store_true", help="measure though the GPU is in use")
     parser.add_argument(
         "--virtual", action="store_true", help="on boltgen's virtual GPU: modelled times, no vendor"

@@ -31,11 +31,13 @@ class NoVendorError(Exception):
 class Vendor:
     """PyTorch on the process's GPU; what it computes is the same on `device` "cpu", for tests.
 
+    It `compiles` models and epilogues, for minutes, unless told otherwise.
+
     Raises:
         NoVendorError: it is not installed, or sees no GPU.
     """
 
-    def __init__(self, device: str = "cuda") -> None:
+    def __init__(self, device: str = "cuda", *, compiles: bool = True) -> None:
         way_out = (
             "install a build for CUDA 13, or give --no-vendor to measure without the vendor's "
             "columns"
@@ -46,7 +48,7 @@ class Vendor:
             said = f"PyTorch cannot be imported ({type(error).__name__}: {error})"
             raise NoVendorError(f"{said}; {way_out}") from error
         self.torch: Any = torch
-        self.device = device
+        self.device, self.compiles = device, compiles
         if device != "cuda":
             return
         if not torch.cuda.is_available():
@@ -208,7 +210,8 @@ class Vendor:
             function = form(whole)
             return self.captured([partial(function, x, w) for x, w in sets])
 
-        return {"eager": lambda: of(lambda whole: whole), "compiled": lambda: of(self.compiled)}
+        eager = {"eager": lambda: of(lambda whole: whole)}
+        return {**eager, "compiled": lambda: of(self.compiled)} if self.compiles else eager
 
     def with_epilogue(
         self, problem: Gemm | Conv2d, bias: Any, activation: str

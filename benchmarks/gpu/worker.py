@@ -247,6 +247,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only these items, with commas between")
     parser.add_argument("--virtual", action="store_true")
     parser.add_argument("--no-vendor", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     manifest = json.loads((options.bundle / "manifest.json").read_text())
@@ -257,7 +258,9 @@ def main() -> int:
         done = {key for folder in options.before for key in _done(folder)}
         asked = chosen(items, options.sections, options.only)
         wanted = [item for item in asked if key_of(item) not in done]
-        vendor, no_vendor = _vendor(wanted=not (options.no_vendor or options.virtual))
+        vendor, no_vendor = _vendor(
+            wanted=not (options.no_vendor or options.virtual), compiles=not options.no_compile
+        )
         _wait_for(PROFILER, builders, deadline)
         rig = open_rig(options.bundle, builders, manifest, virtual=options.virtual, vendor=vendor)
         kept = open_results(options.out)
@@ -271,12 +274,12 @@ def main() -> int:
         builders.resume()
 
 
-def _vendor(*, wanted: bool) -> tuple[Vendor | None, str]:
+def _vendor(*, wanted: bool, compiles: bool) -> tuple[Vendor | None, str]:
     """PyTorch, or why there are no columns of it: ours is measured all the same."""
     if not wanted:
         return None, "not asked for"
     try:
-        return Vendor(), ""
+        return Vendor(compiles=compiles), ""
     except NoVendorError as error:
         print(f"without the vendor's columns: {error}", file=sys.stderr, flush=True)
         return None, str(error)
