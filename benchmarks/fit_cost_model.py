@@ -4,8 +4,8 @@
 
 `boltgen db export` writes the records, which were measured on GPUs. The fit minimises how much
 slower the model's pick is than the fastest, every problem with the same weight, within the bounds
-of each constant; and, with little weight, how far off the time of the fastest is. Least squares on
-all times explains the slow kernels, of which there are many, at the expense of the fast ones.
+of each constant; and, with less weight, how far off the time of each family's fastest is. Least
+squares on all times explains the slow kernels, of which there are many, at the expense of the fast.
 Cross-validation leaves problems out, whole: its figures are for problems
 that the fit has not seen. A constant that changes no pick keeps its value and its origin.
 
@@ -19,7 +19,9 @@ import argparse
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +53,8 @@ _TOSS_UP = 0.05
 # A search along one constant after the other: the model is not smooth in them.
 _FACTORS = (2.0, 1.3, 1.1)
 _LEAST_GAIN = 1e-5
-# The weight of how far off the fastest's time is, beside that of a wrong pick.
-_WEIGHT_OF_TIME = 0.1
+# The weight of how far off each family's fastest is, beside that of a wrong pick.
+_WEIGHT_OF_TIME = 0.2
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ def fit(records: Sequence[Record], start: dict[str, Constant], origin: str) -> F
         raise RecordError(f"{len(records)} measurements cannot fit {len(free)} constants")
     samples = [(record.trial, arch_of(record.device)) for record in records]
     measured = np.log([measured_us(record) for record in records])
-    groups = _by_problem(records)
+    groups, of_family = _by_problem(records), _by_problem(records, of_family=True)
 
     def loss(constants: ModelConstants) -> float:
         predicted = np.log([predicted_us(trial, arch, constants) for trial, arch in samples])
-        off = time_loss(predicted, measured, groups)
+        off = time_loss(predicted, measured, of_family)
         return ranking_loss(predicted, measured, groups) + _WEIGHT_OF_TIME * off
 
     values = values_of(start)
@@ -128,15 +130,16 @@ def ranking_loss(
 def time_loss(
     predicted: NDArray[np.float64], measured: NDArray[np.float64], groups: Sequence[list[int]]
 ) -> float:
-    """The mean over problems of how far off the fastest's predicted time is, in logarithms."""
+    """The mean over groups of how far off the fastest's predicted time is, in logarithms."""
     fastest = [members[int(np.argmin(measured[members]))] for members in groups]
     return float(np.abs(predicted[fastest] - measured[fastest]).mean())
 
 
-def _by_problem(records: Sequence[Record]) -> list[list[int]]:
+def _by_problem(records: Sequence[Record], *, of_family: bool = False) -> list[list[int]]:
     groups: dict[object, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
-        groups[record.trial.workload].append(index)
+        trial = record.trial
+        groups[trial.workload, trial.config.family if of_family else ""].append(index)
     return list(groups.values())
 
 
@@ -145,15 +148,23 @@ def cross_validate(
 ) -> list[tuple[ModelReport, ModelReport]]:
     """Reports on the problems that each of `folds` fits has not seen: of `start`, of the fit."""
     groups = _by_problem(records)
-    reports = []
-    for fold in range(min(folds, len(groups))):
-        held = {index for group in groups[fold::folds] for index in group}
-        seen = [record for index, record in enumerate(records) if index not in held]
-        fitted = fit(seen, start, "cross-validation").constants
-        unseen = [records[index] for index in sorted(held)]
-        before, after = (evaluate(unseen, model_cost(values_of(c))) for c in (start, fitted))
-        reports.append((before, after))
-    return reports
+    parts = [
+        {index for group in groups[fold::folds] for index in group}
+        for fold in range(min(folds, len(groups)))
+    ]
+    with ProcessPoolExecutor() as pool:
+        return list(pool.map(partial(_unseen, records, start), parts))
+
+
+def _unseen(
+    records: Sequence[Record], start: dict[str, Constant], held: set[int]
+) -> tuple[ModelReport, ModelReport]:
+    """Reports on the records `held` back, of `start` and of what the others fit."""
+    seen = [record for index, record in enumerate(records) if index not in held]
+    fitted = fit(seen, start, "cross-validation").constants
+    unseen = [records[index] for index in sorted(held)]
+    before, after = (evaluate(unseen, model_cost(values_of(c))) for c in (start, fitted))
+    return before, after
 
 
 def mean_regret(reports: Sequence[ModelReport]) -> float:

@@ -54,6 +54,8 @@ class ModelConstants:
     drift_per_step: float
     pipeline_us: float
     sustained_fraction: float
+    tma_factor: float
+    attention_step_clocks: float
 
     def copy_us(self, bytes_moved: float, arch: Arch) -> float:
         """Bytes at the bandwidth of DRAM that a copy reaches."""

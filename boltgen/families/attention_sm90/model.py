@@ -53,7 +53,7 @@ def predict(
     dtype = workload.first.problem.in_dtype
     step, bound_by = _step_clocks(workload, config, arch, c)
     loaded = config.rows * config.depth * dtype.size_bytes + steps * _loaded_bytes(workload, config)
-    of_tile = steps * step + _output_clocks(workload, config, arch, c)
+    of_tile = steps * (step + c.attention_step_clocks) + _output_clocks(workload, config, arch, c)
     clocks = 2 * arch.memory_latency_clocks + per_sm * of_tile
     out_bytes = outputs_bytes(workload)
     l2_us = (tiles * loaded + _STORED_SECTORS * out_bytes) / (
@@ -101,7 +101,7 @@ def _step_clocks(
         (config.warpgroups * exponentials, "exponentials"),
         (scores + max(values, exponentials), "one warpgroup's products and exponentials"),
         (shared / SHARED_BYTES_PER_CLOCK, "shared memory"),
-        (loaded / (arch.l2_bytes_per_clock / arch.sm_count), "an SM's share of L2"),
+        (loaded / (c.tma_factor * arch.l2_bytes_per_clock / arch.sm_count), "an SM's share of L2"),
     )
 
 

@@ -60,7 +60,7 @@ def predict(
 
     # Threadblocks side by side share A; threadblocks below each other share B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
-    step, bound_by = _step_clocks(config, loaded, in_bytes, arch)
+    step, bound_by = _step_clocks(config, loaded, in_bytes, arch, c)
     product = depth * step
     through_l2 = output_bytes_per_element(problem, epilogue) + _bytes_of_half_sectors(epilogue)
     stored = tile.m * tile.n * through_l2
@@ -78,7 +78,7 @@ def predict(
     outputs = problem.batch * gemm.m * gemm.n
     out_bytes = outputs * output_bytes_per_element(problem, epilogue)
     l2_bytes = tiles * depth * loaded + outputs * through_l2
-    l2_us = l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz)
+    l2_us = l2_bytes / (c.tma_factor * arch.l2_bytes_per_clock * arch.boost_mhz)
     # A convolution counts the pixels themselves: taps find them again in L2.
     one = gemm if problem.is_matrix else problem
     operands = problem.batch * _dram_bytes(
@@ -159,7 +159,7 @@ def _sums_us(config: Cutlass3Config, arch: Arch) -> float:
 
 
 def _step_clocks(
-    config: Cutlass3Config, loaded_bytes: float, in_bytes: int, arch: Arch
+    config: Cutlass3Config, loaded_bytes: float, in_bytes: int, arch: Arch, c: ModelConstants
 ) -> tuple[float, str]:
     """Clocks of a step of K, and what bounds it.
 
@@ -174,7 +174,7 @@ def _step_clocks(
     return max(
         (tensor, "the tensor cores"),
         ((read + written) / SHARED_BYTES_PER_CLOCK, "shared memory"),
-        (loaded_bytes / (arch.l2_bytes_per_clock / arch.sm_count), "L2"),
+        (loaded_bytes / (c.tma_factor * arch.l2_bytes_per_clock / arch.sm_count), "L2"),
     )
 
 
