@@ -50,8 +50,13 @@ _ONE_LAUNCH_US = 1e9
 
 
 def run_check(rig: Rig, item: Check) -> Form:
-    """A kernel against all references."""
+    """A kernel against all references.
+
+    Raises:
+        UnusableError: it was not built.
+    """
     product, choice = item.product, item.product.choices[0]
+    rig.built(choice.kernel)
     outcome = rig.measure(product, choice)
     if isinstance(outcome, Failure):
         return {"verdict": f"{WRONG}: {outcome.reason}", "columns": {}}

@@ -47,8 +47,10 @@ from boltgen.tuning.choice.select import Task, distinct
 # Kernels of each family for a workload, the likeliest: more for a plain one, whose kernels serve
 # every shape. They are compiled where the GPU is, in the GPU's time.
 _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
-# As many times as many of the families that lead on sm_90a: `cutlass3`'s kernels differ in cluster
-# and schedule too, and the model does not tell `attention_sm90`'s apart.
+# As many times as many of a family that is the only one, and of those that lead on sm_90a:
+# `cutlass3`'s kernels differ in cluster and schedule too, and the model does not tell
+# `attention_sm90`'s apart.
+_TIMES_ALONE = 3
 _TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 8}
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
@@ -83,12 +85,16 @@ class Wanted:
         is_plain = not workload.is_fused and workload == workload.plain
         most = self.likeliest_plain if is_plain else self.likeliest
         kept: dict[Config, float] = {}
+        considered = self._considered(workload)
+        is_alone = len({config.family for config in considered}) == 1
         launches: dict[object, dict[Config, int]] = defaultdict(dict)
-        for config, predicted_us in self._considered(workload).items():
+        for config, predicted_us in considered.items():
             residence = config.residence if isinstance(config, B2bConfig) else None
             taken, kernel = launches[config.family, residence], compiled(config)
             is_attention = config.family == AttentionSm90Config.family
             times = _TIMES.get(config.family, 1) if is_plain or is_attention else 1
+            if is_plain and is_alone:
+                times = _TIMES_ALONE
             if kernel not in taken and len(taken) == most * times:
                 continue
             taken[kernel] = taken.get(kernel, 0) + 1

@@ -43,6 +43,8 @@ def make_report(folders: Sequence[Path], output: Path) -> Report:
     _check_place(folder / _FORM, about, items)
     folder.mkdir(parents=True, exist_ok=True)
     records = _take_records(items, output / "recorded" / name, about)
+    for item in items.values():  # bits, which `apply --virtual` has compared
+        item.pop("output", None)
     form = {"about": about, "items": dict(sorted(items.items()))}
     (folder / _FORM).write_text(json.dumps(form, indent=1) + "\n")
     plots = draw(folder, about, items)

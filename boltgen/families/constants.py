@@ -56,6 +56,7 @@ class ModelConstants:
     sustained_fraction: float
     tma_factor: float
     attention_step_clocks: float
+    chain_fraction: float
 
     def copy_us(self, bytes_moved: float, arch: Arch) -> float:
         """Bytes at the bandwidth of DRAM that a copy reaches."""

@@ -51,7 +51,7 @@ def test_other_architectures_lack_its_instructions(arch: str) -> None:
     ("workload", "config", "rules"),
     [
         (WORKLOAD, CONFIG, []),
-        (WORKLOAD, replace(CONFIG, rows=192), ["rows"]),
+        (WORKLOAD, replace(CONFIG, rows=256), ["rows"]),
         (WORKLOAD, replace(CONFIG, keys=80), ["wgmma_shape"]),
         (WORKLOAD, replace(CONFIG, columns=80), ["wgmma_shape"]),
         (WORKLOAD, replace(CONFIG, depth=32), ["head_size"]),
@@ -76,7 +76,9 @@ def test_the_rules(workload: Workload, config: AttentionSm90Config, rules: list[
 def test_every_pair_of_heads_has_configurations(depth: int, columns: int) -> None:
     workload = attention(512, 512, depth, columns, batch=12)
     space = FAMILY.space(workload, SM90A)
-    assert {config.rows for config in space.candidates} == {64, 128}
+    # Three warpgroups have registers for narrow heads.
+    found = {config.rows for config in space.candidates}
+    assert found == ({64, 128, 192} if columns <= 128 else {64, 128})
     for config in space.candidates:
         assert config in space
         assert space.decode(space.encode(config)) == config

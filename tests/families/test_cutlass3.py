@@ -251,17 +251,18 @@ def test_a_small_product_is_predicted_faster_than_a_large_one() -> None:
     assert FAMILY.predict(WORKLOAD, CONFIG, SM90A).bound
 
 
-def test_it_shares_a_pool_with_cutlass2_which_has_the_small_products() -> None:
+def test_it_shares_a_pool_with_cutlass2_and_leads_where_an_h200_says_so() -> None:
     def families(gemm: Gemm) -> set[str]:
         return {config.family for config in candidates(Workload.of(gemm), SM90A)}
 
     assert families(GEMM) == {"cutlass2", "cutlass3"}
     assert families(replace(GEMM, k=1028)) == {"cutlass2"}
-    for extent, family in ((8192, "cutlass3"), (512, "cutlass2")):
+    # The best of each family there: 1655 us against 2475, and 3.9 us against 5.3.
+    for extent in (8192, 512):
         workload = Workload.of(Gemm(m=extent, n=extent, k=extent))
         found = candidates(workload, SM90A)
         fastest = min(found, key=lambda c: predict(workload, c, SM90A).time_us)
-        assert fastest.family == family
+        assert fastest.family == "cutlass3"
 
 
 def test_stream_k_is_predicted_to_fill_the_last_wave() -> None:

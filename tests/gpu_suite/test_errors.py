@@ -78,6 +78,17 @@ def test_a_free_gpu_with_a_new_driver_is_measured(tmp_path: Path, monkeypatch: p
     check_gpu()
 
 
+def test_a_gpu_that_was_in_use_a_moment_ago_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nvidia_smi(tmp_path, monkeypatch, "NVIDIA H200, 580.82, 0, 4, 81559")
+    tool, mark = tmp_path / "nvidia-smi", tmp_path / "asked"
+    busy = f"[ -e {mark} ] || {{ touch {mark}; echo NVIDIA H200, 580.82, 6, 4, 81559; exit 0; }}"
+    tool.write_text(tool.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{busy}\n"))
+    check_gpu()
+    assert mark.exists()
+
+
 def test_an_old_driver_ends_a_run_before_it_begins(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

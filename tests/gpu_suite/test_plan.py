@@ -73,9 +73,9 @@ def test_the_most_valuable_comes_first(plan):
         ("every kernel family is right", len([*FAMILIES]) + 2),
         ("suspected faults of CUTLASS", 7),
         ("GEMM against cuBLAS", 20),
-        ("attention against PyTorch", 16),
+        ("attention against PyTorch", 17),
         ("whole models", 2),
-        ("convolution against cuDNN", 22),
+        ("convolution against cuDNN", 23),
     ]
     assert {item.section for item in plan[-1].items} == {
         *("epilogue", "b2b", "padding", "gemm", "tune", "models", "check"),
@@ -116,7 +116,8 @@ def test_a_product_has_the_likeliest_kernels_of_each_family(wanted: Wanted, item
             for choice in item.product.choices:
                 kernels.setdefault(choice.config.family, set()).add(compiled(choice.config))
             assert kernels
-            assert all(len(found) <= 3 for found in kernels.values())
+            for family, found in kernels.items():
+                assert len(found) <= (9 if len(kernels) == 1 or family == "cutlass3" else 3)
             if item.section == "gemm" and item.problem.alignment_a == 8 == item.problem.alignment_d:
                 few = {"skinny"} if item.problem.gemm.m <= MOST_ROWS else set()
                 assert kernels.keys() == {"cutlass2", "cutlass3"} | few, item.name
@@ -137,9 +138,9 @@ def test_attention_is_that_of_pytorch(items):
         expected = weights / weights.sum(-1, keepdims=True) @ v.astype(float)
         assert (found.low <= expected).all()
         assert (expected <= found.high).all()
-    assert all(
-        item.heads * item.rows * item.depth == 1 << 25 for item in items if type(item) is Attend
-    )
+    bert, *others = (item for item in items if type(item) is Attend)
+    assert (bert.heads, bert.rows, bert.depth) == (32 * 12, 40, 64)
+    assert all(item.heads * item.rows * item.depth == 1 << 25 for item in others)
 
 
 def test_every_case_that_runs_on_the_arch_is_checked(items):

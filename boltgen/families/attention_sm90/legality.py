@@ -174,6 +174,8 @@ def _capacity_violations(
             slack=fitting / LEAST_STAGES - 1.0,
         )
     kept = _KEPT_REGISTERS if has_masks else 0
+    if config.rows not in ROWS:
+        return
     most = _MOST_REGISTERS[config.warpgroups]
     most -= kept if config.warpgroups > 1 else 0
     registers = registers_per_thread(config, has_masks=has_masks)

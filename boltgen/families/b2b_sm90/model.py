@@ -66,7 +66,7 @@ def predict(
     slowest_us, bound_by = max(
         (clocks / arch.boost_mhz, "threadblocks"), (l2_us, "L2"), (dram_us, "DRAM")
     )
-    begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
+    begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.chain_fraction
     if slowest_us < begin_us:
         bound_by = "its launch"
     return Prediction(

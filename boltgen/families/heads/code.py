@@ -9,10 +9,8 @@ from boltgen.codegen import cpp_names
 from boltgen.codegen.cpp_text import float_literal
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.chain.traits import ChainTraits, LayerTraits
-from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Scalar
+from boltgen.families.heads.scale import scale_of
 from boltgen.ir.key_masks import key_masks
-
-_LEAST_SCALE = 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +48,6 @@ def layer_views(traits: ChainTraits) -> tuple[LayerView, LayerView]:
     """Return the texts for the matmul of scores, and for the matmul of values."""
     scores, output = traits.layers
     return _layer_view(scores, key_masks(scores.epilogue)), _layer_view(output, {})
-
-
-def scale_of(graph: ElementwiseGraph) -> float | None:
-    """Return the positive number by which a graph of scores multiplies, if it does no more.
-
-    Numbers of an extraordinary size, which may overflow with a logarithm's base, are left out.
-    """
-    match graph.nodes:
-        case (Accumulator(second=False),):
-            found = 1.0
-        case (Accumulator(second=False), Scalar(value=value), Binary(lhs=0, rhs=1) as node):
-            if node.op not in (BinaryOp.MULTIPLY, BinaryOp.DIVIDE) or not value:
-                return None
-            found = value if node.op is BinaryOp.MULTIPLY else 1.0 / value
-        case _:
-            return None
-    return found if not graph.stores and _LEAST_SCALE <= found <= 1 / _LEAST_SCALE else None
 
 
 def _layer_view(layer: LayerTraits, masks: Mapping[int, float]) -> LayerView:

@@ -6,18 +6,21 @@ import math
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
+from boltgen.families.heads.scale import scale_of
 from boltgen.families.roofline import (
     arithmetic_clocks,
     lanes,
     of_element,
 )
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.workload import Workload
 
 # Base-2 exponentials of an SM each clock. Source: CUDA C++ Programming Guide, throughput of native
 # arithmetic instructions, compute capabilities 7.5 to 12.0.
 _EXPONENTIALS_PER_CLOCK = 16
-# For each score: a maximum, a difference, a product, a sum, and half of a conversion.
-_SCORE_INSTRUCTIONS = 4.5
+# For each score: a maximum, a sum, and half of a conversion; then a difference and a product, or
+# for scores that are only scaled an fma for all three.
+_SCORE_INSTRUCTIONS, _EXPONENT_INSTRUCTIONS, _SCALED_INSTRUCTIONS = 2.5, 2.0, 1.0
 
 
 def mean_steps(workload: Workload, rows: int, keys: int) -> float:
@@ -37,10 +40,16 @@ def mean_steps(workload: Workload, rows: int, keys: int) -> float:
 
 def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:
     """Clocks in which an SM makes exponentials of so many scores."""
-    return (
-        elements / _EXPONENTIALS_PER_CLOCK
-        + elements * _SCORE_INSTRUCTIONS / lanes(arch)
-        + arithmetic_clocks(workload.first.epilogue, elements, arch, c)
+    graph = workload.first.epilogue
+    own = elements * _score_instructions(graph) / lanes(arch)
+    of_graph = 0.0 if scale_of(graph) else arithmetic_clocks(graph, elements, arch, c)
+    return elements / _EXPONENTIALS_PER_CLOCK + own + of_graph
+
+
+def _score_instructions(graph: ElementwiseGraph) -> float:
+    """Instructions of the softmax for each score, beside its exponential and the graph."""
+    return _SCORE_INSTRUCTIONS + (
+        _SCALED_INSTRUCTIONS if scale_of(graph) else _EXPONENT_INSTRUCTIONS
     )
 
 
@@ -48,4 +57,5 @@ def score_arithmetic(workload: Workload) -> float:
     """Return the instructions for each score: of the softmax with its exponential, and of the
     graph.
     """
-    return _SCORE_INSTRUCTIONS + 1 + of_element(workload.first.epilogue)
+    graph = workload.first.epilogue
+    return _score_instructions(graph) + 1 + (0.0 if scale_of(graph) else of_element(graph))
