@@ -205,8 +205,9 @@ def _named(sizes: Iterable[tuple[int, int, int]]) -> dict[str, Gemm]:
 
 
 def convolutions() -> dict[str, Conv2d]:
-    """Section conv: ResNet-50's layers, by name."""
-    return {
+    """Section conv: ResNet-50's layers, by name; the first one also with pairs of pixels as one."""
+    paired = Conv2d(n=BATCH, h=224, w=112, c=8, k=64, r=7, s=4, stride=(2, 1), padding=(3, 2, 3, 1))
+    return {"224x112-8-64-7x4-paired": paired} | {
         f"{h}x{h}-{c}-{k}-{f}x{f}-s{stride}": Conv2d(
             n=BATCH,
             h=h,
