@@ -100,12 +100,16 @@ def _planned(
 def _into(stored: Stored, problem: Problem) -> LayoutTransform:
     """Return the transform from TVM's tensor to the kernel's operand."""
     images, pixels = stored.rows
+    extents = (images, pixels, *problem.a_shape)
+    channels = problem.a_shape[-1]
+    if all(type(each) is int for each in extents):  # the kernel may read several pixels as one
+        channels = math.prod(problem.a_shape) // (images * pixels)
     return LayoutTransform(
         move=Move(source=stored.form, target=nhwc(problem.in_dtype)),
         images=images,
         pixels=pixels,
         source_channels=stored.channels,
-        target_channels=problem.a_shape[-1],
+        target_channels=channels,
     )
 
 

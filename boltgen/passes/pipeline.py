@@ -35,6 +35,7 @@ from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
 from boltgen.passes.outline import carve
 from boltgen.passes.padding.apply import padded
+from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.run import (
@@ -98,6 +99,11 @@ def _pad_channels(graph: Graph, run: Run) -> Graph:
     plan = plan_padding(graph, run.passes.padding, run.passes.accumulate)
     run.padding += [choice.describe(graph) for choice in plan]
     return padded(graph, plan)
+
+
+def _pair_pixels(graph: Graph, run: Run) -> Graph:
+    assert run.passes.padding is not None
+    return with_paired_pixels(graph, run.passes.padding, run.passes.accumulate)
 
 
 def _fuse_gated_mlp(graph: Graph, run: Run) -> Noted:
@@ -339,6 +345,15 @@ PIPELINE: tuple[Pass, ...] = (
         _pad_channels,
         "Pad channels to multiples of 8 where kernels are faster with them.",
         "Joined weights have other numbers of channels than their parts.",
+        when=PADDING,
+    ),
+    Pass(
+        Stage.JOIN,
+        "pair_pixels",
+        "padding/pairs",
+        _pair_pixels,
+        "Read pairs of pixels of an image as one of twice the channels, where that is faster.",
+        "`pad_channels` gives an image its fourth channel.",
         when=PADDING,
     ),
     Pass(

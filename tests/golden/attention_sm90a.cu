@@ -40,6 +40,8 @@ struct Epilogue {
   }
 };
 
+using Scale = boltgen::NoScale;
+
 }  // namespace scores
 
 namespace output {
@@ -59,7 +61,7 @@ struct Epilogue {
 
 using Scores = boltgen::AttentionLayer<
     /*LayoutB=*/cutlass::layout::ColumnMajor, /*AlignmentB=*/8,
-    scores::Epilogue, /*AlignmentD=*/2>;
+    scores::Epilogue, /*AlignmentD=*/2, scores::Scale>;
 
 using Output = boltgen::AttentionLayer<
     /*LayoutB=*/cutlass::layout::RowMajor, /*AlignmentB=*/8,

@@ -8,7 +8,7 @@ Bolt, MLSys 2022, section 3.2.3. In the middle of a model TVM fuses such operato
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boltgen.graph.facts import has_one_reader, is_static_call, only_reader, permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
@@ -36,9 +36,12 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     """Match the operators that make A, at `a`, from an input of the function, or return None.
 
     Only images are permuted. The call pads channels, whatever made the tensor: TVM would write it
-    once more.
+    once more. Pairs of pixels are where the pixels were.
     """
     narrow = DType(graph[a].dtype)
+    if is_image and _pairs_pixels(graph, a):
+        found = entry(graph, graph[a].args[0], is_image=is_image)
+        return None if found is None else replace(found, members=(*found.members, a))
     padding = a if _pads_channels(graph, a) else None
     members: list[int] = []
     at, layout = a if padding is None else graph[a].args[0], ImageLayout.NHWC
@@ -80,6 +83,20 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
     if at not in graph.escaping or not members:
         return None
     return _border(graph, tuple(members), at, layout, narrow)
+
+
+def _pairs_pixels(graph: Graph, index: int) -> bool:
+    """Return whether a reshape makes pairs of pixels of an image one of twice the channels."""
+    expr = graph[index]
+    if expr.op != "reshape" or not is_static_call(graph, index):
+        return False
+    source = graph[expr.args[0]].static_shape
+    is_pair = len(source) == len(_TO_NHWC) and source[2] % 2 == 0
+    return (
+        is_pair
+        and expr.static_shape == (*source[:2], source[2] // 2, 2 * source[3])
+        and has_one_reader(graph, expr.args[0])
+    )
 
 
 def _pads_channels(graph: Graph, index: int) -> bool:

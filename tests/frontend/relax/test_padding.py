@@ -273,7 +273,8 @@ def test_the_model_pads_the_channels_of_an_image_to_half_a_vector() -> None:
     module = import_model(torch.export.export(net, (torch.zeros(8, 3, 224, 224),))).module
     model = Model(module, normalise=True, padding=costs)
     (region,) = model.regions
-    assert region.workload.first.problem.a_shape[-1] == 4
+    # Half a vector for each pixel, and both pixels of a pair as one.
+    assert region.workload.first.problem.a_shape == (8, 224, 112, 8)
     (said,) = _said(model)
     assert said.startswith("conv2d: reads 3 channels as 4, moved in the call; 1605632 bytes more; ")
     assert said.endswith(" unpadded, predicted by the analytical model")
