@@ -57,6 +57,7 @@ class ModelConstants:
     tma_factor: float
     attention_step_clocks: float
     chain_fraction: float
+    unhidden_fraction: float
 
     def copy_us(self, bytes_moved: float, arch: Arch) -> float:
         """Bytes at the bandwidth of DRAM that a copy reaches."""

@@ -150,7 +150,8 @@ def test_a_thin_product_takes_its_bytes_over_the_bandwidth(name):
     )
     bytes_moved = 2 * ((1 << 20) * (512 + 64) + 512 * 64)
     bandwidth = arch.dram_gb_per_s * 1e3 * model_constants(arch).dram_fraction
-    assert best.traffic.dram_bytes == bytes_moved
+    # A cache that keeps little of A between its two halves reads a little of it twice.
+    assert best.traffic.dram_bytes == pytest.approx(bytes_moved, rel=0.02)
     # H200's L2 delivers about twice what its DRAM does, and by the estimate B200's still less:
     # there both take their share.
     l2 = arch.l2_bytes_per_clock * arch.boost_mhz

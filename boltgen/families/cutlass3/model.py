@@ -4,7 +4,7 @@ Threadblocks are persistent: each multiprocessor runs one, which goes from tile 
 stream-K through an equal share of the steps of what does not fill a wave.
 
     time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
-           + sums of tiles that are split
+           + a share of the other two + sums of tiles that are split
     tile = k steps * max(tensor cores, shared memory, L2) and the epilogue
 
 In pingpong the epilogue hides behind the other warpgroup's product; cooperating warpgroups wait for
@@ -85,9 +85,9 @@ def predict(
         one, config, arch, c, rows=rows, columns=columns, at_once=at_once
     )
     dram_us = (operands + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
-    slowest_us, bound_by = max(
-        (clocks / arch.boost_mhz, bound_by), (l2_us, "L2"), (dram_us, "DRAM")
-    )
+    limits = (clocks / arch.boost_mhz, bound_by), (l2_us, "L2"), (dram_us, "DRAM")
+    slowest_us, bound_by = max(limits)
+    slowest_us += c.unhidden_fraction * (sum(time_us for time_us, _ in limits) - slowest_us)
     begin_us, slowest_us = c.launch_us + c.pipeline_us, slowest_us / c.sustained_fraction
     if slowest_us < begin_us:
         bound_by = "its launch"
