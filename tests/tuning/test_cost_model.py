@@ -157,7 +157,8 @@ def test_a_thin_product_takes_its_bytes_over_the_bandwidth(name):
     l2 = arch.l2_bytes_per_clock * arch.boost_mhz
     if l2 < 2.5 * bandwidth:
         assert best.bound_by in {"dram", "l2"}
-        most = 1.15 if l2 > 2 * bandwidth else 1.6
+        # An H200 needed 1.5 to 2.9 times as long for such products (`benchmarks/recorded`).
+        most = 1.15 if l2 > 2 * bandwidth else 1.9
         assert bytes_moved / bandwidth < best.time_us < most * bytes_moved / bandwidth
     else:
         assert best.bound_by == "dram"
