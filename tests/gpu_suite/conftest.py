@@ -60,11 +60,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
 
 
 def run_suite(
-    bundle: Path, out: Path, *options: str, device: str = "sm_80", virtual: bool = True
+    bundle: Path,
+    out: Path,
+    *options: str,
+    device: str = "sm_80",
+    virtual: bool = True,
+    python: Path = Path(sys.executable),
 ) -> subprocess.CompletedProcess[str]:
     """The bundle's own entry, with the virtual GPU for its device."""
     settings = settings_from()
-    command = [sys.executable, "run_gpu_suite.py", *(["--virtual"] if virtual else [])]
+    command = [str(python), "run_gpu_suite.py", *(["--virtual"] if virtual else [])]
     command += ["--out", str(out), "--work", str(bundle / "work"), *options]
     return subprocess.run(
         command,
