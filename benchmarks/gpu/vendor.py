@@ -146,10 +146,10 @@ class Vendor:
 
     def replays(self, problem: Gemm | Conv2d, launches: int) -> Capturing:
         """The product in each mode of the vendor's library, by name."""
-        run = self.product(problem)
 
         @cache
         def calls() -> list[Callable[[], object]]:
+            run = self.product(problem)
             return [partial(run, a, b) for a, b in self.products(problem, launches)]
 
         if isinstance(problem, Conv2d):

@@ -143,7 +143,8 @@ class UnaryOp(Enum):
     )
     # 1 + erf(x / sqrt 2) cancels for negative x: its absolute error is the error of erf (2 ulp of a
     # number up to 1), of its argument (|t erf'(t)| < 0.5, so 1 ulp of argument is half an ulp) and
-    # of the addition (half an ulp of a number up to 2); the product multiplies it by |x| / 2.
+    # of the addition (half an ulp of a number up to 2); the product multiplies it by |x| / 2. The
+    # kernels' own erfc, which does not cancel, stays below half of that.
     GELU_ERF = (
         "gelu_erf",
         Function(

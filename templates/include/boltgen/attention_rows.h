@@ -15,19 +15,13 @@
 
 #include <type_traits>
 
+#include "boltgen/activations.h"
 #include "boltgen/arguments.h"
 #include "boltgen/attention_keys.h"
 #include "boltgen/b2b_epilogue.h"
 #include "boltgen/launch.h"
 
 namespace boltgen {
-
-/// 2 to the power of x. Source: PTX ISA, ex2: within 2 ulp; +0 of -inf.
-CUTLASS_DEVICE float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
 
 constexpr float kLog2OfE = 1.44269504f;
 
