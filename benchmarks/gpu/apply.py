@@ -3,10 +3,10 @@
     python -m benchmarks.gpu.apply RESULTS... [--virtual RESULTS]
 
 writes tables and plots to `results/<gpu>/<date>-<commit>/` and records to `recorded/<gpu>/`, refits
-the analytical model where problems that a fit has not seen get better, and writes the table of
-`benchmarks/README.md` and the verdicts of `docs/explanation/cutlass.md`. With --virtual, results of
-the same checks on the virtual GPU, outputs are compared bit by bit. Results of the virtual GPU
-alone change no page and no constant.
+the analytical model where problems that a fit has not seen get better, and writes the figures of
+README.md and benchmarks/README.md and the verdicts of `docs/explanation/cutlass.md`. With
+--virtual, results of the same checks on the virtual GPU, outputs are compared bit by bit. Results
+of the virtual GPU alone change no page and no constant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from boltgen.bench.report import make_report
 from boltgen.bench.results import DONE, Form, ResultsError, merged, unpacked
 from boltgen.errors import BoltgenError, RecordError
 
-# The table of benchmarks/README.md stands between these lines.
+# The tables of README.md and benchmarks/README.md stand between these lines.
 BEGIN, END = "<!-- measured on GPUs: begin -->", "<!-- measured on GPUs: end -->"
 NOTHING = "**Nobody has run the suite on a GPU yet.**"
 # By program, in the table of docs/explanation/cutlass.md: its items, without "check/cutlass-".
@@ -41,11 +41,13 @@ SUSPICIONS = {
     "b2b.cu": ("b2b_unasked", "b2b-control"),
 }
 _HEADER = ("| what | items | geometric mean | worst |", "|---|---|---|---|")
-# Rows of the table: what, the beginning of the items' keys, and whose time is set beside ours.
+# Rows of the table: what, the beginning of the items' keys, and whose time is set beside ours: a
+# ratio of the item, or a column.
 _ROWS = (
     ("GEMM against cuBLAS and cuBLASLt", "gemm/", "vendor"),
     ("attention against PyTorch's fastest backend", "attention/", "vendor"),
-    ("models against PyTorch, the faster of eager and compiled", "models/", "vendor"),
+    ("models against eager PyTorch", "models/", "eager"),
+    ("models against torch.compile at max-autotune", "models/", "compiled"),
     ("models against TVM alone", "models/", "tvm"),
     ("convolution against cuDNN", "conv/", "vendor"),
     ("fused epilogue against separate kernels", "epilogue/", "unfused"),
@@ -59,6 +61,7 @@ class Pages:
 
     benchmarks: Path = ROOT / "benchmarks"
     readme: Path = ROOT / "benchmarks" / "README.md"
+    front: Path = ROOT / "README.md"
     cutlass: Path = ROOT / "docs" / "explanation" / "cutlass.md"
 
 
@@ -81,9 +84,11 @@ def apply(
         return [*told, "times are the virtual GPU's: no page and no constant was changed"]
     if report.records:
         told += [f"{report.records}: records", *refit(sorted(report.records.parent.glob("*.gz")))]
-    replace_table(where.readme, table(where.benchmarks / "results"))
+    results = where.benchmarks / "results"
+    replace_between(where.readme, f"\n{table(results)}\n")
+    replace_between(where.front, sentence(results))
     where.cutlass.write_text(with_verdicts(where.cutlass.read_text(), about, items))
-    return [*told, f"{where.readme} and {where.cutlass} were written"]
+    return [*told, f"{where.front}, {where.readme} and {where.cutlass} were written"]
 
 
 def verdicts(items: Mapping[str, Form]) -> Iterable[str]:
@@ -143,41 +148,70 @@ def refit(records: Sequence[Path]) -> list[str]:
 def table(results: Path) -> str:
     """Write the newest result of each item and GPU as a table; virtual GPUs do not count."""
     blocks = []
+    for name, paths, items in _measured(results):
+        pages = ", ".join(
+            f"[{path.parent.name}]({path.with_name('report.md').relative_to(results.parent)})"
+            for path in paths
+        )
+        rows = (
+            f"| {what} | {count} | {mean:.2f}x | {worst:.2f}x |"
+            for what, count, mean, worst in _rows(items)
+        )
+        blocks.append(
+            f"Measured on {name}; all items of each run: {pages}. A ratio is the other's time over "
+            "ours.\n\n" + "\n".join([*_HEADER, *rows])
+        )
+    return "\n\n".join(blocks) or NOTHING
+
+
+def sentence(results: Path) -> str:
+    """Write the same as one sentence for each GPU."""
+    said = []
+    for name, _, items in _measured(results):
+        rows = ", ".join(
+            f"{what} {mean:.2f}x (worst {worst:.2f}x)" for what, _, mean, worst in _rows(items)
+        )
+        said.append(
+            f"**Measured on {name}** ([items, method](benchmarks/README.md#the-suite-for-a-gpu)), "
+            f"the other's time over ours, geometric means: {rows}."
+        )
+    return " ".join(said) or NOTHING
+
+
+def _measured(results: Path) -> Iterable[tuple[str, list[Path], dict[str, Form]]]:
+    """List the GPUs: the name, the files of results, and the newest result of each item."""
     for folder in sorted(path for path in results.glob("*") if path.is_dir()):
         forms = {path: json.loads(path.read_text()) for path in folder.glob("*/results.json")}
         real = {path: form for path, form in forms.items() if not form["about"]["virtual"]}
-        if not real:
-            continue
         items: dict[str, Form] = {}
         for form in real.values():
             for key, item in form["items"].items():
                 if key not in items or items[key].get("at", "") <= item.get("at", ""):
                     items[key] = item
-        pages = ", ".join(
-            f"[{path.parent.name}]({path.with_name('report.md').relative_to(results.parent)})"
-            for path in sorted(real)
-        )
-        name = next(iter(real.values()))["about"]["gpu"]
-        blocks.append(
-            f"Measured on {name}; all items of each run: {pages}. A ratio is the other's time over "
-            "ours.\n\n" + "\n".join([*_HEADER, *_rows(items)])
-        )
-    return "\n\n".join(blocks) or NOTHING
+        if real:
+            yield next(iter(real.values()))["about"]["gpu"], sorted(real), items
 
 
-def _rows(items: Mapping[str, Form]) -> Iterable[str]:
+def _rows(items: Mapping[str, Form]) -> Iterable[tuple[str, int, float, float]]:
+    """Sum up the items of each kind: how many, the geometric mean of their ratios, the least."""
     for what, prefix, other in _ROWS:
-        ratios = [
-            item["ratios"][other]["ratio"]
-            for key, item in items.items()
-            if key.startswith(prefix) and other in item.get("ratios", {})
-        ]
+        beside = [_ratio(item, other) for key, item in items.items() if key.startswith(prefix)]
+        ratios = [ratio for ratio in beside if ratio is not None]
         if ratios:
-            mean, worst = geometric_mean(ratios), min(ratios)
-            yield f"| {what} | {len(ratios)} | {mean:.2f}x | {worst:.2f}x |"
+            yield what, len(ratios), geometric_mean(ratios), min(ratios)
 
 
-def replace_table(page: Path, text: str) -> None:
+def _ratio(item: Form, other: str) -> float | None:
+    """Return the time of `other` over ours, or None if the item has none."""
+    if other in item.get("ratios", {}):
+        return float(item["ratios"][other]["ratio"])
+    columns = item.get("columns", {})
+    if other not in columns:
+        return None
+    return float(columns[other]["median_us"] / columns["boltgen"]["median_us"])
+
+
+def replace_between(page: Path, text: str) -> None:
     """Replace what stands between the two marks of a page.
 
     Raises:
@@ -186,10 +220,8 @@ def replace_table(page: Path, text: str) -> None:
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ResultsError(
-            f"{page} has no lines {BEGIN!r} and {END!r}: put them where the table is"
-        )
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        raise ResultsError(f"{page} has no {BEGIN!r} and {END!r}: put them where the figures are")
+    page.write_text(f"{before}{BEGIN}{text}{END}{after}")
 
 
 def with_verdicts(page: str, about: Form, items: Mapping[str, Form]) -> str:

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import apply
-from benchmarks.gpu.apply import BEGIN, END, NOTHING, Pages, steps_between, table, with_verdicts
+from benchmarks.gpu.apply import (
+    BEGIN,
+    END,
+    NOTHING,
+    Pages,
+    sentence,
+    steps_between,
+    table,
+    with_verdicts,
+)
 from benchmarks.record import ROOT
 from boltgen.bench.results import FILE, Results, ResultsError, packed
 
@@ -62,9 +71,10 @@ def run(folder: Path, items: dict[str, Any], **about: Any) -> Path:
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Pages:
-    found = Pages(tmp_path / "benchmarks", tmp_path / "README.md", tmp_path / "cutlass.md")
-    shipped = Pages()
+    names = ("benchmarks", "README.md", "front.md", "cutlass.md")
+    found, shipped = Pages(*(tmp_path / name for name in names)), Pages()
     found.readme.write_text(shipped.readme.read_text())
+    found.front.write_text(shipped.front.read_text())
     found.cutlass.write_text(shipped.cutlass.read_text())
     return found
 
@@ -78,6 +88,9 @@ def test_a_gpus_results_change_the_pages(tmp_path: Path, pages: Pages):
     assert "| GEMM against cuBLAS and cuBLASLt | 2 | 1.00x | 0.50x |" in readme
     assert "| attention against PyTorch's fastest backend | 1 | 1.50x | 1.50x |" in readme
     assert "(results/nvidia-h100/2026-12-01-c/report.md)" in readme
+    front = pages.front.read_text()
+    assert "**Measured on NVIDIA H100** ([items, method](benchmarks/README.md#" in front
+    assert "GEMM against cuBLAS and cuBLASLt 1.00x (worst 0.50x), attention against" in front
     page = pages.cutlass.read_text().splitlines()
     rows = {name: row for name in apply.SUSPICIONS for row in page if f"`{name}`" in row}
     assert rows["wide_warp.cu"].endswith("| confirmed (NVIDIA H100, 2026-12-01) |")
@@ -138,17 +151,17 @@ def test_steps_are_numbers_of_the_type():
 
 
 def test_the_pages_say_what_there_is():
-    """Nothing, until somebody had a GPU: and then the table of what was measured."""
-    text = Pages().readme.read_text()
-    quoted = text.partition(BEGIN)[2].partition(END)[0].strip()
-    assert quoted == table(ROOT / "benchmarks" / "results")
+    """Nothing, until somebody had a GPU: and then what was measured."""
+    results = ROOT / "benchmarks" / "results"
+    for page, said in ((Pages().readme, table(results)), (Pages().front, sentence(results))):
+        assert page.read_text().partition(BEGIN)[2].partition(END)[0].strip() == said
 
 
 def test_a_page_without_its_marks_is_named(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("no marks")
-    with pytest.raises(ResultsError, match=r"page\.md has no lines"):
-        apply.replace_table(page, "table")
+    with pytest.raises(ResultsError, match=r"page\.md has no '<!--"):
+        apply.replace_between(page, "table")
     assert with_verdicts("| a | `other.cu` | x | not run yet |", ABOUT, ITEMS).endswith("yet |")
 
 
