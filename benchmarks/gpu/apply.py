@@ -41,6 +41,7 @@ SUSPICIONS = {
     "b2b.cu": ("b2b_unasked", "b2b-control"),
 }
 _HEADER = ("| what | items | geometric mean | worst |", "|---|---|---|---|")
+_OWN = "unfused"
 # Rows of the table: what, the beginning of the items' keys, and whose time is set beside ours: a
 # ratio of the item, or a column.
 _ROWS = (
@@ -50,8 +51,8 @@ _ROWS = (
     ("models against torch.compile at max-autotune", "models/", "compiled"),
     ("models against TVM alone", "models/", "tvm"),
     ("convolution against cuDNN", "conv/", "vendor"),
-    ("fused epilogue against separate kernels", "epilogue/", "unfused"),
-    ("back to back in one kernel against a kernel for each", "b2b/", "unfused"),
+    ("fused epilogue against separate kernels", "epilogue/", _OWN),
+    ("back to back in one kernel against a kernel for each", "b2b/", _OWN),
 )
 
 
@@ -165,11 +166,12 @@ def table(results: Path) -> str:
 
 
 def sentence(results: Path) -> str:
-    """Write the same as one sentence for each GPU."""
+    """Write what others' programs are compared with as one sentence for each GPU."""
     said = []
     for name, _, items in _measured(results):
         rows = ", ".join(
-            f"{what} {mean:.2f}x (worst {worst:.2f}x)" for what, _, mean, worst in _rows(items)
+            f"{what} {mean:.2f}x (worst {worst:.2f}x)"
+            for what, _, mean, worst in _rows(items, own=False)
         )
         said.append(
             f"**Measured on {name}** ([items, method](benchmarks/README.md#the-suite-for-a-gpu)), "
@@ -192,9 +194,16 @@ def _measured(results: Path) -> Iterable[tuple[str, list[Path], dict[str, Form]]
             yield next(iter(real.values()))["about"]["gpu"], sorted(real), items
 
 
-def _rows(items: Mapping[str, Form]) -> Iterable[tuple[str, int, float, float]]:
-    """Sum up the items of each kind: how many, the geometric mean of their ratios, the least."""
+def _rows(
+    items: Mapping[str, Form], *, own: bool = True
+) -> Iterable[tuple[str, int, float, float]]:
+    """Sum up the items of each kind: how many, the geometric mean of their ratios, the least.
+
+    Kinds that compare boltgen's own kernels with each other are included if `own` is set.
+    """
     for what, prefix, other in _ROWS:
+        if other == _OWN and not own:
+            continue
         beside = [_ratio(item, other) for key, item in items.items() if key.startswith(prefix)]
         ratios = [ratio for ratio in beside if ratio is not None]
         if ratios:
