@@ -67,6 +67,27 @@ def store_kernel(at: tuple[int, ...], count: int, form: str) -> str:
     return HEADER + entry(["u64", "u64"], REGISTERS, body, SHARED)
 
 
+@pytest.mark.parametrize(
+    ("form", "times"),
+    [
+        ("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group", 1),
+        ("cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.bulk_group", 32),
+    ],
+)
+def test_a_store_that_a_whole_warp_issues_is_one(hopper: Driver, form: str, times: int) -> None:
+    """The hardware has an instruction for the warp; a reduction adds for each lane."""
+    array, box = np.zeros((40, 64), np.uint32), np.arange(16 * 8, dtype=np.uint32)
+    tensor, source = hopper.buffer(array), hopper.buffer(box)
+    tiling = Tiling(box=(16, 8))
+    kernel = store_kernel((0, 0), box.nbytes, form).replace("@%p bra END;", "")
+    hopper.vgpu.set_option("counters", "on")
+    hopper.run(kernel, [encode(hopper, tensor, tiling), source])
+    counted = hopper.vgpu.counters()[-1]["global_store"]
+    assert counted["bytes"] == times * box.nbytes
+    assert counted["sectors"] == times * box.nbytes // 32
+    np.testing.assert_array_equal(hopper.read(tensor)[:8, :16], times * box.reshape(8, 16))
+
+
 def loaded(hopper: Driver, array: Array, at: tuple[int, ...], tiling: Tiling) -> Array:
     tensor = hopper.buffer(array)
     expected = image(array, at, tiling)

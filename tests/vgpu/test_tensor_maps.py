@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Buffer, Code, Driver, entry, refused
+from tests.vgpu.driver import Array, Buffer, Code, CudaError, Driver, entry, refused
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode, image
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
 
@@ -265,6 +265,40 @@ def test_a_field_that_a_kernel_replaces(hopper: Driver, name: str, space: str) -
     np.testing.assert_array_equal(hopper.read(out), expected)
 
 
+def test_zeros_become_a_map_field_by_field(hopper: Driver) -> None:
+    """Triton makes the descriptors of its kernels so."""
+    array = filled((40, 64), np.float16)
+    tensor = hopper.buffer(array)
+    fields = [
+        f"global_address {tensor.address}",
+        "rank 1",
+        *("box_dim@0 16", "box_dim@1 8", "global_dim@0 64", "global_dim@1 40"),
+        *("global_stride@0 128", "element_stride@0 1", "element_stride@1 1"),
+        *("elemtype 6", "interleave_layout 0", "swizzle_mode 0", "fill_mode 0"),
+    ]
+    expected = image(array, (8, 3), BASE)
+    out = hopper.buffer(np.zeros(expected.size, np.uint8))
+    kernel = replacing_kernel(fields, (8, 3), expected.size, expected.size, "global")
+    hopper.run(kernel, [hopper.buffer(np.zeros(128, np.uint8)), out])
+    np.testing.assert_array_equal(hopper.read(out), expected)
+
+
+@pytest.mark.parametrize("byte", range(128))
+def test_bytes_that_something_else_changed_are_a_fault(hopper: Driver, byte: int) -> None:
+    """All but one word, of which CUTLASS 4.7 clears a bit for small tensors."""
+    array = filled((40, 64), np.float16)
+    raw = hopper.read(encode(hopper, hopper.buffer(array), BASE)).copy()
+    raw.view(np.uint8)[byte] ^= 0x20
+    out = hopper.buffer(np.zeros(256, np.uint8))
+    kernel = load_kernel((8, 0), 256, 256)
+    if 8 <= byte < 16:
+        hopper.run(kernel, [hopper.buffer(raw), out])
+        np.testing.assert_array_equal(hopper.read(out), image(array, (8, 0), BASE))
+        return
+    with pytest.raises(CudaError, match="map"):
+        hopper.run(kernel, [hopper.buffer(raw), out])
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_a_map_of_another_tensor(hopper: Driver, space: str) -> None:
     """Address, extents and strides, as a grouped GEMM changes them from problem to problem."""
@@ -331,6 +365,6 @@ def test_fields_that_cannot_be(hopper: Driver, fields: list[str], word: str) -> 
 
 
 def test_bytes_that_are_no_map(hopper: Driver) -> None:
-    nothing = hopper.buffer(np.zeros(128, np.uint8))
+    nothing = hopper.buffer(np.full(128, 7, np.uint8))
     with refused(Code.LAUNCH_FAILED, "128 bytes", "tensor map"):
         hopper.run(replacing_kernel(["rank 1"], (0, 0), 256, 256, "global"), [nothing, nothing])

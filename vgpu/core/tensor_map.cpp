@@ -1,5 +1,6 @@
 #include "exec/tensor_map.h"
 
+#include <cstring>
 #include <iterator>
 
 namespace vgpu {
@@ -95,6 +96,16 @@ u32 element_bytes(TensorType type) {
     default:
       return 4;
   }
+}
+
+u32 seal_of(TensorMap m) {
+  m.free = 0;
+  m.seal = 0;
+  u8 bytes[sizeof(m)];
+  std::memcpy(bytes, &m, sizeof(m));
+  u32 hash = 2166136261u;  // FNV-1a
+  for (const u8 byte : bytes) hash = (hash ^ byte) * 16777619u;
+  return hash;
 }
 
 bool is_float(TensorType type) {

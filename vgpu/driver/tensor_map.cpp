@@ -77,7 +77,9 @@ CUresult deliver(const char* call, void* to, const TensorMap& m, const std::stri
   if (!to || reinterpret_cast<u64>(to) % 64)
     return refuse(call, "tensorMap is null or misaligned and must be a multiple of 64");
   if (const std::string why = wrong_with(m); !why.empty()) return refuse(call, why);
-  std::memcpy(to, &m, sizeof(m));
+  TensorMap sealed = m;
+  sealed.seal = seal_of(m);
+  std::memcpy(to, &sealed, sizeof(sealed));
   return 0;
 }
 

@@ -200,6 +200,21 @@ Status value_store(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
+// Counts a store, unless a lane before wants the same one: the hardware does it once for a warp
+// (UTMASTG), but adds as often as lanes want it.
+void count_store(Warp& w, const Ins& i, u32 mask, const BulkCopy& copy, int operands) {
+  const int lane = copy.lane;
+  for (u32 before = mask & ((1u << lane) - 1); before && copy.reduce == Reduce::kNone;
+       before &= before - 1) {
+    const int l = __builtin_ctz(before);
+    bool same = doubles(w, i, 0)[l] == doubles(w, i, 0)[lane];
+    for (int k = 1; same && k < operands && has(i, k); ++k)
+      same = words(w, i, k)[l] == words(w, i, k)[lane];
+    if (same) return;
+  }
+  count_bulk(w, copy, 1);
+}
+
 // Operands: global destination, shared source, bytes, mask of bytes (or none).
 Status bulk_store(Warp& w, const Ins& i, u32 mask) {
   for (u32 left = mask; left; left &= left - 1) {
@@ -216,7 +231,7 @@ Status bulk_store(Warp& w, const Ins& i, u32 mask) {
     if (!copy.cta || !check_size(w, copy.bytes, l) ||
         !check_global(w, copy.global, copy.bytes, true, l))
       return Status::kFault;
-    count_bulk(w, copy, 1);
+    count_store(w, i, mask, copy, 4);
     issue_store(w, copy);
   }
   return Status::kNext;
@@ -258,6 +273,12 @@ bool read_box(Warp& w, const Ins& i, u64 map, int first, bool store, int lane, B
   const TensorMap& m = box->map;
   if (const std::string why = wrong_with(m); !why.empty()) {
     refuse(w, lane, "a bulk tensor copy with a map that is not valid: %s", why.c_str());
+    return false;
+  }
+  if (m.seal != seal_of(m)) {
+    refuse(w, lane,
+           "a bulk tensor copy with a map that neither the driver nor tensormap.replace has "
+           "written so: its bytes were changed");
     return false;
   }
   const u32 rank = i.extra & kRankBits;
@@ -330,7 +351,7 @@ Status tensor_store(Warp& w, const Ins& i, u32 mask) {
     copy.at = from & (kSharedSpan - 1);
     copy.cta = shared_at(w, from, box_span(copy.box), 128, false, l);
     if (!copy.cta) return Status::kFault;
-    count_bulk(w, copy, 1);
+    count_store(w, i, mask, copy, 7);
     issue_store(w, copy);
   }
   return Status::kNext;

@@ -1,4 +1,6 @@
 // Tensor maps that a kernel changes in memory.
+#include <algorithm>
+
 #include "exec/access.h"
 #include "exec/async.h"
 #include "exec/tensor_map.h"
@@ -16,6 +18,11 @@ u8* map_at(Warp& w, Where where, u64 address, bool store, int lane) {
              : nullptr;
 }
 
+// Zeros, of which a program makes a map field by field.
+bool is_empty(const u8* map) {
+  return std::all_of(map, map + kTensorMapBytes, [](u8 byte) { return byte == 0; });
+}
+
 // tensormap.replace. Operands: generic address, value. imm: offset, extra: field, and its ordinal.
 Status replace_field(Warp& w, const Ins& i, u32 mask) {
   for (u32 left = mask; left; left &= left - 1) {
@@ -25,11 +32,17 @@ Status replace_field(Warp& w, const Ins& i, u32 mask) {
     if (!at) return Status::kFault;
     TensorMap m;
     std::memcpy(&m, at, sizeof(m));
-    if (m.mark != kTensorMapMark)
+    if (is_empty(at)) {
+      m.mark = kTensorMapMark;
+    } else if (m.mark != kTensorMapMark) {
       return refuse(w, l, "tensormap.replace of 128 bytes that are no tensor map");
+    } else if (m.seal != seal_of(m)) {
+      return refuse(w, l, "tensormap.replace of a tensor map that something else has changed");
+    }
     if (!set_field(m, static_cast<MapField>(i.extra & 0xff), i.extra >> 8, doubles(w, i, 1)[l]))
       return refuse(w, l, "tensormap.replace of a field with %llu, which it cannot hold",
                     static_cast<unsigned long long>(doubles(w, i, 1)[l]));
+    m.seal = seal_of(m);
     std::memcpy(at, &m, sizeof(m));
   }
   return Status::kNext;

@@ -33,6 +33,7 @@ enum class TensorType : u8 {
 
 struct TensorMap {
   u64 mark;
+  u64 free;  // CUTLASS 4.7 clears bit 21 of this word where the driver is CUDA 13.0's or older
   u64 address;
   u64 strides[4];  // bytes, of dimensions 1 to 4
   u32 dims[5];
@@ -48,10 +49,15 @@ struct TensorMap {
   u8 swizzle;     // 0, 1: 32 bytes, 2: 64, 3: 128
   bool nan_fill;
   bool im2col;
-  u8 unused[23];
+  u8 unused[3];
+  u32 seal;  // see seal_of
+  u8 rest[8];
 };
 static_assert(sizeof(TensorMap) == kTensorMapBytes);
 
+// A checksum of all but the free word: whoever writes a map seals it, and a copy by a map that
+// something else has changed is a fault.
+u32 seal_of(TensorMap map);
 u32 element_bytes(TensorType type);  // of kPackedU4: none, see in_bytes
 // A map of elements of four bits as one of their bytes, which has half of everything along
 // dimension 0; other maps as they are.
