@@ -327,6 +327,11 @@ def test_registers_move_between_warpgroups(hopper: Driver) -> None:
         run_shares(hopper, 24, 240, limit)
 
 
+def test_registers_are_handed_out_by_eights(hopper: Driver) -> None:
+    """A thread that may have 255 has 256, and may ask for as many."""
+    run_shares(hopper, 24, 256, ".reqntid 256, 1, 1\n.maxnreg 256")
+
+
 def test_more_registers_than_there_are_and_wrong_directions_are_faults(hopper: Driver) -> None:
     limit = ".maxntid 256, 1, 1\n.maxnreg 128"
     with refused(Code.LAUNCH_FAILED, "setmaxnreg.dec", "kernel 'k'"):

@@ -185,8 +185,9 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.explicit_cluster = shape.cluster[0] != 0 || kernel.cluster().required;
   state.dynamic_shared = static_cast<u32>(shape.dynamic_shared);
   if (kernel.limits_registers()) {
+    // Registers are handed out by eights. Source: CUDA C++ Programming Guide, compute capabilities.
     state.register_limit =
-        kernel.register_limit(static_cast<u32>(options().device.registers_per_sm));
+        (kernel.register_limit(static_cast<u32>(options().device.registers_per_sm)) + 7) / 8 * 8;
   }
   state.stack_bytes = stack_bytes();
   state.params = params;
