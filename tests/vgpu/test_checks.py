@@ -42,6 +42,18 @@ def test_a_finding_says_where(checked: Driver, capfd: pytest.CaptureFixture[str]
     assert "thread (32,0,0), reverse.cu:42, PTX line" in text
 
 
+@pytest.mark.parametrize(("value", "kinds"), [("7", []), ("%r0", ["write after write"])])
+def test_warps_that_store_the_same_value_decide_nothing(
+    checked: Driver, value: str, kinds: list[str]
+) -> None:
+    """Whoever comes first: two warps store to one word, with no barrier between the two."""
+    body = f"""
+    and.b32 %r4, %r0, 31; setp.ne.u32 %q, %r4, 0; mov.u32 %r5, {value};
+    @!%q st.shared.u32 [tile], %r5; bar.sync 0; ret;
+    """
+    assert [found.kind for found in run_checked(checked, body)] == kinds
+
+
 def test_padding_may_be_copied_but_not_computed_with(checked: Driver) -> None:
     copy = """
     ld.shared.v4.u32 {%r4, %r5, %r6, %r7}, [tile]; mov.b64 %d4, {%r4, %r5};

@@ -29,17 +29,35 @@ void note_lane(const Warp& w, LaneAccess& a, int lane) {
        static_cast<u16>(me)};
 }
 
+// A store of what is there already decides nothing, whoever comes first.
+bool stores_the_same(const Warp& w, const Ins* ins, Target t, int lane) {
+  if (!ins) return false;
+  const Ins& i = *ins;
+  const Watch& watch = *i.watch;
+  if (watch.atomic || !watch.store) return false;
+  const u8* start = t.place == Place::kShared ? t.cta->shared + t.address
+                                              : reinterpret_cast<const u8*>(t.address);
+  for (u32 n = 0; n < watch.count; ++n) {
+    const u32 width = watch.bytes == 8 ? 8 : 4;
+    const u8* value = w.registers + i.ops[n + 1] + static_cast<u32>(lane) * width;
+    const u8* there = start + n * watch.bytes;
+    if (std::memcmp(value, there, watch.bytes) != 0) return false;
+  }
+  return true;
+}
+
 // Between lanes of one warp.
-void race_in_warp(Warp& w, Target t, u32 bytes, bool write, int lane) {
+void race_in_warp(Warp& w, const Ins* i, Target t, u32 bytes, bool write, int lane) {
+  const auto same = [&] { return write && stores_the_same(w, i, t, lane); };
   for (u32 k = 0; k < bytes; ++k) {
     SharedCell& cell = t.cta->check->cells[t.address + k];
-    if (unordered_lanes(w, cell.last_write, lane)) {
+    if (unordered_lanes(w, cell.last_write, lane) && !same()) {
       report_race(w, t, bytes, lane, write ? "write after write" : "read after write",
                   std::string(write ? "writes" : "reads") + " what " + lane_name(cell.last_write) +
                       " of its own warp wrote, with no __syncwarp between the two");
       return;
     }
-    if (write && unordered_lanes(w, cell.last_read, lane)) {
+    if (write && unordered_lanes(w, cell.last_read, lane) && !same()) {
       report_race(w, t, bytes, lane, "write after read",
                   "overwrites what " + lane_name(cell.last_read) +
                       " of its own warp read, with no __syncwarp between the two");
@@ -73,8 +91,10 @@ void report_pending(Warp& w, Target t, u32 bytes, bool write, u32 writer, int la
           " is still filling: a wait is missing");
 }
 
-void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane) {
+// `i` is null for a cp.async.
+void race_shared(Warp& w, const Ins* i, Target t, u32 bytes, bool write, bool strong, int lane) {
   if (!t.cta || !fits(t.address, bytes, 0, w.shared_bytes)) return;
+  const auto same = [&] { return write && stores_the_same(w, i, t, lane); };
   const u32 me = w.check->number;
   const u32 epoch = epoch_of(w.check->clock[me], me);
   for (u32 k = 0; k < bytes; ++k) {
@@ -82,7 +102,8 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
     const u32 writer = cell.write;
     if (__builtin_expect(writer & kPendingCopy, 0))
       return report_pending(w, t, bytes, write, writer, lane);
-    if (!strong && unordered(w, writer)) return report_written(w, t, bytes, write, writer, lane);
+    if (!strong && unordered(w, writer) && !same())
+      return report_written(w, t, bytes, write, writer, lane);
     if (write && cell.reading) {
       const BulkCopy* copy = copy_at(w, *t.cta, static_cast<u32>(t.address + k));
       report_race(w, t, bytes, lane, copy ? "write under a copy" : "write into what wgmma reads",
@@ -93,7 +114,7 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
     }
     if (write) {
       for (u32& reader : cell.read) {
-        if (!strong && unordered(w, reader)) {
+        if (!strong && unordered(w, reader) && !same()) {
           report_race(w, t, bytes, lane, "write after read",
                       "overwrites what " + name_of(w, number_in(reader)) +
                           " read, with no barrier between the two");
@@ -109,7 +130,7 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
       cell.read[second] = epoch;
     }
   }
-  if (!strong) race_in_warp(w, t, bytes, write, lane);
+  if (!strong) race_in_warp(w, i, t, bytes, write, lane);
 }
 
 // Three 64-bit words for each four bytes: writer and two readers, as
@@ -117,21 +138,6 @@ void race_shared(Warp& w, Target t, u32 bytes, bool write, bool strong, int lane
 u64 stamp(const CheckRun& run, const CtaCheck& c, u32 lanes) {
   return static_cast<u64>(run.launch) << 48 | static_cast<u64>(std::min(c.clock, 0xfffu)) << 36 |
          static_cast<u64>(lanes) << 32 | c.block;
-}
-
-// A store of what is there already decides nothing, whoever comes first.
-bool stores_the_same(const Warp& w, const Ins* ins, Target t, int lane) {
-  if (!ins) return false;
-  const Ins& i = *ins;
-  const Watch& watch = *i.watch;
-  if (watch.atomic || !watch.store) return false;
-  for (u32 n = 0; n < watch.count; ++n) {
-    const u32 width = watch.bytes == 8 ? 8 : 4;
-    const u8* value = w.registers + i.ops[n + 1] + static_cast<u32>(lane) * width;
-    const u8* there = reinterpret_cast<const u8*>(t.address) + n * watch.bytes;
-    if (std::memcmp(value, there, watch.bytes) != 0) return false;
-  }
-  return true;
 }
 
 // `i` is null for a bulk copy.
@@ -233,7 +239,7 @@ std::string name_of(const Warp& w, u32 number) {
 
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane) {
   const bool strong = i.watch->strong;
-  if (t.place == Place::kShared) race_shared(w, t, bytes, write, strong, lane);
+  if (t.place == Place::kShared) race_shared(w, &i, t, bytes, write, strong, lane);
   if (t.place == Place::kGlobal) race_global(w, &i, t, bytes, write, strong, lane);
 }
 
@@ -243,7 +249,7 @@ void race_global_copy(Warp& w, u64 address, u32 bytes, bool write, bool strong, 
 
 void race_copy(Warp& w, const Ins&, const AsyncCopy& copy, int lane) {
   const Target to = {Place::kShared, copy.destination[lane], w.cta};
-  race_shared(w, to, copy.bytes, true, false, lane);
+  race_shared(w, nullptr, to, copy.bytes, true, false, lane);
   const u32 me = w.check->number;
   for (u32 k = 0; k < copy.bytes; ++k) {
     SharedCell& cell = w.cta->check->cells[to.address + k];
