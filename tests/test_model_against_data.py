@@ -78,10 +78,12 @@ def test_tiles_are_ranked_by_their_best_launch_and_a_tile_that_is_missing_is_no_
     assert found["in_first_10"] <= 0.5
 
 
-def test_the_models_say_of_which_family_most_winners_are_on_an_h100():
+def test_the_models_name_wgmma_where_it_won_on_an_h100():
+    """The kernels of mma.sync that won the others are CUDA-L2's own. On an H200, CUTLASS's of wgmma
+    were faster than its of mma.sync in all 33 products of section gemm that have both.
+    """
     found = data.recall(data.winners("h100", "f32", every=10), data.H100, 8)
     right = found["family"]
     assert right["problems"] == 100
-    # Always naming the one that won more often would be right in 70 of these 100.
-    assert right["right"] > 0.7
-    assert min(right["right_cutlass2"], right["right_cutlass3"]) > 0.6
+    assert right["right_cutlass3"] > 0.9
+    assert right["right_cutlass2"] < 0.3

@@ -169,13 +169,13 @@ def sentence(results: Path) -> str:
     """Write what others' programs are compared with as one sentence for each GPU."""
     said = []
     for name, _, items in _measured(results):
-        rows = ", ".join(
-            f"{what} {mean:.2f}x (worst {worst:.2f}x)"
+        rows = " ".join(
+            f"{what[0].upper()}{what[1:]}: {mean:.2f}x, worst {worst:.2f}x."
             for what, _, mean, worst in _rows(items, own=False)
         )
         said.append(
             f"**Measured on {name}** ([items, method](benchmarks/README.md#the-suite-for-a-gpu)), "
-            f"the other's time over ours, geometric means: {rows}."
+            f"geometric means of the other's time over ours. {rows}"
         )
     return " ".join(said) or NOTHING
 

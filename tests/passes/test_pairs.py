@@ -13,7 +13,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.passes.padding import pairs
-from boltgen.passes.padding.pairs import paired
+from boltgen.problems.conv2d.pairs import paired
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.workload import Workload
@@ -58,8 +58,9 @@ def convolutions(graph: Graph) -> list[tuple[int, ...]]:
 
 
 def test_the_first_layer_of_resnet_has_a_filter_of_four_pairs() -> None:
-    found = paired(FIRST)
-    assert found is not None
+    pairs = paired(FIRST)
+    assert pairs is not None
+    found = pairs.problem
     assert (found.w, found.c, found.s, found.stride) == (6, 8, 4, (2, 1))
     assert found.padding == (3, 2, 3, 1)
     assert found.d_shape == FIRST.d_shape
@@ -83,8 +84,9 @@ def test_sums_are_the_same(
         )  # fmt: skip
     except InvalidProblemError:  # the filter does not fit
         return
-    found = paired(problem)
-    assert found is not None
+    pairs = paired(problem)
+    assert pairs is not None
+    found = pairs.problem
     assert found.d_shape == problem.d_shape
     made = with_paired_pixels(graph_of(problem), Costs(), DType.F32)
     assert convolutions(made) == [found.a_shape]
