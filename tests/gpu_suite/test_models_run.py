@@ -21,7 +21,9 @@ def test_pytorchs_columns_are_eager_and_compiled():
         outputs[len(outputs)] = calls[0]()
         return Replay(print, len(calls))
 
-    vendor = SimpleNamespace(torch=torch, captured=captured, compiled=lambda function: function)
+    vendor = SimpleNamespace(
+        torch=torch, captured=captured, compiled=lambda function: function, compiles=True
+    )
     shapes = {
         "stage0.0.conv.weight": (16, 3, 3, 3),
         "stage0.0.conv.bias": (16,),

@@ -193,7 +193,7 @@ def test_a_report_has_tables_plots_and_records(results: Path, tmp_path: Path):
     assert "| padding/32x20x26-46-32-3x3 | move | 18% |" in page
     assert "tvm_metaschedule: 1 candidates on vgpu sm_80 (A100), " in page
     assert "; 1 of 12 kernels have its schedules |" in page
-    assert "1 configurations were tried in 1 parts: 0 failed." in page
+    assert "3 configurations were tried in 1 parts: 0 failed." in page
     row = "| gemm/1280x768x768 | ansor | 1.90x to 9.50x | not measured | figure 8a, all |"
     assert row in page
     # There is no vendor on the virtual GPU, and so no plot of the ratios to it.

@@ -138,19 +138,23 @@ def test_results_on_a_full_disk_are_those_so_far(bundle: Path, results: Path, tm
     assert path.read_text() == text
 
 
+COMPILES, EAGER = (SimpleNamespace(compiles=compiles) for compiles in (True, False))
+
+
 @pytest.mark.parametrize(
     ("left", "measured"),
     [
-        ((60.0, True), ["padding", "conv"]),  # models and epilogues are for another run
-        ((60.0, False), ["padding", "epilogue", "models", "conv"]),  # nothing is compiled for them
-        ((600.0, True), ["padding", "epilogue", "models", "conv"]),
-        ((5.0, True), []),
+        ((60.0, COMPILES), ["padding", "conv"]),  # models and epilogues are for another run
+        ((60.0, EAGER), ["padding", "epilogue", "models", "conv"]),
+        ((60.0, None), ["padding", "epilogue", "models", "conv"]),
+        ((600.0, COMPILES), ["padding", "epilogue", "models", "conv"]),
+        ((5.0, COMPILES), []),
     ],
 )
 def test_what_does_not_fit_into_the_time_left_is_for_another_run(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: tuple, measured: list[str]
 ):
-    """`left`: seconds, and whether there is a PyTorch."""
+    """`left`: seconds, and the PyTorch that there is, which takes time where it compiles."""
     left_s, vendor = left
     by_section = {one.section: one for one in read_items(bundle / "items-sm_80.json.xz")}
     model = next(
@@ -318,10 +322,10 @@ def test_an_item_that_hangs_costs_itself(bundle: Path, tmp_path: Path):
 
 def test_without_pytorch_there_are_no_columns_of_it_and_the_run_goes_on():
     """PyTorch is here, and sees no GPU."""
-    vendor, why = worker._vendor(wanted=True)
+    vendor, why = worker._vendor(wanted=True, compiles=True)
     assert vendor is None
     assert "sees no GPU" in why
-    assert worker._vendor(wanted=False) == (None, "not asked for")
+    assert worker._vendor(wanted=False, compiles=True) == (None, "not asked for")
 
 
 def test_a_suite_that_is_killed_goes_on_where_it_was(bundle: Path, tmp_path: Path):
