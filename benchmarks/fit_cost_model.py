@@ -215,7 +215,7 @@ def run(
 def _of_arch(
     arch: str, records: Sequence[Record], names: str, *, check: bool
 ) -> tuple[dict[str, Any], dict[str, Constant]]:
-    """The figures of an architecture, and its constants; `names` are those of the files."""
+    """Return the figures of an architecture, and its constants; `names` are the files' names."""
     shipped = described(arch)
     devices = sorted({record.device.name for record in records})
     figures: dict[str, Any] = {

@@ -47,9 +47,9 @@ from boltgen.tuning.choice.select import Task, distinct
 # Kernels of each family for a workload, the likeliest: more for a plain one, whose kernels serve
 # every shape. They are compiled where the GPU is, in the GPU's time.
 _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
-# As many times as many of a family that is the only one, and of those that lead on sm_90a:
-# `cutlass3`'s kernels differ in cluster and schedule too, and the model does not tell
-# `attention_sm90`'s apart.
+# The bundle has more kernels of a workload's only family, by this factor, and of the families that
+# lead on sm_90a: `cutlass3`'s kernels differ in cluster and schedule too, and the model does not
+# tell `attention_sm90`'s apart.
 _TIMES_ALONE = 3
 _TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 8}
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.

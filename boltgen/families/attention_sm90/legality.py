@@ -28,8 +28,8 @@ _MOST_STAGES = 4
 # Barriers of the rings and of Q, rounded to what swizzles are aligned to.
 _BARRIER_BYTES = 1024
 # Registers of a thread by the number of warpgroups that multiply. One alone has what it has at
-# first; else those that load give theirs away. Source: PTX ISA, setmaxnreg; `kMathRegisters`. Of
-# three each thread has 160, in which ptxas finds room for what is estimated at 168.
+# first; else those that load give theirs away. Source: PTX ISA, setmaxnreg; `kMathRegisters`. With
+# three, a thread has 160, and ptxas needs no more for what is estimated at 168.
 _MOST_REGISTERS = {1: 255, 2: MATH_REGISTERS, 3: 168}
 # For two rows: the greatest score, the sum, and the factor of the earlier sum.
 _STATISTICS = 6
