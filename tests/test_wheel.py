@@ -241,7 +241,7 @@ def test_it_reports_on_a_gpus_results(installed: Path, tmp_path: Path) -> None:
             [boltgen, *command], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-    folder = tmp_path / "out" / "results" / "nvidia-a100" / "2026-01-02"
+    folder = tmp_path / "out" / "results" / "nvidia-a100" / f"2026-01-02-{about['commit']}"
     assert {path.name for path in folder.iterdir()} == {
         *("report.md", "results.json", "roofline.png")
     }

@@ -41,7 +41,10 @@ def with_paired_pixels(graph: Graph, costs: GraphCosts, accumulate: DType) -> Gr
 
 def _faster(graph: Graph, product: Product, costs: GraphCosts) -> Paired | None:
     """Return the convolution of pairs if there is one and it is faster."""
-    problem, found = product.anchor.problem, paired(product.anchor.problem)
+    problem = product.anchor.problem
+    if Workload.of(problem).symbols:  # the call would pad each pixel of an open batch to a pair
+        return None
+    found = paired(problem)
     is_ours = graph[product.anchor.b].op == CONSTANT and has_one_reader(graph, product.anchor.a)
     if found is None or not is_ours:
         return None
