@@ -58,10 +58,11 @@ def test_the_demo_model_loses_no_accuracy(arch: str, vgpu: Vgpu) -> None:
     assert heldout.accuracy(expected) >= 0.97
     assert heldout.accuracy(logits) >= heldout.accuracy(expected) - 0.003
     assert_every_region_was_launched(artifact, vgpu, runs=len(batches))
-    # All nine convolutions and both dense layers are boltgen's; three kernels have two of them.
+    # All nine convolutions and both dense layers are boltgen's; some kernels have two of them.
     products = [region.problem.count("; ") + 1 for region in artifact.metadata.regions]
     assert sum(products) == 11
-    assert products.count(2) == 3
+    # By the constants that were fitted on an H200, one pair is faster apart there.
+    assert products.count(2) == (2 if arch == "sm_90a" else 3)
 
 
 def test_the_demo_model_passes_every_check(vgpu: Vgpu) -> None:
