@@ -42,7 +42,7 @@ def with_paired_pixels(graph: Graph, costs: GraphCosts, accumulate: DType) -> Gr
 def _faster(graph: Graph, product: Product, costs: GraphCosts) -> Paired | None:
     """Return the convolution of pairs if there is one and it is faster."""
     problem = product.anchor.problem
-    if Workload.of(problem).symbols:  # the call would pad each pixel of an open batch to a pair
+    if Workload.of(problem).symbols:  # TVM would move such an image, and not the call
         return None
     found = paired(problem)
     is_ours = graph[product.anchor.b].op == CONSTANT and has_one_reader(graph, product.anchor.a)

@@ -91,6 +91,8 @@ def _pairs_pixels(graph: Graph, index: int) -> bool:
     if expr.op != "reshape" or not is_static_call(graph, index):
         return False
     source = graph[expr.args[0]].static_shape
+    if any(type(extent) is not int for extent in source):
+        return False  # the call counts the channels of a pixel by the image's known extents
     is_pair = len(source) == len(_TO_NHWC) and source[2] % 2 == 0
     return (
         is_pair
