@@ -124,7 +124,7 @@ def build_all(builder: Builder, sections: str = "", only: str = "") -> None:
     """Build what the items need: what was carried is unpacked first; then the plan's order counts.
 
     Raises:
-        ResultsError: the disk is full, or there is no such section or item.
+        ResultsError: the disk is full, or the bundle lacks a named section or item.
         CacheError: the cache cannot be used.
     """
     items = read_items(builder.bundle / ITEMS.format(arch=builder.manifest["arch"]))

@@ -254,7 +254,7 @@ def chosen(items: Sequence[Item], sections: str, only: str) -> tuple[Item, ...]:
     """Choose the items of `sections` that `only` names: names with commas between, or "" for all.
 
     Raises:
-        ResultsError: there is no such section or item.
+        ResultsError: the bundle lacks a named section or item.
     """
     kept = _named("--sections", sections, {item.section for item in items})
     keys = _named("--only", only, set(map(key_of, items)))
