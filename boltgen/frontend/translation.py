@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from boltgen.frontend.imported import TensorType
-from boltgen.graph.attributes import Attributes
+from boltgen.graph.attributes import NONE, Attributes, BatchNorm, Indexed
 from boltgen.graph.graph import CONSTANT, INPUT, PART, Array, Expr, GraphBuilder, Structure
 
 
@@ -37,7 +37,7 @@ class Translation:
         type_: Any,
         name: str,
         args: tuple[int, ...],
-        attrs: Attributes | None = None,
+        attrs: Attributes = NONE,
         *,
         pinned: bool = False,
     ) -> Structure:
@@ -50,11 +50,11 @@ class Translation:
         name: str,
         args: tuple[int, ...],
         type_: Any,
-        attrs: Attributes | None = None,
+        attrs: Attributes = NONE,
         **more: Any,
     ) -> Expr:
         shape, dtype = self._tensor_type(type_)
-        return Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs or {}, **more)
+        return Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs, **more)
 
     def _of_inference(
         self, origin: Any, type_: Any, name: str, args: tuple[int, ...], attrs: Attributes
@@ -62,7 +62,7 @@ class Translation:
         """Translate an operator that has more results in training; None for other operators."""
         if name == "nn.dropout":  # nothing at inference, where nobody reads the mask
             return (args[0], args[0])
-        if name != "nn.batch_norm" or attrs["training"]:
+        if not isinstance(attrs, BatchNorm) or attrs.training:
             return None
         made = self._typed(name, args, type_.fields[0], attrs, origin=origin)
         return (self._builder.add(made), args[3], args[4])
@@ -73,6 +73,6 @@ class Translation:
             return index
         parts = []
         for position, field in enumerate(type_.fields):
-            part = self._typed(PART, (index,), field, {"index": position})
+            part = self._typed(PART, (index,), field, Indexed(position))
             parts.append(self._parts(self._builder.add(part), field))
         return tuple(parts)

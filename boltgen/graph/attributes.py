@@ -1,103 +1,443 @@
-"""Operators' attributes in both IRs, by their names in the neutral graph."""
+"""The attributes of operators: one frozen record for each family, and the operators that have it.
+
+A field has the same name in both IRs and in a graph's text. An operator that is not in `KINDS` has
+no attributes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-Attributes: TypeAlias = dict[str, object]
-_Reader: TypeAlias = Callable[[Any], object]
+from boltgen.errors import GraphError
+
+if TYPE_CHECKING:
+    from boltgen.graph.graph import Graph
+    from boltgen.problems.gemm.packed import PackedWeights
+
+_Record = TypeVar("_Record", bound="Attributes")
 
 
-def integers(values: Any) -> tuple[int, ...]:
-    """An attribute of one or several integers.
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The attributes of an operator that has none, and the base of all others."""
 
-    They are TVM's own until 0.17; from 0.18 on a container gives Python's. Source:
-    apache/tvm#16183, which #17257 brought back.
+    def of(self, kind: type[_Record]) -> _Record:
+        """Return this, which is a record of that kind.
+
+        Raises:
+            GraphError: it is of another kind.
+        """
+        if isinstance(self, kind):
+            return self
+        raise GraphError(f"{self} is no {kind.__name__}; report this model to boltgen's authors")
+
+    def named(self) -> dict[str, Any]:
+        """Return the fields by their names."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def _within(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return axes without negative numbers."""
+    if any(not -rank <= axis < rank for axis in axes):
+        raise ValueError(f"an axis of {tuple(axes)} is beyond the {rank} that the tensor has")
+    return tuple(axis % rank for axis in axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Input(Attributes):
+    """The type that an input's author gave it, where the caller gives another one."""
+
+    authored: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(Attributes):
+    """The name of what is called, and the graph of its body if it has one."""
+
+    callee: str
+    inside: Graph | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed(Attributes):
+    """The index of a part of a tuple, or of one half of the columns of a pair."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCall(Attributes):
+    """A call of the region of that symbol.
+
+    A call with `further` is a tuple: they have the shapes and dtypes of the tensors behind the
+    first one.
     """
-    if hasattr(values, "__int__"):
-        return (int(values),)
-    return tuple(int(value) for value in values)
+
+    symbol: str
+    further: tuple[tuple[tuple[int, ...], str], ...] = ()
 
 
-def _repeated(count: int) -> _Reader:
-    """Reads `count` integers of fewer: (top, left, bottom, right) of two, say."""
+@dataclass(frozen=True, slots=True)
+class Slope(Attributes):
+    """The slope of a leaky ReLU left of zero."""
 
-    def read(values: Any) -> tuple[int, ...]:
-        found = integers(values)
-        return found * (count // len(found))
-
-    return read
+    alpha: float
 
 
-def _optional(read: _Reader) -> _Reader:
-    return lambda value: None if value is None else read(value)
+@dataclass(frozen=True, slots=True)
+class Sharpness(Attributes):
+    """The factor `beta` of softplus, log(1 + exp(beta x)) / beta."""
+
+    beta: float
 
 
-def _edges(values: Any) -> tuple[float, ...]:
-    return tuple(float(getattr(edge, "value", edge)) for edge in values)
+@dataclass(frozen=True, slots=True)
+class Clip(Attributes):
+    """Both ends of a range."""
+
+    low: float
+    high: float
 
 
-_LAYOUTS: Mapping[str, _Reader] = {"layout": str, "out_layout": str}
-_WINDOW: Mapping[str, _Reader] = {
-    "strides": _repeated(2),
-    "padding": _repeated(4),
-    "dilation": _repeated(2),
+@dataclass(frozen=True, slots=True)
+class Cast(Attributes):
+    """The dtype of the operand."""
+
+    from_dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Attributes):
+    """One axis; None for all elements in a row."""
+
+    axis: int | None
+
+    def at(self, rank: int) -> int:
+        """Return the axis of a tensor of `rank` axes; the first one if it is None.
+
+        Raises:
+            ValueError: the tensor has no such axis.
+        """
+        (axis,) = _within((self.axis or 0,), rank)
+        return axis
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Axis):
+    """The axis of a gather, and the treatment of indices beyond it."""
+
+    mode: str = "fast"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSum(Axis):
+    """A sum of all elements before each one, and of the element itself unless `exclusive`."""
+
+    exclusive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Axis):
+    """The number of copies of each element along an axis."""
+
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Attributes):
+    """Neighbours along one axis."""
+
+    axis: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedSlice(Attributes):
+    """(axis, begin, step) of a slice to the end of an axis."""
+
+    every: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSlice(Attributes):
+    """(axis, begin) for each axis of a slice whose extents are those of the result."""
+
+    within: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter(Slice):
+    """The slice of the first operand that the second one replaces."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation(Attributes):
+    """The operand's axis for each axis of the result; None reverses them."""
+
+    axes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pad(Attributes):
+    """The number of elements before and after each axis, and their value."""
+
+    widths: tuple[tuple[int, int], ...]
+    value: float
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagonal(Attributes):
+    """The diagonal at which a triangle of a matrix begins; 0 is the main diagonal."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Attributes):
+    """The first number of a range, and the distance between numbers."""
+
+    begin: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Attributes):
+    """The reduced axes; None for all."""
+
+    axis: tuple[int, ...] | None
+    keepdims: bool
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """Return the reduced axes of a tensor of `rank` axes.
+
+        Raises:
+            ValueError: the tensor has no such axis.
+        """
+        return tuple(range(rank)) if self.axis is None else _within(self.axis, rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalised(Attributes):
+    """The normalised axes."""
+
+    axes: tuple[int, ...]
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerNorm(Normalised):
+    """A norm that multiplies by its scale and adds its shift only if the flags tell so."""
+
+    scale: bool = True
+    center: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNorm(LayerNorm):
+    """The number of groups of channels, and the axis of channels."""
+
+    groups: int
+    channel_axis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNorm(Attributes):
+    """The axis of channels; the flags are those of `LayerNorm`."""
+
+    axis: int
+    epsilon: float
+    scale: bool = True
+    center: bool = True
+    training: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImageNorm(Attributes):
+    """A group norm without scale and shift."""
+
+    groups: int
+    epsilon: float
+    channel_axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Normed(Attributes):
+    """The role of each operand of a norm that is computed from sums of rows."""
+
+    roles: tuple[str, ...]
+    columns: int
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class Groups(Attributes):
+    """The number of groups of channels of a convolution."""
+
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution(Groups):
+    """A convolution; `padding` has all befores first, a layout is a word of N, C, H, W, O and I."""
+
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    data_layout: str
+    kernel_layout: str
+    out_layout: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layouts(Attributes):
+    """The layouts of images before and after an operator."""
+
+    layout: str
+    out_layout: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool(Layouts):
+    """Windows of pixels; `padding` has all befores first."""
+
+    pool_size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    ceil_mode: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanPool(Pool):
+    """Whether zeros around the image are among the numbers of a mean."""
+
+    count_include_pad: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptivePool(Layouts):
+    """The result's size in pixels."""
+
+    output_size: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize(Layouts):
+    """The size of the result in pixels, and TVM's options of a resize."""
+
+    size: tuple[int, ...]
+    roi: tuple[float, ...] | None
+    method: str
+    coordinate_transformation_mode: str
+    rounding_method: str
+    cubic_alpha: float
+    cubic_exclude: int
+    extrapolation_value: float
+    out_dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack(Attributes):
+    """The form of packed weights, and their K."""
+
+    weights: PackedWeights
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Einsum(Attributes):
+    """The letters of each operand's axes and of the result's."""
+
+    subscripts: str
+
+
+NONE = Attributes()
+
+_Kinds: TypeAlias = "tuple[type[Attributes], ...]"
+# The records that an operator may have, by its name. The attributes of a slice or a range are
+# unknown if its author's call computes them.
+KINDS: Mapping[str, _Kinds] = {
+    "input": (Attributes, Input),
+    "opaque": (Opaque,),
+    "region": (RegionCall,),
+    **dict.fromkeys(("part", "boltgen.half"), (Indexed,)),
+    "nn.leakyrelu": (Slope,),
+    "nn.softplus": (Sharpness,),
+    "clip": (Clip,),
+    "astype": (Cast,),
+    **dict.fromkeys(
+        (
+            *("nn.softmax", "nn.log_softmax", "concat", "stack", "split", "flip", "dequantize"),
+            *("nn.prelu", "nn.bias_add", "gather_elements"),
+        ),
+        (Axis,),
+    ),
+    "take": (Take,),
+    "cumsum": (RunningSum,),
+    "repeat": (Repeat,),
+    "strided_slice": (Slice, SteppedSlice, DynamicSlice, Attributes),
+    "slice_scatter": (Scatter, Attributes),
+    "permute_dims": (Permutation,),
+    "nn.pad": (Pad,),
+    **dict.fromkeys(("triu", "tril"), (Diagonal,)),
+    "arange": (Count, Attributes),
+    "image.resize2d": (Resize,),
+    **dict.fromkeys(
+        ("mean", "image_mean", "sum", "max", "min", "prod", "variance", "std"), (Reduce,)
+    ),
+    "nn.rms_norm": (Normalised,),
+    "nn.layer_norm": (LayerNorm,),
+    "nn.group_norm": (GroupNorm,),
+    "nn.batch_norm": (BatchNorm,),
+    "group_norm": (ImageNorm,),
+    "boltgen.normed": (Normed,),
+    **dict.fromkeys(("nn.conv1d", "nn.conv2d"), (Convolution,)),
+    **dict.fromkeys(("nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"), (Groups,)),
+    "nn.max_pool2d": (Pool,),
+    "nn.avg_pool2d": (MeanPool,),
+    "nn.adaptive_avg_pool2d": (AdaptivePool,),
+    "boltgen.unpack": (Unpack,),
+    "einsum": (Einsum,),
 }
-_POOL: Mapping[str, _Reader] = {
-    "pool_size": integers,
-    **_WINDOW,
-    "ceil_mode": bool,
-    **_LAYOUTS,
-}
-_AXIS: Mapping[str, _Reader] = {"axis": _optional(int)}
-_REDUCTION: Mapping[str, _Reader] = {"axis": _optional(integers), "keepdims": bool}
-_LAYOUTS_OF_CONVOLUTIONS: Mapping[str, _Reader] = {
-    "groups": int,
-    "data_layout": str,
-    "kernel_layout": str,
-    "out_layout": str,
-}
-_READERS: Mapping[str, Mapping[str, _Reader]] = {
-    "nn.conv1d": {
-        "strides": _repeated(1),
-        "padding": _repeated(2),
-        "dilation": _repeated(1),
-        **_LAYOUTS_OF_CONVOLUTIONS,
-    },
-    "nn.conv2d": {
-        **_WINDOW,
-        **_LAYOUTS_OF_CONVOLUTIONS,
-    },
-    "nn.max_pool2d": _POOL,
-    "nn.avg_pool2d": {**_POOL, "count_include_pad": bool},
-    "nn.adaptive_avg_pool2d": _LAYOUTS,
-    **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _REDUCTION),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax", "concat", "stack", "dequantize"), _AXIS),
-    "gather_elements": _AXIS,
-    "take": {**_AXIS, "mode": str},
-    "cumsum": {**_AXIS, "exclusive": bool},
-    **dict.fromkeys(("nn.prelu", "nn.bias_add"), _AXIS),
-    "split": {"axis": int},
-    "nn.batch_norm": {"axis": int, "epsilon": float, "center": bool, "scale": bool},
-    "nn.leakyrelu": {"alpha": float},
-    "image.resize2d": {
-        "roi": _optional(_edges),
-        "layout": str,
-        "method": str,
-        "coordinate_transformation_mode": str,
-        "rounding_method": str,
-        "cubic_alpha": float,
-        "cubic_exclude": int,
-        "extrapolation_value": float,
-        "out_dtype": lambda dtype: str(dtype or ""),
-    },
+
+
+def attributes_of(operator: str, given: Mapping[str, Any]) -> Attributes:
+    """Return the record of an operator's attributes, which are given by their names.
+
+    Raises:
+        GraphError: the operator has other attributes.
+    """
+    kinds = KINDS.get(operator, (Attributes,))
+    for kind in kinds:
+        with suppress(TypeError):
+            return kind(**given)
+    wanted = ", or ".join(", ".join(each.name for each in fields(kind)) or "none" for kind in kinds)
+    raise GraphError(
+        f"{operator} has the attributes {wanted}, not {', '.join(sorted(given)) or 'none'}; "
+        "report this model to boltgen's authors"
+    )
+
+
+# The classes of values by the annotations of fields.
+_CLASSES: Mapping[str, Any] = {
+    **{"int": int, "float": (int, float), "bool": bool, "str": str},
+    **{"tuple": tuple, "None": NoneType},
 }
 
 
-def shared_attributes(name: str, attrs: Any) -> Attributes:
-    """The attributes that the operator of the neutral `name` has in both IRs."""
-    found = {key: read(getattr(attrs, key)) for key, read in _READERS.get(name, {}).items()}
-    if name in {"nn.conv1d", "nn.conv2d"}:
-        found["out_layout"] = found["out_layout"] or found["data_layout"]
-    return found
+def mistyped(attributes: Attributes) -> str | None:
+    """Return why a field's value is not of the field's type; None if all are."""
+    for each in fields(attributes):
+        parts = [part.partition("[")[0] for part in str(each.type).split(" | ")]
+        known = tuple(_CLASSES.get(part, object) for part in parts)
+        if not isinstance(getattr(attributes, each.name), known):
+            return f"attribute {each.name} is of type {each.type}"
+    return None

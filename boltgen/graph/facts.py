@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
+from boltgen.graph.attributes import Axis, Count, Permutation, Reduce, Slice
 from boltgen.graph.graph import CONSTANT, CORNER, INPUT, OPAQUE, REGION, Expr, Graph
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.dtypes import CONVERTED, IndexType
@@ -141,19 +142,17 @@ def axis_of(expr: Expr) -> int | None:
 
     Operators that drop an axis, such as `take` of a scalar, count in the rank of their operand.
     """
-    given, rank = expr.attrs.get("axis"), len(expr.static_shape)
-    if isinstance(given, tuple):
-        given = given[0] if len(given) == 1 else None
-    return given % rank if isinstance(given, int) and rank else None
+    rank = len(expr.static_shape)
+    match expr.attrs:
+        case Reduce((axis,)) | Axis(int(axis)) | Slice(int(axis)):
+            return axis % rank if rank else None
+    return None
 
 
 def permutation(expr: Expr) -> tuple[int, ...]:
     """Return the axes of a `permute_dims`, from 0."""
-    rank, axes = len(expr.static_shape), expr.attrs["axes"]
-    if axes is None:
-        return tuple(reversed(range(rank)))
-    assert isinstance(axes, tuple)
-    return tuple(axis % rank for axis in axes)
+    rank, axes = len(expr.static_shape), expr.attrs.of(Permutation).axes
+    return tuple(axis % rank for axis in (range(rank)[::-1] if axes is None else axes))
 
 
 # Values.
@@ -198,9 +197,7 @@ def counts(values: Values, index: int) -> Steps[int, bool]:
         return False
     if expr.op == CONSTANT and expr.array is not None:
         return bool((expr.array.reshape(-1) == np.arange(expr.array.size)).all())
-    if expr.op != "arange":
-        return False
-    return expr.attrs.get("begin") == 0 and expr.attrs.get("step") == 1
+    return expr.attrs == Count(begin=0, step=1)
 
 
 @recursive_fact

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
+from boltgen.graph.attributes import NONE, Attributes, Pad, attributes_of
 from boltgen.ir.extent import broadcast
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -40,15 +41,8 @@ HALF = "boltgen.half"
 NORMED = "boltgen.normed"
 # A group norm of images, as of `passes.norms.image_norms`. No IR has it.
 IMAGE_NORM = "group_norm"
-# The attribute of a product that stays with TVM for a reason that a pass has found.
-REASON = "reason"
-# The attribute of an input that the caller gives in another type than its author says: that type.
-AUTHORED = "authored"
-# A call of one of boltgen's kernels, whose `Region` has the name `symbol`. It is a tuple where it
-# has the attribute `FURTHER`: shapes and dtypes of what follows the tensor that it is else.
+# A call of one of boltgen's kernels.
 REGION = "region"
-FURTHER = "further"
-FurtherTypes: TypeAlias = "tuple[tuple[tuple[int, ...], str], ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +52,8 @@ class Expr:
     `shape` has a string for each symbolic dimension, and is None if the value is no tensor of known
     rank. `array` has the elements of a constant, `scalar` the value of one that has a single
     element. `origin` is the author's own expression in the IR, from which an emitter writes an
-    operator that no pass has changed. A `pinned` expression stays though nothing reads it.
+    operator that no pass has changed. A `pinned` expression stays though nothing reads it. A pass
+    found the `reason` for which an anchor stays with TVM.
     `observed` has the least and the greatest element that the value was seen to have; passes that
     rewrite the operator keep it, as long as the elements stay.
     """
@@ -67,12 +62,13 @@ class Expr:
     args: tuple[int, ...] = ()
     shape: Extents | None = None
     dtype: str = ""
-    attrs: Mapping[str, object] = field(default_factory=dict)
+    attrs: Attributes = NONE
     scalar: float | None = None
     array: Array | None = field(default=None, compare=False, repr=False)
     origin: Any = field(default=None, compare=False, repr=False)
     pinned: bool = False
     observed: tuple[float, float] | None = field(default=None, compare=False)
+    reason: str = ""
 
     @property
     def largest_seen(self) -> float:
@@ -227,10 +223,12 @@ class GraphBuilder:
         known: dict[str, Any] = {"scalar": scalar, "array": array, "origin": origin}
         return self.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, **known))
 
-    def elementwise(self, name: str, *args: int, **attrs: object) -> int:
+    def elementwise(
+        self, name: str, *args: int, attrs: Attributes | None = None, **fields: object
+    ) -> int:
         """An elementwise operator whose result has its first operand's dtype."""
         shape = broadcast(*(self.shape(arg) for arg in args))
-        return self.operator(name, args, shape, self.dtype(args[0]), **attrs)
+        return self.operator(name, args, shape, self.dtype(args[0]), attrs, **fields)
 
     def astype(self, x: int, dtype: str) -> int:
         """A cast."""
@@ -247,28 +245,39 @@ class GraphBuilder:
         shape = tuple(before[axis] for axis in axes)
         return self.operator("permute_dims", (x,), shape, self.dtype(x), axes=tuple(axes))
 
-    def matmul(self, a: int, b: int, dtype: str, **attrs: object) -> int:
+    def matmul(self, a: int, b: int, dtype: str, reason: str = "") -> int:
         """The product of (..., M, K) and (..., K, N) in `dtype`."""
         left, right = self.shape(a), self.shape(b)
         batch = broadcast(left[:-2], right[:-2])
-        return self.operator("matmul", (a, b), (*batch, left[-2], right[-1]), dtype, **attrs)
+        shape = (*batch, left[-2], right[-1])
+        return self.add(Expr(op="matmul", args=(a, b), shape=shape, dtype=dtype, reason=reason))
 
     def pad(self, x: int, widths: Sequence[tuple[int, int]], value: float, mode: str) -> int:
         """`x` with `widths` elements put before and after each dimension."""
         pairs = zip(self.shape(x), widths, strict=True)
         shape = tuple(before + extent + after for extent, (before, after) in pairs)
-        attrs = {"widths": tuple(widths), "value": value, "mode": mode}
-        return self.operator("nn.pad", (x,), shape, self.dtype(x), **attrs)
+        attrs = Pad(tuple(widths), value, mode)
+        return self.operator("nn.pad", (x,), shape, self.dtype(x), attrs)
 
     def corner(self, array: Array, shape: Sequence[int]) -> int:
         """The first elements of `array`, which is as large as open extents of `shape` may be."""
         return self.operator(CORNER, [self.constant(array)], tuple(shape), str(array.dtype))
 
     def operator(
-        self, name: str, args: Sequence[int], shape: Extents, dtype: str, **attrs: object
+        self,
+        name: str,
+        args: Sequence[int],
+        shape: Extents,
+        dtype: str,
+        attrs: Attributes | None = None,
+        **fields: object,
     ) -> int:
-        """Any other operator, whose result's shape and dtype the caller knows."""
-        return self.add(Expr(op=name, args=tuple(args), shape=shape, dtype=dtype, attrs=attrs))
+        """Any other operator, whose result's shape and dtype the caller knows.
+
+        Its attributes are given as a record, or by the names of the record's fields.
+        """
+        known = attributes_of(name, fields) if attrs is None else attrs
+        return self.add(Expr(op=name, args=tuple(args), shape=shape, dtype=dtype, attrs=known))
 
 
 def without(graph: Graph, dropped: frozenset[int]) -> Graph:

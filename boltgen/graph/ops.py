@@ -1,19 +1,30 @@
 """The operators that passes make or know: one record each.
 
-A record has the number of operands, the attributes with their types, and the result's shape and
-dtype as they follow from the operands. `boltgen.graph.verify` holds graphs to the records. An
-operator without a record is its author's, and passes through.
+A record has the number of operands, and the result's shape and dtype as they follow from operands
+and attributes. `boltgen.graph.verify` holds graphs to the records. An operator without a record is
+its author's, and passes through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
-from types import NoneType
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
+from boltgen.graph.attributes import (
+    AdaptivePool,
+    Axis,
+    Cast,
+    Convolution,
+    Pad,
+    Permutation,
+    Pool,
+    Reduce,
+    Slice,
+    Unpack,
+)
 from boltgen.graph.graph import (
     CONSTANT,
     CORNER,
@@ -52,16 +63,14 @@ def _no_dtype(expr: Expr, dtypes: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """An operator: `least` to `most` operands (None: any number), attributes and inference.
+    """An operator: `least` to `most` operands (None: any number), and inference.
 
-    `attributes` has the types of the attributes that an expression must have. `shape` and `dtype`
-    return None where they do not follow from the operands.
+    `shape` and `dtype` return None where they do not follow from the operands.
     """
 
     name: str
     least: int
     most: int | None
-    attributes: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
     shape: ShapeRule = _no_shape
     dtype: DtypeRule = _no_dtype
 
@@ -128,14 +137,13 @@ def _elements(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return expr.shape if expr.is_static else None  # type: ignore[return-value]
 
 
-def _axis(expr: Expr, rank: int, name: str = "axis") -> int:
-    axis = cast("int", expr.attrs[name])
-    _require(-rank <= axis < rank, f"{name}={axis} must be an axis of {rank}")
+def _axis(axis: int, rank: int) -> int:
+    _require(-rank <= axis < rank, f"axis={axis} must be an axis of {rank}")
     return axis % rank
 
 
 def _permuted(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    (shape,), axes = shapes, cast("Sequence[int] | None", expr.attrs["axes"])
+    (shape,), axes = shapes, expr.attrs.of(Permutation).axes
     order = [axis % len(shape) for axis in axes] if axes is not None else range(len(shape))[::-1]
     _require(sorted(order) == list(range(len(shape))), f"axes={axes} must name each axis once")
     return tuple(shape[axis] for axis in order)
@@ -151,10 +159,10 @@ def _broadcast_to(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 
 def _concatenated(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    if expr.attrs["axis"] is None:
+    first, along = shapes[0], expr.attrs.of(Axis).axis
+    if along is None:
         return None
-    first = shapes[0]
-    axis = _axis(expr, len(first))
+    axis = _axis(along, len(first))
     for shape in shapes[1:]:
         _require(len(shape) == len(first), "operands must have one rank")
         for place, (left, right) in enumerate(zip(first, shape, strict=True)):
@@ -167,18 +175,18 @@ def _concatenated(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 
 def _stacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    if expr.attrs["axis"] is None:
+    along = expr.attrs.of(Axis).axis
+    if along is None:
         return None
-    axis = _axis(expr, len(shapes[0]) + 1)
+    axis = _axis(along, len(shapes[0]) + 1)
     return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])
 
 
 def _sliced(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     """Neighbours along one axis; other slices are their author's."""
-    if "axis" not in expr.attrs:
+    if not isinstance(expr.attrs, Slice):
         return None
-    axis = _axis(expr, len(shapes[0]))
-    begin, end = cast("int", expr.attrs["begin"]), cast("int", expr.attrs["end"])
+    axis, begin, end = _axis(expr.attrs.axis, len(shapes[0])), expr.attrs.begin, expr.attrs.end
     extent = shapes[0][axis]
     if not isinstance(extent, Dim):
         _require(0 <= begin <= end <= extent, f"{begin}:{end} must be within {extent}")
@@ -186,25 +194,24 @@ def _sliced(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 
 def _taken(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    x, rows = shapes
-    if expr.attrs["axis"] is None:
+    (x, rows), along = shapes, expr.attrs.of(Axis).axis
+    if along is None:
         return rows
-    axis = _axis(expr, len(x))
+    axis = _axis(along, len(x))
     return (*x[:axis], *rows, *x[axis + 1 :])
 
 
 def _reduced(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    rank = len(shapes[0])
-    given = cast("Sequence[int] | None", expr.attrs["axis"])
-    axes = set(range(rank)) if given is None else {axis % rank for axis in given}
-    if expr.attrs["keepdims"]:
+    rank, attrs = len(shapes[0]), expr.attrs.of(Reduce)
+    axes = set(range(rank)) if attrs.axis is None else {axis % rank for axis in attrs.axis}
+    if attrs.keepdims:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shapes[0]))
     return tuple(extent for axis, extent in enumerate(shapes[0]) if axis not in axes)
 
 
 def _mean_of_image(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     n, _, _, c = shapes[0]
-    return (n, 1, 1, c) if expr.attrs["keepdims"] else (n, c)
+    return (n, 1, 1, c) if expr.attrs.of(Reduce).keepdims else (n, c)
 
 
 def _multiplied(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
@@ -226,33 +233,81 @@ def _multiplied_in_groups(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 
 def _convolved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    attrs = expr.attrs
-    data, kernel, out = (str(attrs[k]) for k in ("data_layout", "kernel_layout", "out_layout"))
-    if any(sorted(each) != sorted("NCHW") for each in (data, out)):
+    attrs = expr.attrs.of(Convolution)
+    data, kernel, out = attrs.data_layout, attrs.kernel_layout, attrs.out_layout
+    pixels = "HW" if len(data) == 4 else "W"
+    if sorted(data) != sorted(out) or sorted(data) != sorted("NC" + pixels):
         return None
-    if sorted(kernel) != sorted("OIHW"):
+    if sorted(kernel) != sorted("OI" + pixels):
         return None
     x, w = dict(zip(data, shapes[0], strict=True)), dict(zip(kernel, shapes[1], strict=True))
-    groups = cast("int", attrs["groups"])
     _require(
-        not differs(x["C"], w["I"] * groups),
-        f"{x['C']} channels must be {w['I']} times {groups} groups",
+        not differs(x["C"], w["I"] * attrs.groups),
+        f"{x['C']} channels must be {w['I']} times {attrs.groups} groups",
     )
-    strides, padding, dilation = (
-        cast("Sequence[int]", attrs[name]) for name in ("strides", "padding", "dilation")
-    )
-    made: dict[str, int | None] = {"N": x["N"], "C": w["O"]}
-    for place, axis in enumerate("HW"):
-        if isinstance(x[axis], Dim):
-            made[axis] = None
-            continue
-        padded = x[axis] + padding[place] + padding[place + 2]
-        made[axis] = (padded - dilation[place] * (w[axis] - 1) - 1) // strides[place] + 1
+    made = {"N": x["N"], "C": w["O"]} | _placed(attrs, pixels, x, w)
     return tuple(made[axis] for axis in out)
 
 
+def _placed(
+    attrs: Convolution | Pool, pixels: str, x: Mapping[str, int], window: Mapping[str, int]
+) -> dict[str, int | None]:
+    """Return the number of windows along each axis of pixels; None along a dynamic one."""
+    made: dict[str, int | None] = dict.fromkeys(pixels)
+    for place, axis in enumerate(pixels):
+        if not isinstance(x[axis], Dim):
+            before, after = attrs.padding[place], attrs.padding[place + len(pixels)]
+            free = x[axis] + before + after - attrs.dilation[place] * (window[axis] - 1) - 1
+            step = attrs.strides[place]
+            if isinstance(attrs, Pool) and attrs.ceil_mode:
+                # TVM and PyTorch have a last window that begins behind the image in different
+                # cases.
+                made[axis] = None if free % step else free // step + 1
+            else:
+                made[axis] = free // step + 1
+    return made
+
+
+def _pooled(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    attrs = expr.attrs.of(Pool)
+    if sorted(attrs.layout) != sorted("NCHW") or attrs.out_layout not in {"", attrs.layout}:
+        return None
+    x = dict(zip(attrs.layout, shapes[0], strict=True))
+    windows = dict(zip("HW", attrs.pool_size, strict=True))
+    made = x | _placed(attrs, "HW", x, windows)
+    return tuple(made[axis] for axis in attrs.layout)
+
+
+def _pooled_to_size(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    attrs = expr.attrs.of(AdaptivePool)
+    if sorted(attrs.layout) != sorted("NCHW") or attrs.out_layout not in {"", attrs.layout}:
+        return None
+    size = attrs.output_size * (2 // len(attrs.output_size))
+    made = dict(zip(attrs.layout, shapes[0], strict=True)) | dict(zip("HW", size, strict=True))
+    return tuple(made[axis] for axis in attrs.layout)
+
+
+def _gathered(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """The indices' shape; `x` is as large along the other axes at least."""
+    (x, places), along = shapes, expr.attrs.of(Axis).axis
+    _require(len(x) == len(places), f"{len(x)} axes must have {len(places)} axes of indices")
+    axis = _axis(along or 0, len(x))
+    for at, (extent, wanted) in enumerate(zip(x, places, strict=True)):
+        is_beyond = not isinstance(wanted - extent, Dim) and wanted > extent
+        _require(at == axis or not is_beyond, f"{wanted} indices must be within {extent}")
+    return places
+
+
+def _indexed(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """The common shape of the indices, and the axes that they leave."""
+    x, *indices = shapes
+    _require(len(indices) <= len(x), f"{len(indices)} indices must be of {len(x)} axes")
+    made = _broadcast(expr, indices)
+    return None if made is None else (*made, *x[len(indices) :])
+
+
 def _padded(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    widths = cast("Sequence[tuple[int, int]]", expr.attrs["widths"])
+    widths = expr.attrs.of(Pad).widths
     _require(len(widths) == len(shapes[0]), f"{len(widths)} widths must be {len(shapes[0])}")
     return tuple(
         before + extent + after for extent, (before, after) in zip(shapes[0], widths, strict=True)
@@ -265,7 +320,7 @@ def _cut(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 
 def _unpacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    return shapes[0][0], cast("int", expr.attrs["k"])
+    return shapes[0][0], expr.attrs.of(Unpack).k
 
 
 def _halved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
@@ -281,7 +336,7 @@ def _float16(expr: Expr, dtypes: Sequence[str]) -> str | None:
 
 
 def _cast_from(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    source = expr.attrs["from_dtype"]
+    source = expr.attrs.of(Cast).from_dtype
     _require(source == dtypes[0], f"from_dtype={source} must be the operand's, {dtypes[0]}")
     return None
 
@@ -293,65 +348,35 @@ def _chosen(expr: Expr, dtypes: Sequence[str]) -> str | None:
     return dtypes[1]
 
 
-_AXES = (tuple, NoneType)
-_AXIS = (int, NoneType)
-_NUMBER = (int, float)
-_Attributes: TypeAlias = "Mapping[str, type | tuple[type, ...]]"
-
-
 def _of(
     least: int,
     most: int | None,
     *names: str,
     shape: ShapeRule = _no_shape,
     dtype: DtypeRule = _no_dtype,
-    **attributes: type | tuple[type, ...],
 ) -> list[Operator]:
     """Records of operators that differ in their names only."""
-    return [
-        Operator(name=name, least=least, most=most, attributes=attributes, shape=shape, dtype=dtype)
-        for name in names
-    ]
+    return [Operator(name=name, least=least, most=most, shape=shape, dtype=dtype) for name in names]
 
-
-_CONVOLUTION: Mapping[str, Any] = {
-    "strides": tuple,
-    "padding": tuple,
-    "dilation": tuple,
-    "groups": int,
-    "data_layout": str,
-    "kernel_layout": str,
-    "out_layout": str,
-}
-_POOL: Mapping[str, Any] = {
-    "pool_size": tuple,
-    "strides": tuple,
-    "padding": tuple,
-    "dilation": tuple,
-    "ceil_mode": bool,
-    "layout": str,
-}
 
 OPERATORS: Mapping[str, Operator] = {
     each.name: each
     for each in [
         # Values that compute nothing.
         *_of(0, 0, INPUT, CONSTANT),
-        *_of(0, None, OPAQUE, callee=str),
-        *_of(1, 1, PART, index=int),
-        *_of(0, None, REGION, symbol=str),
+        *_of(0, None, OPAQUE),
+        *_of(1, 1, PART),
+        *_of(0, None, REGION),
         # Elementwise operators of one tensor.
         *_of(1, 1, "abs", "ceil", "cos", "erf", "exp", "floor", shape=_same, dtype=_first_dtype),
         *_of(1, 1, "log", "negative", "round", "rsqrt", "sign", shape=_same, dtype=_first_dtype),
         *_of(1, 1, "sigmoid", "sin", "sqrt", "square", "tan", shape=_same, dtype=_first_dtype),
         *_of(1, 1, "tanh", "trunc", "bitwise_not", shape=_same, dtype=_first_dtype),
         *_of(1, 1, "nn.relu", "nn.gelu", "nn.silu", "nn.selu", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.gelu_tanh", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.leakyrelu", shape=_same, dtype=_first_dtype, alpha=float),
-        *_of(1, 1, "nn.softplus", shape=_same, dtype=_first_dtype, beta=_NUMBER),
-        *_of(1, 1, "clip", shape=_same, dtype=_first_dtype, low=float, high=float),
+        *_of(1, 1, "nn.gelu_tanh", "nn.leakyrelu", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "nn.softplus", "clip", shape=_same, dtype=_first_dtype),
         *_of(1, 1, "isnan", "logical_not", shape=_same, dtype=_truth),
-        *_of(1, 1, "astype", shape=_same, dtype=_cast_from, from_dtype=str),
+        *_of(1, 1, "astype", shape=_same, dtype=_cast_from),
         # Elementwise operators of several.
         *_of(2, 2, "add", "subtract", "multiply", "divide", shape=_broadcast, dtype=_equal_dtypes),
         *_of(2, 2, "maximum", "minimum", "power", shape=_broadcast, dtype=_equal_dtypes),
@@ -362,44 +387,37 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(2, 2, "greater", "greater_equal", shape=_broadcast, dtype=_truth),
         *_of(2, 2, "less", "less_equal", shape=_broadcast, dtype=_truth),
         *_of(3, 3, "where", shape=_broadcast, dtype=_chosen),
-        *_of(2, 2, "nn.prelu", shape=_same, dtype=_first_dtype, axis=_AXIS),
-        *_of(2, 2, "nn.bias_add", shape=_same, dtype=_first_dtype, axis=_AXIS),
+        *_of(2, 2, "nn.prelu", "nn.bias_add", shape=_same, dtype=_first_dtype),
         # Views and other movements.
         *_of(1, 1, "reshape", "squeeze", "expand_dims", shape=_elements, dtype=_first_dtype),
         *_of(1, 1, "flatten", "nn.batch_flatten", shape=_elements, dtype=_first_dtype),
-        *_of(1, 1, "permute_dims", shape=_permuted, dtype=_first_dtype, axes=_AXES),
+        *_of(1, 1, "permute_dims", shape=_permuted, dtype=_first_dtype),
         *_of(1, 1, "broadcast_to", shape=_broadcast_to, dtype=_first_dtype),
-        *_of(1, None, "concat", shape=_concatenated, dtype=_equal_dtypes, axis=_AXIS),
-        *_of(1, None, "stack", shape=_stacked, dtype=_equal_dtypes, axis=_AXIS),
-        *_of(1, 1, "split", axis=int),
+        *_of(1, None, "concat", shape=_concatenated, dtype=_equal_dtypes),
+        *_of(1, None, "stack", shape=_stacked, dtype=_equal_dtypes),
+        *_of(1, 1, "split"),
         *_of(1, 1, "strided_slice", shape=_sliced, dtype=_first_dtype),
-        *_of(2, 2, "take", shape=_taken, dtype=_first_dtype, axis=_AXIS, mode=str),
-        *_of(2, 2, "gather_elements", dtype=_first_dtype, axis=_AXIS),
-        *_of(2, None, "index_tensor", dtype=_first_dtype),
-        *_of(1, 1, "triu", "tril", shape=_same, dtype=_first_dtype, k=int),
-        *_of(
-            1, 1, "nn.pad", shape=_padded, dtype=_first_dtype, widths=tuple, value=float, mode=str
-        ),
+        *_of(2, 2, "take", shape=_taken, dtype=_first_dtype),
+        *_of(2, 2, "gather_elements", shape=_gathered, dtype=_first_dtype),
+        *_of(2, None, "index_tensor", shape=_indexed, dtype=_first_dtype),
+        *_of(1, 1, "triu", "tril", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, "nn.pad", shape=_padded, dtype=_first_dtype),
         *_of(1, 1, CORNER, shape=_cut, dtype=_first_dtype),
         # Reductions, norms and softmax.
-        *_of(1, 1, "mean", "sum", "max", "min", shape=_reduced, axis=_AXES, keepdims=bool),
-        *_of(1, 1, "variance", "std", shape=_reduced, axis=_AXES, keepdims=bool),
-        *_of(1, 1, "image_mean", shape=_mean_of_image, dtype=_first_dtype, keepdims=bool),
-        *_of(1, 1, "nn.softmax", "nn.log_softmax", shape=_same, dtype=_first_dtype, axis=_AXIS),
-        *_of(1, None, "nn.layer_norm", shape=_same, axes=tuple, epsilon=float),
-        *_of(1, None, "nn.rms_norm", shape=_same, axes=tuple, epsilon=float),
-        *_of(1, None, "nn.group_norm", shape=_same, groups=int, channel_axis=int, epsilon=float),
-        *_of(5, 5, "nn.batch_norm", shape=_same, axis=int, epsilon=float),
-        *_of(1, 1, "group_norm", shape=_same, groups=int, channel_axis=int, epsilon=float),
-        *_of(2, None, "boltgen.normed", shape=_same, roles=tuple, columns=int, epsilon=float),
+        *_of(1, 1, "mean", "sum", "max", "min", "variance", "std", shape=_reduced),
+        *_of(1, 1, "image_mean", shape=_mean_of_image, dtype=_first_dtype),
+        *_of(1, 1, "nn.softmax", "nn.log_softmax", shape=_same, dtype=_first_dtype),
+        *_of(1, None, "nn.layer_norm", "nn.rms_norm", "nn.group_norm", shape=_same),
+        *_of(5, 5, "nn.batch_norm", shape=_same),
+        *_of(1, 1, "group_norm", shape=_same),
+        *_of(2, None, "boltgen.normed", shape=_same),
         # Anchors. The dtype is the one in which products are summed and stored.
         *_of(2, 2, "matmul", shape=_multiplied),
         *_of(3, 3, GROUPED, shape=_multiplied_in_groups),
-        *_of(2, 2, "nn.conv2d", shape=_convolved, **_CONVOLUTION),
-        *_of(2, 2, "nn.conv1d", **_CONVOLUTION),
-        *_of(1, 1, "nn.max_pool2d", "nn.avg_pool2d", dtype=_first_dtype, **_POOL),
-        *_of(1, 1, "nn.adaptive_avg_pool2d", dtype=_first_dtype, output_size=tuple, layout=str),
-        *_of(1, 1, UNPACK, shape=_unpacked, dtype=_float16, k=int),
-        *_of(1, 1, "boltgen.half", shape=_halved, dtype=_first_dtype, index=int),
+        *_of(2, 2, "nn.conv2d", "nn.conv1d", shape=_convolved),
+        *_of(1, 1, "nn.max_pool2d", "nn.avg_pool2d", shape=_pooled, dtype=_first_dtype),
+        *_of(1, 1, "nn.adaptive_avg_pool2d", shape=_pooled_to_size, dtype=_first_dtype),
+        *_of(1, 1, UNPACK, shape=_unpacked, dtype=_float16),
+        *_of(1, 1, "boltgen.half", shape=_halved, dtype=_first_dtype),
     ]
 }

@@ -7,10 +7,11 @@
         v2: float32[n, 8] = matmul(v0, v1, _observed=(-1.5, 2.0))
         return v2
 
-Keywords are attributes; `_observed`, `_pinned` and `_scalar` are fields of the value. A symbolic
-dimension has a line at the top. A graph within an operator is a function of its own. Constants of
-at most 8 elements stand in the text; others are named by a digest, and `Constants` has the arrays.
-The author's expressions (`Expr.origin`) are not part of the text.
+Keywords are attributes other than the default; `_observed`, `_pinned`, `_reason` and `_scalar` are
+fields of the value. A symbolic dimension has a line at the top. A graph within an operator is a
+function of its own. Constants of at most 8 elements stand in the text; others are named by a
+digest, and `Constants` has the arrays. The author's expressions (`Expr.origin`) are not part of the
+text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import NoReturn, cast
 
 import numpy as np
 
-from boltgen.errors import GraphTextError, InvalidProblemError
+from boltgen.errors import GraphError, GraphTextError, InvalidProblemError
+from boltgen.graph.attributes import attributes_of
 from boltgen.graph.graph import CONSTANT, Array, Expr, Extents, Graph, Structure, leaves
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, Symbol, symbolic
@@ -94,11 +96,16 @@ class _Printer:
             parts += self._elements(expr)
         elif expr.scalar is not None:
             parts.append(f"_scalar={self._value(expr.scalar)}")
-        parts += [f"{key}={self._value(value)}" for key, value in expr.attrs.items()]
+        for each in fields(expr.attrs):
+            value = getattr(expr.attrs, each.name)
+            if value != each.default:
+                parts.append(f"{each.name}={self._value(value)}")
         if expr.observed is not None:
             parts.append(f"_observed={self._value(expr.observed)}")
         if expr.pinned:
             parts.append("_pinned=True")
+        if expr.reason:
+            parts.append(f"_reason={self._value(expr.reason)}")
         return f"v{index}: {self._type(expr)} = {_operator(expr.op)}({', '.join(parts)})"
 
     def _function(self, name: str, graph: Graph) -> str:
@@ -228,6 +235,11 @@ class _Parser:
         named = {str(each.arg): self._value(each.value) for each in call.keywords}
         observed, pinned = named.pop("_observed", None), named.pop("_pinned", False)
         scalar = cast("float | None", named.pop("_scalar", None))
+        reason = str(named.pop("_reason", ""))
+        try:
+            attrs = attributes_of(str(op), named)
+        except GraphError as error:
+            _refuse(call, f"is no operator: {error}")
         dtype, shape = self._parsed_type(kind)
         array = None
         if op == CONSTANT and call.args:
@@ -239,11 +251,12 @@ class _Parser:
             args=() if op == CONSTANT else tuple(_place(each, count) for each in call.args),
             shape=shape,
             dtype=dtype,
-            attrs=named,
+            attrs=attrs,
             scalar=scalar,
             array=array,
             pinned=bool(pinned),
             observed=cast("tuple[float, float] | None", observed),
+            reason=reason,
         )
 
     def _parsed_type(self, node: ast.expr) -> tuple[str, Extents | None]:

@@ -2,7 +2,7 @@
 
 1. An operator reads values of lines above it only.
 2. Results and escaping values exist, and results escape.
-3. An operator has the number of operands and the attributes of its record in `ops`.
+3. An operator has the attributes of `attributes.KINDS`, and as many operands as `ops` says.
 4. Shape and dtype of a value are what its record infers.
 5. A constant's array has the constant's shape and dtype.
 """
@@ -13,10 +13,12 @@ from collections.abc import Hashable
 from typing import NoReturn
 
 from boltgen.errors import GraphError
-from boltgen.graph.graph import CONSTANT, Expr, Graph, leaves
+from boltgen.graph.attributes import KINDS, Attributes, Axis, mistyped
+from boltgen.graph.graph import CONSTANT, PART, Expr, Graph, leaves
 from boltgen.graph.ops import OPERATORS, OperandError, differs
 from boltgen.graph.text import print_value
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Dim
 
 _BFLOAT16 = DType.BF16.value
 
@@ -50,6 +52,8 @@ class Verifier:
             )
             if key not in right:
                 _check(graph, index)
+                if expr.op == PART:  # its shape follows from more than its operand's
+                    continue
                 right[key] = expr.attrs, expr.array
         count, results = len(exprs), set(leaves(graph.results))
         for index in (*results, *graph.escaping):
@@ -64,6 +68,14 @@ def _check(graph: Graph, index: int) -> None:
     expr = graph[index]
     if expr.op == CONSTANT and (problem := _of_array(expr)):
         _broken(graph, index, problem)
+    kinds = KINDS.get(expr.op, (Attributes,))
+    if type(expr.attrs) not in kinds:
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        _broken(graph, index, f"{expr.op} has the attributes {wanted}")
+    if (problem := mistyped(expr.attrs)) is not None:
+        _broken(graph, index, f"{expr.op}'s {problem}")
+    if expr.op == PART and (problem := _of_split(graph, expr)):
+        _broken(graph, index, problem)
     record = OPERATORS.get(expr.op)
     if record is None:
         return
@@ -71,13 +83,6 @@ def _check(graph: Graph, index: int) -> None:
     if count < record.least or (record.most is not None and count > record.most):
         most = "any number" if record.most is None else record.most
         _broken(graph, index, f"{expr.op} has {record.least} to {most} operands")
-    for name, kind in record.attributes.items():
-        if name not in expr.attrs:
-            _broken(graph, index, f"{expr.op} has the attribute {name}")
-        if not isinstance(expr.attrs[name], kind):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            wanted = " or ".join(each.__name__ for each in kinds)
-            _broken(graph, index, f"{expr.op}'s attribute {name} is of type {wanted}")
     if count == 0 or expr.shape is None:
         return
     args = [graph[arg] for arg in expr.args]
@@ -98,6 +103,25 @@ def _check(graph: Graph, index: int) -> None:
     if not is_equal:
         said = ", ".join("?" if each is None else str(each) for each in shape)
         _broken(graph, index, f"{expr.op}'s result has the shape ({said})")
+
+
+def _of_split(graph: Graph, part: Expr) -> str | None:
+    """The rule that a part of a split breaks."""
+    split = graph[part.args[0]]
+    whole = graph[split.args[0]] if split.op == "split" else None
+    if whole is None or not whole.is_static or not part.is_static:
+        return None
+    shape, made = whole.static_shape, part.static_shape
+    axis = split.attrs.of(Axis).at(len(shape))
+    is_beside = len(made) == len(shape) and not any(
+        differs(own, of_whole)
+        for at, (own, of_whole) in enumerate(zip(made, shape, strict=True))
+        if at != axis
+    )
+    is_within = is_beside and (
+        isinstance(shape[axis] - made[axis], Dim) or made[axis] <= shape[axis]
+    )
+    return None if is_within else f"a part of {shape} along axis {axis} has its other extents"
 
 
 def _of_array(expr: Expr) -> str | None:

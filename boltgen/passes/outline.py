@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from math import prod
 
+from boltgen.graph.attributes import RegionCall
 from boltgen.graph.graph import (
-    FURTHER,
     INPUT,
     PART,
-    REASON,
     REGION,
     Expr,
     Graph,
@@ -218,12 +217,12 @@ def carve(
                 args=tuple(names[argument] for argument in arguments),
                 shape=expr.shape,
                 dtype=expr.dtype,
-                attrs={"symbol": made.region.symbol},
+                attrs=RegionCall(made.region.symbol),
             )
             names |= _results(graph, found[index], call, builder)
         elif index not in moved:
-            attrs = {**expr.attrs, REASON: kept[index]} if index in kept else expr.attrs
-            names[index] = builder.add(replace(renamed(expr, names), attrs=attrs))
+            reason = kept.get(index, expr.reason)
+            names[index] = builder.add(replace(renamed(expr, names), reason=reason))
     return builder.graph(mapped(graph.results, names)), tuple(carved)
 
 
@@ -282,7 +281,7 @@ def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> d
         return {found.output: builder.add(call)}
     results = [graph[index] for index in (found.output, *found.further)]
     types = tuple((each.static_shape, each.dtype) for each in results[1:])
-    made = builder.add(replace(call, attrs={**call.attrs, FURTHER: types}))
+    made = builder.add(replace(call, attrs=replace(call.attrs.of(RegionCall), further=types)))
     return {
         index: builder.operator(PART, (made,), each.static_shape, each.dtype, index=place)
         for place, (index, each) in enumerate(

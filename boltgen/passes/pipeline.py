@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boltgen.graph.graph import AUTHORED, INPUT, REASON, Graph, Noted
+from boltgen.graph.attributes import Input
+from boltgen.graph.graph import INPUT, Graph, Noted
 from boltgen.ir.dtypes import DType
 from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
@@ -58,8 +59,7 @@ def _mark_inputs(graph: Graph, run: Run) -> Graph:
     inputs = [index for index, expr in enumerate(graph.exprs) if expr.op == INPUT]
     exprs = list(graph.exprs)
     for index in (inputs[place] for place in passes.narrowed):
-        attrs = {**exprs[index].attrs, AUTHORED: DType.F32.value}
-        exprs[index] = replace(exprs[index], attrs=attrs)
+        exprs[index] = replace(exprs[index], attrs=Input(authored=DType.F32.value))
     for index, observed in passes.observed.items():
         exprs[index] = replace(exprs[index], observed=observed)
     return replace(graph, exprs=tuple(exprs))
@@ -78,8 +78,8 @@ def _set_precision(graph: Graph, run: Run) -> Noted:
         grouped_nhwc=run.grouped_nhwc,
     )
     for expr in made.graph.exprs:
-        if REASON in expr.attrs:
-            run.refuse("set_precision", expr, str(expr.attrs[REASON]))
+        if expr.reason:
+            run.refuse("set_precision", expr, expr.reason)
     return made
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from boltgen.errors import ToolchainError
+from boltgen.frontend.attributes import integers
 from boltgen.frontend.relay import versions
 from boltgen.frontend.relay.versions import (
     cuda_compile_callback,
@@ -19,7 +20,6 @@ from boltgen.frontend.relay.versions import (
     require_relax,
     require_relay,
 )
-from boltgen.graph.attributes import integers
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, version: str | None) -> None:

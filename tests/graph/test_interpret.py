@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from boltgen.errors import InterpretError
-from boltgen.graph.graph import FURTHER, GROUPED, INPUT, OPAQUE, PART, REGION, Expr, GraphBuilder
+from boltgen.graph.attributes import Axis, RegionCall, attributes_of
+from boltgen.graph.graph import GROUPED, INPUT, OPAQUE, PART, REGION, Expr, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import OPERATORS, compute
@@ -24,7 +25,8 @@ def _input(b: GraphBuilder, *shape: int, dtype: str = "float32") -> int:
 
 
 def _computed(name: str, shape: tuple[int, ...], dtype: str, *arrays: Any, **attrs: object) -> Any:
-    operation = Operation(name=name, attrs=attrs, shape=shape, dtype=dtype)
+    known = attributes_of(name, attrs)
+    operation = Operation(name=name, attrs=known, shape=shape, dtype=dtype)
     return compute(operation, [np.asarray(array) for array in arrays])
 
 
@@ -95,7 +97,7 @@ def test_symbols_of_no_input_are_given() -> None:
 
 def test_a_tensor_is_split_by_the_extents_of_its_parts() -> None:
     b = GraphBuilder()
-    whole = b.add(Expr(op="split", args=(_input(b, 2, 6),), attrs={"axis": -1}))
+    whole = b.add(Expr(op="split", args=(_input(b, 2, 6),), attrs=Axis(-1)))
     shapes = (2, 1), (2, 3), (2, 2)
     parts = [b.operator(PART, (whole,), s, "float32", index=i) for i, s in enumerate(shapes)]
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
@@ -114,8 +116,8 @@ def test_a_region_is_its_body() -> None:
     x = _input(body, 2)
     more = body.graph((body.elementwise("negative", x), body.elementwise("square", x)))
     b = GraphBuilder()
-    attrs = {"symbol": "f", FURTHER: (((2,), "float32"),)}
-    call = b.operator(REGION, (_input(b, 2),), (2,), "float32", **attrs)
+    attrs = RegionCall("f", (((2,), "float32"),))
+    call = b.operator(REGION, (_input(b, 2),), (2,), "float32", attrs)
     parts = tuple(b.operator(PART, (call,), (2,), "float32", index=i) for i in range(2))
     x_ = np.array([2, 3], np.float32)
     assert [each.tolist() for each in run(b.graph(parts), [x_], regions={"f": more})] == [
@@ -172,7 +174,7 @@ def _of_another_kind(b: GraphBuilder) -> int:
 
 
 def _without_attributes(b: GraphBuilder) -> int:
-    return b.operator("triu", (_input(b, 2),), (2,), "float32")
+    return b.add(Expr(op="triu", args=(_input(b, 2),), shape=(2,), dtype="float32"))
 
 
 def _of_another_axis(b: GraphBuilder) -> int:
@@ -193,7 +195,7 @@ def _opaque(b: GraphBuilder) -> int:
         (_unknown, "no operator 'nn.mystery'"),
         (_of_another_shape, r"negative makes float32 \(2,\), and its graph says float32 \(3,\)"),
         (_of_another_kind, "negative makes float32"),
-        (_without_attributes, r"triu on .* 'k'"),
+        (_without_attributes, r"triu on .* is no Diagonal"),
         (_of_another_axis, r"sum on .* an axis of \(1,\) is beyond the 1"),
         (_of_no_shape, r"reshape on \(float32 \(2,\)\)"),
         (_opaque, "calls 'somebody', which has no NumPy form"),

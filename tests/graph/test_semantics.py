@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from boltgen.graph.attributes import attributes_of
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
 
@@ -22,7 +23,8 @@ TO_NHWC = (0, 2, 3, 1)
 def _check(name: str, wanted: torch.Tensor, *arrays: Any, **attrs: object) -> None:
     """Compare with FP32 results of both: of sums of up to 288 products of numbers of about 1."""
     expected = wanted.numpy()
-    operation = Operation(name=name, attrs=attrs, shape=expected.shape, dtype="float32")
+    known = attributes_of(name, attrs)
+    operation = Operation(name=name, attrs=known, shape=expected.shape, dtype="float32")
     np.testing.assert_allclose(compute(operation, arrays), expected, rtol=0, atol=288 * 2.0**-23)
 
 

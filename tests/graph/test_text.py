@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import GraphTextError
+from boltgen.graph.attributes import KINDS, Attributes, Clip, Opaque, Pad
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder, Structure
 from boltgen.graph.text import Constants, parse_graph, print_graph
 from boltgen.ir.dtypes import DType
@@ -36,8 +39,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3).map(tuple),
     max_leaves=5,
 )
-NAMES = st.sampled_from(["add", "nn.relu", "boltgen.half", "vendor op", "nn.lambda", "x.1"])
-ATTRS = st.dictionaries(st.sampled_from(["axis", "widths", "begin"]), VALUES, max_size=3)
+NAMES = st.sampled_from(["add", "nn.relu", "vendor op", "nn.lambda", "x.1", "input", *KINDS])
 ARRAYS = st.tuples(
     st.sampled_from(["float16", "float32", "float64", "int64", "uint8", "bool"]),
     st.sampled_from([(), (1,), (2, 2), (8,), (3, 5)]),
@@ -58,19 +60,22 @@ def graphs(draw: st.DrawFn, depth: int = 1) -> Graph:
             continue
         count = len(builder.exprs)
         arguments = st.lists(st.integers(0, count - 1), max_size=3) if count else st.just([])
-        attrs = draw(ATTRS)
-        if depth and draw(st.booleans()):
-            attrs["inside"] = draw(graphs(depth=depth - 1))
+        name = draw(NAMES)
+        kind = draw(st.sampled_from(KINDS.get(name, (Attributes,))))
+        given: dict[str, Any] = {each.name: draw(VALUES) for each in fields(kind)}
+        if kind is Opaque and depth and draw(st.booleans()):
+            given["inside"] = draw(graphs(depth=depth - 1))
         shape = draw(st.none() | st.lists(EXTENTS, max_size=3).map(tuple))
         builder.add(
             Expr(
-                op=draw(NAMES),
+                op=name,
                 args=tuple(draw(arguments)),
                 shape=shape,
                 dtype=draw(st.sampled_from(["", "float16", "bool", "float32 x 4"])),
-                attrs=attrs,
+                attrs=kind(**given),
                 observed=draw(st.none() | st.tuples(st.floats(-9, 9), st.floats(-9, 9))),
                 pinned=draw(st.booleans()),
+                reason=draw(st.text(max_size=8)),
             )
         )
     index = st.integers(0, len(builder.exprs) - 1)
@@ -143,9 +148,10 @@ def test_without_the_table_a_long_constant_has_no_array() -> None:
         ("def main():\n    v0: f = add(v7)\n    return v0", "no value of a line above"),
         ("def main():\n    v0: f[n] = input()\n    return v0", "no value that a graph's text"),
         ("def main():\n    v0: f[1.5] = input()\n    return v0", "neither a number nor a name"),
-        ("def main():\n    v0: f = add(k=unknown('T', 'x'))\n    return v0", "no value that"),
+        ("def main():\n    v0: f = clip(low=unknown('T', 'x'))\n    return v0", "no value that"),
         ("def main():\n    v0: int8[2] = constant((1, 2, 3))\n    return v0", "of its type"),
         ("def main():\n    v0: int8[2] = constant('abc')\n    return v0", "not given"),
+        ("def main():\n    v0: f = add(k=1)\n    return v0", "has the attributes none, not k"),
         (
             "def main():\n    v0: f = add(k=PackedWeights(bits=3, group=32))\n    return v0",
             "no PackedWeights",
@@ -160,9 +166,11 @@ def test_a_wrong_text_is_refused_by_line(text: str, said: str) -> None:
 
 def test_numbers_and_strings_of_numpy_are_written_as_those_of_python() -> None:
     builder = GraphBuilder()
-    attrs = {"epsilon": np.float64(0.5), "least": np.float64(-np.inf), "mode": np.str_("edge")}
     x = builder.add(Expr(op=INPUT, shape=(2,), dtype="float32"))
-    graph = builder.graph(builder.operator("vendor.op", [x], (2,), "float32", **attrs))
-    text = print_graph(graph)
-    assert "vendor.op(v0, epsilon=0.5, least=-inf, mode='edge')" in text
+    attrs = Pad(((0, 0),), np.float64(-np.inf), np.str_("edge"))
+    padded = builder.operator("nn.pad", [x], (2,), "float32", attrs)
+    clip = Clip(np.float64(0.5), np.float64(np.inf))
+    text = print_graph(graph := builder.graph(builder.elementwise("clip", padded, attrs=clip)))
+    assert "nn.pad(v0, widths=((0, 0),), value=-inf, mode='edge')" in text
+    assert "clip(v1, low=0.5, high=inf)" in text
     assert parse_graph(text) == graph

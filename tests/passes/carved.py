@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from boltgen.graph.attributes import RegionCall
 from boltgen.graph.graph import REGION, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.passes import outline
@@ -40,7 +41,7 @@ def check_regions(graph: Graph, carved: tuple[CarvedRegion, ...], sizes: Sizes) 
     for expr in graph.exprs:
         if expr.op != REGION:
             continue
-        symbol, given = str(expr.attrs["symbol"]), [values[arg] for arg in expr.args]
+        symbol, given = expr.attrs.of(RegionCall).symbol, [values[arg] for arg in expr.args]
         wanted = run(bodies[symbol], given, sizes=sizes, is_exact=True)
         found = compute(regions[symbol], given)
         for left, right in zip(found, wanted, strict=True):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from boltgen.graph.attributes import Convolution, Permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.extent import Symbol, symbolic
@@ -13,15 +17,15 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.region import Rejected
 
 Shape = tuple[int | str, ...]
-CONV = {
-    "strides": (2, 1),
-    "padding": (1, 1, 1, 0),
-    "dilation": (1, 2),
-    "groups": 1,
-    "data_layout": "NHWC",
-    "kernel_layout": "OHWI",
-    "out_layout": "NHWC",
-}
+CONV = Convolution(
+    strides=(2, 1),
+    padding=(1, 1, 1, 0),
+    dilation=(1, 2),
+    groups=1,
+    data_layout="NHWC",
+    kernel_layout="OHWI",
+    out_layout="NHWC",
+)
 
 
 def _input(shape: Shape | None, dtype: str = "float16") -> Expr:
@@ -32,16 +36,15 @@ def _matmul(a: Shape, b: Shape, out: Shape, axes: tuple[int, ...] | None = ()) -
     exprs = [_input(a), _input(b)]
     if axes != ():
         swapped = (*b[:-2], b[-1], b[-2])
-        permute = Expr(op="permute_dims", args=(1,), shape=swapped, dtype="float16")
-        exprs.append(
-            Expr(op=permute.op, args=(1,), shape=swapped, dtype="float16", attrs={"axes": axes})
-        )
+        attrs = Permutation(axes)
+        permute = Expr(op="permute_dims", args=(1,), shape=swapped, dtype="float16", attrs=attrs)
+        exprs.append(permute)
     last = len(exprs) - 1
     exprs.append(Expr(op="matmul", args=(0, last), shape=out, dtype="float16"))
     return match_anchor(Graph(tuple(exprs), frozenset()), last + 1)
 
 
-def _conv2d(**changes: object) -> Anchor | Rejected:
+def _conv2d(**changes: Any) -> Anchor | Rejected:
     exprs = (
         _input((2, 9, 8, 16)),
         _input((32, 3, 3, 16)),
@@ -50,7 +53,7 @@ def _conv2d(**changes: object) -> Anchor | Rejected:
             args=(0, 1),
             shape=(2, 5, 5, 32),
             dtype="float16",
-            attrs={**CONV, **changes},
+            attrs=replace(CONV, **changes),
         ),
     )
     return match_anchor(Graph(exprs, frozenset()), 2)
@@ -206,7 +209,7 @@ def test_a_stride_that_only_a_formula_decides_leaves_a_convolution_to_tvm() -> N
             args=(0, 1),
             shape=(2, 1, s, 32),
             dtype="float16",
-            attrs={**CONV, "strides": (1, 2), "padding": (0, 1, 0, 1), "dilation": (1, 1)},
+            attrs=replace(CONV, strides=(1, 2), padding=(0, 1, 0, 1), dilation=(1, 1)),
         ),
     )
     found = match_anchor(Graph(exprs, frozenset()), 2)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from boltgen.graph.attributes import NONE, Permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.passes.regions.boundary import entry, exit_
@@ -13,8 +14,9 @@ IMAGES = Stored(form=Form(layout=ImageLayout.NCHW, dtype=DType.F32), shape=NCHW)
 
 
 def value(op: str, *args: int, shape: tuple[int, ...] = NHWC, dtype: str = "float16") -> Expr:
-    axes = {"axes": (0, 2, 3, 1) if shape == NHWC else (0, 3, 1, 2)}
-    return Expr(op=op, args=args, shape=shape, dtype=dtype, attrs=axes)
+    axes = (0, 2, 3, 1) if shape == NHWC else (0, 3, 1, 2)
+    attrs = Permutation(axes) if op == "permute_dims" else NONE
+    return Expr(op=op, args=args, shape=shape, dtype=dtype, attrs=attrs)
 
 
 def graph(*exprs: Expr, escaping: int | None = None) -> Graph:

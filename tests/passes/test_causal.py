@@ -37,7 +37,7 @@ class Builder(GraphBuilder):
 
     def scores(self) -> int:
         q, k = self.input(HEADS, self.rows, HEAD), self.input(HEADS, HEAD, self.keys)
-        scores = self.operator("matmul", (q, k), (HEADS, self.rows, self.keys), F16, out_dtype="")
+        scores = self.operator("matmul", (q, k), (HEADS, self.rows, self.keys), F16)
         return self.elementwise("multiply", scores, self.number(0.25))
 
     def number(self, value: float, dtype: str = F16) -> int:
@@ -58,7 +58,7 @@ class Builder(GraphBuilder):
 def carved(builder: Builder, scores: int) -> Workload:
     weights = builder.operator("nn.softmax", (scores,), builder.shape(scores), F16, axis=-1)
     v = builder.input(HEADS, builder.keys, HEAD)
-    mixed = builder.operator("matmul", (weights, v), (HEADS, builder.rows, HEAD), F16, out_dtype="")
+    mixed = builder.operator("matmul", (weights, v), (HEADS, builder.rows, HEAD), F16)
     _, (region,) = carve(masks_as_bounds(builder.graph(mixed)), Symbols(()))
     return region.region.workload
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boltgen.graph.attributes import NONE, Permutation
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import Symbols
@@ -29,7 +30,7 @@ class Net:
         self.value = self.add("input", (32, 64))
 
     def add(self, op: str, shape: tuple[int, ...], *args: int) -> int:
-        attrs = {"axes": (1, 0)} if op == "permute_dims" else {}
+        attrs = Permutation((1, 0)) if op == "permute_dims" else NONE
         made = Expr(op=op, args=args, shape=shape, dtype="float16", attrs=attrs)
         if op == "constant":
             array = np.random.default_rng(len(self.exprs)).uniform(-0.5, 0.5, shape)

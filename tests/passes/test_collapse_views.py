@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boltgen.graph.attributes import Axis, Indexed, Permutation, Slice
 from boltgen.graph.graph import INPUT, PART, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.movement import collapse_views
@@ -104,25 +105,25 @@ def test_one_transpose_stays_as_its_author_wrote_it() -> None:
 def test_parts_of_a_split_are_slices() -> None:
     builder = GraphBuilder()
     x = _input(builder, (5, 12))
-    split = builder.add(Expr(op="split", args=(x,), attrs={"axis": 1, "ends": [8]}))
+    split = builder.add(Expr(op="split", args=(x,), attrs=Axis(1)))
     parts = [
         builder.add(
-            Expr(op=PART, args=(split,), shape=(5, n), dtype="float32", attrs={"index": index})
+            Expr(op=PART, args=(split,), shape=(5, n), dtype="float32", attrs=Indexed(index))
         )
         for index, n in enumerate((8, 4))
     ]
     back = builder.operator("matmul", [parts[0], builder.constant(np.eye(8, 4))], (5, 4), "float32")
     made = _same(builder, builder.elementwise("add", back, parts[1]))
-    slices = [expr for expr in made.exprs if expr.op == "strided_slice"]
-    assert [(expr.attrs["begin"], expr.attrs["end"]) for expr in slices] == [(0, 8), (8, 12)]
+    slices = [expr.attrs for expr in made.exprs if expr.op == "strided_slice"]
+    assert slices == [Slice(1, 0, 8), Slice(1, 8, 12)]
     assert "split" not in _ops(made)
 
 
 def test_a_split_of_which_a_part_is_not_read_stays() -> None:
     builder = GraphBuilder()
     x = _input(builder, (5, 12))
-    split = builder.add(Expr(op="split", args=(x,), attrs={"axis": 1, "ends": [8]}))
-    part = Expr(op=PART, args=(split,), shape=(5, 8), dtype="float32", attrs={"index": 0})
+    split = builder.add(Expr(op="split", args=(x,), attrs=Axis(1)))
+    part = Expr(op=PART, args=(split,), shape=(5, 8), dtype="float32", attrs=Indexed(0))
     assert _ops(_same(builder, builder.add(part))) == ["split", "part"]
 
 
@@ -137,7 +138,7 @@ def test_a_factor_inside_of_an_extent_is_sliced_where_it_lies() -> None:
     made = _same(builder, keys)
     assert _ops(made) == ["reshape", "strided_slice"]
     (cut,) = (expr for expr in made.exprs if expr.op == "strided_slice")
-    assert (cut.attrs["axis"], cut.attrs["begin"], cut.attrs["end"]) == (2, 9, 12)
+    assert cut.attrs == Slice(2, 9, 12)
 
 
 @pytest.mark.parametrize("is_repeated", [False, True], ids=["one weight", "repeated"])
@@ -205,11 +206,17 @@ def test_what_has_no_known_shape_is_left() -> None:
     builder = GraphBuilder()
     x = builder.add(Expr(op=INPUT, shape=("n", 4), dtype="float32"))
     turned = builder.add(
-        Expr(op="permute_dims", args=(x,), shape=(4, "n"), dtype="float32", attrs={"axes": (1, 0)})
+        Expr(
+            op="permute_dims", args=(x,), shape=(4, "n"), dtype="float32", attrs=Permutation((1, 0))
+        )
     )
     back = builder.add(
         Expr(
-            op="permute_dims", args=(turned,), shape=("n", 4), dtype="float32", attrs={"axes": None}
+            op="permute_dims",
+            args=(turned,),
+            shape=("n", 4),
+            dtype="float32",
+            attrs=Permutation(None),
         )
     )
     graph = builder.graph(back)

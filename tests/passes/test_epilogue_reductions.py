@@ -44,9 +44,7 @@ class Builder(GraphBuilder):
 
     def product(self) -> int:
         """relu(a b), (M, N) in FP16."""
-        made = self.operator(
-            "matmul", (self.input(M, K), self.input(K, N)), (M, N), F16, out_dtype=""
-        )
+        made = self.operator("matmul", (self.input(M, K), self.input(K, N)), (M, N), F16)
         return self.elementwise("nn.relu", made)
 
     def cast(self, x: int, dtype: str = F32) -> int:
@@ -118,7 +116,7 @@ def test_an_image_has_sums_of_its_own() -> None:
         attrs = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
         attrs |= {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
         x, w = b.input(2, 5, 4, 8), b.input(N, 1, 1, 8)
-        y = b.operator("nn.conv2d", (x, w), (2, 5, 4, N), F16, out_dtype="", **attrs)
+        y = b.operator("nn.conv2d", (x, w), (2, 5, 4, N), F16, **attrs)
         return b.reduce("mean", b.cast(y), 1, 2)
 
     graph, made = carved(build)
@@ -161,7 +159,7 @@ def test_of_an_open_number_of_rows_each_is_summed_and_columns_are_not(
 
     def build(b: Builder) -> Any:
         args = (b.input(rows, K), b.constant(np.zeros((K, N), np.float16)))
-        made = b.cast(b.operator("matmul", args, (rows, N), F16, out_dtype=""))
+        made = b.cast(b.operator("matmul", args, (rows, N), F16))
         return b.reduce(op, made, axis)
 
     graph, made = carved(build)
@@ -176,7 +174,7 @@ def test_a_mean_of_open_images_is_one_of_each() -> None:
         attrs = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
         attrs |= {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
         x, w = b.input(images, 5, 4, 8), b.input(N, 1, 1, 8)
-        y = b.operator("nn.conv2d", (x, w), (images, 5, 4, N), F16, out_dtype="", **attrs)
+        y = b.operator("nn.conv2d", (x, w), (images, 5, 4, N), F16, **attrs)
         return b.reduce("mean", b.cast(y), 1, 2)
 
     graph, made = carved(build)

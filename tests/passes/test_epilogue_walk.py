@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from boltgen.graph.attributes import attributes_of
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.ir.elementwise import LoadKind
 from boltgen.passes.outline import Symbols
@@ -40,7 +41,8 @@ class Maker:
         **attrs: object,
     ) -> int:
         attrs = {"axis": -1, **attrs} if name == "nn.softmax" else attrs
-        return self._append(Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=attrs))
+        known = attributes_of(name, attrs)
+        return self._append(Expr(op=name, args=args, shape=shape, dtype=dtype, attrs=known))
 
     def _append(self, expr: Expr) -> int:
         self.exprs.append(expr)

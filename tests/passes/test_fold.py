@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from boltgen.graph.attributes import attributes_of
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.passes.precision.fold import applied
 
 
 def _applied(name: str, *arrays: np.ndarray, **attrs: object) -> np.ndarray | None:
     first = arrays[0]
-    operator = Operation(name=name, attrs=attrs, shape=first.shape, dtype=str(first.dtype))
+    known = attributes_of(name, attrs)
+    operator = Operation(name=name, attrs=known, shape=first.shape, dtype=str(first.dtype))
     return applied(operator, arrays)
 
 

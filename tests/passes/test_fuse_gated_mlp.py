@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from boltgen.graph.attributes import Axis
 from boltgen.graph.graph import HALF, INPUT, PART, Expr, GraphBuilder
 from boltgen.ir.elementwise import LoadKind
 from boltgen.passes.joins import fuse_gated_mlp
@@ -55,7 +56,7 @@ class Builder(GraphBuilder):
             weight = self.permute_dims(self.rows(columns, K), (1, 0))
         else:
             weight = self.rows(K, columns)
-        return self.matmul(x, weight, F16, out_dtype="")
+        return self.matmul(x, weight, F16)
 
     def biased(self, x: int, columns: int = F) -> int:
         return self.elementwise("add", self.product(x, columns), self.rows(columns))
@@ -100,7 +101,7 @@ def _slices(b: Builder) -> int:
 def _parts(b: Builder) -> int:
     """As relax.op.split has it, the gate last, in FP32."""
     both = b.astype(b.product(b.x(), 2 * F), F32)
-    split = b.add(Expr(op="split", args=(both,), shape=None, dtype="", attrs={"axis": -1}))
+    split = b.add(Expr(op="split", args=(both,), shape=None, dtype="", attrs=Axis(-1)))
     up, gate = (b.operator(PART, (split,), (M, F), F32, index=index) for index in range(2))
     return b.astype(b.elementwise("multiply", b.elementwise("nn.silu", gate), up), F16)
 
@@ -146,7 +147,7 @@ def test_a_layer_after_the_other_has_a_pair_each() -> None:
     x = b.x()
     for _ in range(2):
         gated = b.elementwise("multiply", b.elementwise("nn.silu", b.product(x)), b.product(x))
-        x = b.matmul(gated, b.rows(F, K), F16, out_dtype="")
+        x = b.matmul(gated, b.rows(F, K), F16)
     found = join_pairs(b.graph(x), Costs(), nothing)
     assert len(found.notes) == 2
     paired = [each.tail.epilogue.is_paired for each in find_products(found.graph)]
@@ -167,7 +168,7 @@ def _of_other_rows(b: Builder) -> tuple[int, ...]:
 def _of_unknown_weights(b: Builder) -> tuple[int, ...]:
     x = b.x()
     weight = b.add(Expr(op=INPUT, shape=(K, F), dtype=F16))
-    up = b.matmul(x, weight, F16, out_dtype="")
+    up = b.matmul(x, weight, F16)
     return (b.elementwise("multiply", b.elementwise("nn.silu", b.product(x)), up),)
 
 
@@ -188,7 +189,7 @@ def _apart_in_the_end(b: Builder) -> tuple[int, ...]:
 def _of_batches(b: Builder) -> tuple[int, ...]:
     """Each matrix has a weight of its own."""
     x = b.add(Expr(op=INPUT, shape=(2, M, K), dtype=F16))
-    gate, up = (b.matmul(x, b.rows(2, K, F), F16, out_dtype="") for _ in range(2))
+    gate, up = (b.matmul(x, b.rows(2, K, F), F16) for _ in range(2))
     return (b.elementwise("multiply", b.elementwise("nn.silu", gate), up),)
 
 

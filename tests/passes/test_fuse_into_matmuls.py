@@ -60,7 +60,7 @@ class Builder(GraphBuilder):
 
     def product(self, x: int, columns: int) -> int:
         weight = self.rows(self.shape(x)[-1], columns)
-        made = self.operator("matmul", (x, weight), (M, columns), F16, out_dtype="")
+        made = self.operator("matmul", (x, weight), (M, columns), F16)
         return self.elementwise("add", made, self.rows(columns))
 
     def x(self) -> int:

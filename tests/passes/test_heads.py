@@ -8,6 +8,7 @@ from math import prod
 
 import pytest
 
+from boltgen.graph.attributes import NONE
 from boltgen.graph.graph import CONSTANT, INPUT, REGION, Graph, GraphBuilder
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Symbol, symbolic
@@ -44,7 +45,7 @@ def _carved(build: Callable[[Builder], int]) -> tuple[Graph, CarvedRegion]:
     b = Builder()
     before = b.graph(build(b))
     # A slice of unknown places has no value.
-    has_values = all(expr.attrs for expr in before.exprs if expr.op == "strided_slice")
+    has_values = all(expr.attrs != NONE for expr in before.exprs if expr.op == "strided_slice")
     graph, (carved,) = (carve if has_values else outline.carve)(before, Symbols(()))
     return graph, carved
 

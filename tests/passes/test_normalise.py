@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import ModelImportError
+from boltgen.graph.attributes import Convolution
 from boltgen.graph.graph import Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
@@ -58,7 +59,7 @@ def test_images_lie_in_nhwc_between_convolutions() -> None:
     graph = _only(lambda b, x: b.conv(b.bias(b.conv(x)), stride=2), IMAGE)
     made = normalise(graph).graph
     assert operators(made).count("permute_dims") == 2
-    layouts = {e.attrs["data_layout"] for e in made.exprs if e.op == "nn.conv2d"}
+    layouts = {e.attrs.of(Convolution).data_layout for e in made.exprs if e.op == "nn.conv2d"}
     assert layouts == {"NHWC"}
 
 
@@ -234,7 +235,7 @@ def test_patterns_compute_the_same(build: Callable[[Net, int], int], precision: 
 def test_zeros_around_an_image_are_its_convolution_s() -> None:
     made = normalise(_only(_around)).graph
     assert "nn.pad" not in operators(made)
-    (padding,) = (e.attrs["padding"] for e in made.exprs if e.op == "nn.conv2d")
+    (padding,) = (e.attrs.of(Convolution).padding for e in made.exprs if e.op == "nn.conv2d")
     assert padding == (2, 4, 3, 1)
     for build in (_channels, _images):
         assert "nn.pad" in operators(normalise(_only(build)).graph)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boltgen.graph.graph import INPUT, REASON, REGION, Expr, Graph, GraphBuilder
+from boltgen.graph.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind
 from boltgen.passes.norms.spelled_norms import spelled_norm
@@ -285,13 +285,13 @@ def test_a_norm_that_no_kernel_computes_stays_with_its_reason(
     graph, found = _carved(build)
     assert not found
     (stays,) = (expr for expr in graph.exprs if expr.op.startswith("nn."))
-    assert reason in str(stays.attrs[REASON])
+    assert reason in stays.reason
 
 
 def test_a_norm_that_is_rejected_stays_with_its_reason() -> None:
     graph, found = _carved(lambda b: b.softmax(b.input()), lambda workload: "there is no time")
     assert not found
-    assert graph.exprs[-1].attrs[REASON] == "there is no time"
+    assert graph.exprs[-1].reason == "there is no time"
 
 
 def test_a_norm_writes_what_the_product_behind_it_multiplies() -> None:

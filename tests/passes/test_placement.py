@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from boltgen.graph.graph import GROUPED, INPUT, OPAQUE, PART, REASON, Expr, Graph, GraphBuilder
+from boltgen.graph.graph import GROUPED, INPUT, OPAQUE, PART, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.outline import Symbols
 from boltgen.passes.regions.placement import placements
@@ -33,6 +34,11 @@ class Net(GraphBuilder):
         return self.operator(op, args, out, F16, **attrs)
 
 
+_ONE = {"groups": 1}
+_CONV1D = {"strides": (1,), "padding": (0, 0), "dilation": (1,), "groups": 1}
+_CONV1D |= {"data_layout": "NCW", "kernel_layout": "OIW", "out_layout": "NCW"}
+
+
 def _placed(graph: Graph) -> list[Placement]:
     return list(placements(graph, {}))
 
@@ -50,10 +56,10 @@ def _placed(graph: Graph) -> list[Placement]:
             {**_CONV, "data_layout": "NHWC", "kernel_layout": "HWIO", "out_layout": "NHWC"},
             2 * 2 * 5 * 6 * 7 * 18,
         ),
-        ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], (2, 5, 7), {}, 2 * 2 * 5 * 7 * 6),
-        ("nn.conv3d", [(1, 3, 4, 4, 4), (5, 3, 2, 2, 2)], (1, 5, 3, 3, 3), {}, 2 * 5 * 27 * 24),
+        ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], (2, 5, 7), _CONV1D, 2 * 2 * 5 * 7 * 6),
+        ("nn.conv3d", [(1, 3, 4, 4, 4), (5, 3, 2, 2, 2)], (1, 5, 3, 3, 3), _ONE, 2 * 5 * 27 * 24),
         # Each of the 2 x 3 x 64 elements meets the 5 x 4 numbers of its channel's filter.
-        ("nn.conv2d_transpose", [(2, 3, 8, 8), (3, 5, 2, 2)], (2, 5, 9, 9), {}, 2 * 384 * 20),
+        ("nn.conv2d_transpose", [(2, 3, 8, 8), (3, 5, 2, 2)], (2, 5, 9, 9), _ONE, 2 * 384 * 20),
         ("einsum", [(2, 3, 5), (2, 4, 5)], (3, 4), {"subscripts": "bik, bjk -> ij"}, 2 * 12 * 10),
         ("einsum", [(3, 5), (5, 4)], (3, 4), {"subscripts": "ij,jk"}, 2 * 12 * 5),
         ("einsum", [(9, 3, 5), (9, 5, 4)], (9, 3, 4), {"subscripts": "...ij,...jk->...ik"}, 1080),
@@ -79,6 +85,9 @@ def test_open_extents_count_in_the_middle_of_their_range() -> None:
     assert made.shape == (str(rows), 7)
 
 
+_ATTRIBUTES = {"nn.conv1d": _CONV1D, "image_mean": {"axis": (1, 2), "keepdims": False}}
+
+
 @pytest.mark.parametrize(
     ("op", "shapes", "reason"),
     [
@@ -90,11 +99,12 @@ def test_open_extents_count_in_the_middle_of_their_range() -> None:
 )
 def test_what_stays_has_its_reason(op: str, shapes: list[tuple[int, ...]], reason: str) -> None:
     b = Net()
-    (made,) = _placed(b.graph(b.of(op, shapes, (2, 3))))
+    (made,) = _placed(b.graph(b.of(op, shapes, (2, 3), **_ATTRIBUTES.get(op, {}))))
     assert made.reason.endswith(reason)
     assert made.operator == {"image_mean": "mean"}.get(op, op.removeprefix("nn."))
-    b = Net()
-    (made,) = _placed(b.graph(b.of(op, shapes, (2, 3), **{REASON: "a number is too large"})))
+    graph = b.graph(len(b.exprs) - 1)
+    exprs = (*graph.exprs[:-1], replace(graph.exprs[-1], reason="a number is too large"))
+    (made,) = _placed(replace(graph, exprs=exprs))
     assert made.reason == "a number is too large"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from boltgen.graph.attributes import NONE, Clip
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.elementwise import LoadKind
@@ -77,7 +78,7 @@ def _graph(steps: list[Step], extra_output: int) -> tuple[Graph, list[np.ndarray
         known = [*range(len(LEAVES)), *range(PRODUCT, len(exprs))]
         args = tuple(known[-1 - back % len(known)] for back in step.back[: ARITIES[step.name]])
         shape = broadcast(*(exprs[arg].static_shape for arg in args))
-        attrs = {"low": 0.0, "high": 6.0} if step.name == "clip" else {}
+        attrs = Clip(0.0, 6.0) if step.name == "clip" else NONE
         exprs.append(Expr(op=step.name, args=args, shape=shape, dtype="float16", attrs=attrs))
     outputs = {len(exprs) - 1, PRODUCT + extra_output % (len(exprs) - PRODUCT)}
     graph = Graph(tuple(exprs), frozenset(outputs))

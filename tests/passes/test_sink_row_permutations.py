@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boltgen.graph.attributes import Take
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.movement import sink_row_permutations
@@ -178,7 +179,7 @@ def test_rolls_and_partitions_are_one_order(spelling: str) -> None:
     x = net.block(net.block(net.x), getattr(net, spelling))
     after = _checked(net, net.norm(x))
     assert _moves(after) == ["taken"] * 3
-    assert all(expr.attrs["mode"] == "clip" for expr in after.exprs if expr.op == "take")
+    assert all(expr.attrs.of(Take).mode == "clip" for expr in after.exprs if expr.op == "take")
 
 
 def test_a_result_of_the_model_has_its_author_s_order() -> None:

@@ -21,6 +21,7 @@ from boltgen.arch import arch_named
 from boltgen.errors import BoltgenError, InvalidProblemError, NoLegalConfigError
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import FAMILIES, spaces
+from boltgen.graph.attributes import RunningSum
 from boltgen.graph.graph import Graph
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.ir.functions import Array
@@ -182,7 +183,8 @@ def match_sums(graph: Graph, index: int, accumulate: DType) -> Anchor:
     expr = graph[index]
     (x,) = expr.args
     rows, columns = graph[x].static_shape
-    if expr.attrs["axis"] not in (1, -1) or expr.attrs["exclusive"]:
+    attrs = expr.attrs.of(RunningSum)
+    if attrs.axis not in (1, -1) or attrs.exclusive:
         raise InvalidProblemError("sums run along the last axis, and have their own element")
     problem = RunningSums(
         rows=rows,

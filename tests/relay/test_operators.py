@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked with
+from boltgen.graph.attributes import Convolution
 from boltgen.graph.graph import Expr
 
 import tvm  # isort: skip
@@ -61,14 +62,14 @@ def convolution(weight: relay.Expr, layout: str, **options: int) -> relay.Expr:
             {"widths": ((0, 1), (2, 3)), "value": 1.5, "mode": "constant"},
         ),
         (relay.nn.pad(MATRIX, ((0, 1), (2, 3)), VALUE), "relay.nn.pad", {}),
-        (relay.reverse(MATRIX, 1), "flip", {}),
+        (relay.reverse(MATRIX, 1), "flip", {"axis": 1}),
         (relay.clip(MATRIX, 0.0, 6.0), "clip", {"low": 0.0, "high": 6.0}),
     ],
     ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_names_and_attributes(body: relay.Expr, name: str, attrs: dict[str, object]) -> None:
     expr = translated(body)
-    assert (expr.op, dict(expr.attrs)) == (name, attrs)
+    assert (expr.op, expr.attrs.named()) == (name, attrs)
 
 
 def test_a_weight_in_hwio_is_turned_at_once() -> None:
@@ -76,7 +77,7 @@ def test_a_weight_in_hwio_is_turned_at_once() -> None:
     graph = translate(module(convolution(weight, "HWIO", channels=8))["main"])
     assert isinstance(graph.results, int)
     made = graph[graph.results]
-    assert made.attrs["kernel_layout"] == "OHWI"
+    assert made.attrs.of(Convolution).kernel_layout == "OHWI"
     turned = graph[made.args[1]].array
     assert turned is not None
     np.testing.assert_array_equal(turned, weight.data.numpy().transpose(3, 0, 1, 2))
@@ -84,7 +85,7 @@ def test_a_weight_in_hwio_is_turned_at_once() -> None:
 
 def test_several_filters_for_each_channel_stay() -> None:
     body = convolution(array(3, 3, 4, 2), "HWOI", channels=8, groups=4)
-    assert translated(body).attrs["kernel_layout"] == "HWCM"
+    assert translated(body).attrs.of(Convolution).kernel_layout == "HWCM"
     partitioned = steps.annotate(module(body))
     assert not partitioned.regions
     partitioned.module()

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 from tvm import ir, relax
 
-from boltgen.frontend.emission import Writer, joined, shared_writers
+from boltgen.frontend.emission import Writer, elementwise_name, joined, shared_writers
 from boltgen.frontend.relax.branches import Substitution
 from boltgen.frontend.relax.grouped import by_groups
 from boltgen.frontend.relax.symbols import Symbols
 from boltgen.frontend.relax.translate import free_variables
-from boltgen.graph.graph import (
-    CONSTANT,
-    CORNER,
-    FURTHER,
-    GROUPED,
-    INPUT,
-    PART,
-    REASON,
-    REGION,
-    Expr,
-    FurtherTypes,
-    Graph,
+from boltgen.graph.attributes import (
+    Axis,
+    Convolution,
+    Indexed,
+    Pad,
+    Permutation,
+    Reduce,
+    RegionCall,
+    Slice,
 )
-
-_Attributes = Mapping[str, Any]
-# The attributes of a convolution that TVM's own function takes; `out_layout` follows from them.
-_CONV2D = frozenset({"strides", "padding", "dilation", "groups", "data_layout", "kernel_layout"})
+from boltgen.graph.graph import CONSTANT, CORNER, GROUPED, INPUT, PART, REGION, Expr, Graph
 
 
 def emit(
@@ -74,7 +67,7 @@ class _Emission:
         if expr.op == CONSTANT:
             return expr.origin if expr.origin is not None else relax.const(expr.array, expr.dtype)
         if expr.op == PART:
-            return self._emit(ir.TupleGetItem(args[0], cast("int", expr.attrs["index"])))
+            return self._emit(ir.TupleGetItem(args[0], expr.attrs.of(Indexed).index))
         if expr.op == REGION:
             return self._region(expr, args)
         if expr.origin is None:
@@ -86,11 +79,12 @@ class _Emission:
         return self._builder.emit(expr)
 
     def _region(self, expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-        symbol = str(expr.attrs["symbol"])
+        attrs = expr.attrs.of(RegionCall)
+        symbol = attrs.symbol
         result = relax.TensorType(self._symbols.shape(expr.static_shape), expr.dtype)
         callee = relax.ExternFunc(symbol)
         outputs = [result]
-        for shape, dtype in cast("FurtherTypes", expr.attrs.get(FURTHER, ())):
+        for shape, dtype in attrs.further:
             outputs.append(relax.TensorType(self._symbols.shape(shape), dtype))
         is_tuple = len(outputs) > 1
         if symbol in self._workspaces:
@@ -142,19 +136,17 @@ def _of_type(type_: object, values: Iterator[ir.Expr]) -> ir.Expr:
 
 
 def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    assert not expr.attrs.keys() - {REASON}, f"{expr.op} has no writer for its attributes"
-    return ir.Call(ir.Op.get(f"relax.{expr.op}"), list(args))
+    return ir.Call(ir.Op.get(f"relax.{elementwise_name(expr)}"), list(args))
 
 
 def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    options = {key: value for key, value in expr.attrs.items() if key in _CONV2D}
-    return relax.op.nn.conv2d(*args, **options, out_dtype=expr.dtype)
+    return relax.op.nn.conv2d(*args, **expr.attrs.of(Convolution).named(), out_dtype=expr.dtype)
 
 
 def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     """Write a sum and a division: TVM fuses casts into sums, but not into means."""
     h, w = (int(extent) for extent in args[0].ty.shape.values[1:3])
-    total = relax.op.sum(*args, [1, 2], keepdims=expr.attrs["keepdims"])
+    total = relax.op.sum(*args, [1, 2], keepdims=expr.attrs.of(Reduce).keepdims)
     return relax.op.divide(total, relax.const(float(h * w), expr.dtype))
 
 
@@ -167,15 +159,22 @@ def _corner(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def _padded(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    attrs: _Attributes = expr.attrs
-    flat = [width for pair in attrs["widths"] for width in pair]
-    return relax.op.nn.pad(*args, flat, attrs["mode"], attrs["value"])
+    attrs = expr.attrs.of(Pad)
+    flat = [width for pair in attrs.widths for width in pair]
+    return relax.op.nn.pad(*args, flat, attrs.mode, attrs.value)
+
+
+def _sliced(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    attrs = expr.attrs.of(Slice)
+    return relax.op.strided_slice(*args, [attrs.axis], [attrs.begin], [attrs.end])
 
 
 _WRITERS: Mapping[str, Writer] = {
     **shared_writers(relax.op),
     "astype": lambda expr, args: relax.op.astype(*args, expr.dtype),
-    "permute_dims": lambda expr, args: relax.op.permute_dims(*args, expr.attrs["axes"]),
+    "permute_dims": lambda expr, args: relax.op.permute_dims(
+        *args, expr.attrs.of(Permutation).axes
+    ),
     "broadcast_to": lambda expr, args: relax.op.broadcast_to(*args, expr.shape),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
     "nn.conv2d": _conv2d,
@@ -183,10 +182,8 @@ _WRITERS: Mapping[str, Writer] = {
     "image_mean": _image_mean,
     GROUPED: by_groups,
     CORNER: _corner,
-    "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs["axis"]),
-    "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs["axis"]),
+    "concat": lambda expr, args: relax.op.concat(list(args), expr.attrs.of(Axis).axis),
+    "stack": lambda expr, args: relax.op.stack(list(args), expr.attrs.of(Axis).axis),
     "nn.pad": _padded,
-    "strided_slice": lambda expr, args: relax.op.strided_slice(
-        *args, [expr.attrs["axis"]], [expr.attrs["begin"]], [expr.attrs["end"]]
-    ),
+    "strided_slice": _sliced,
 }

@@ -14,13 +14,23 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
+from boltgen.frontend.attributes import integers, read
 from boltgen.frontend.imported import TensorType
 from boltgen.frontend.relax.composed_attention import OPERATORS as ATTENTIONS
 from boltgen.frontend.relax.composed_attention import composed_attention
 from boltgen.frontend.relax.grouped import grouped_matmul
 from boltgen.frontend.relax.symbols import Symbols, extent_text
 from boltgen.frontend.translation import Translation
-from boltgen.graph.attributes import Attributes, integers, shared_attributes
+from boltgen.graph.attributes import (
+    NONE,
+    Attributes,
+    Count,
+    DynamicSlice,
+    Opaque,
+    Scatter,
+    Slice,
+    SteppedSlice,
+)
 from boltgen.graph.graph import OPAQUE, Array, Expr, Graph, Structure, leaves
 from boltgen.ir.extent import Dim
 
@@ -51,7 +61,7 @@ def _number(expr: object) -> float:
     raise TypeError(f"{expr} is no number")
 
 
-def _pad(call: ir.Call) -> Attributes:
+def _pad(call: ir.Call) -> dict[str, object]:
     flat = integers(call.attrs.pad_width)
     return {
         "widths": tuple(zip(flat[::2], flat[1::2], strict=True)),
@@ -60,33 +70,17 @@ def _pad(call: ir.Call) -> Attributes:
     }
 
 
-def _permutation(call: ir.Call) -> Attributes:
-    axes = call.attrs.axes
-    return {"axes": None if axes is None else integers(axes)}
-
-
-def _norm(call: ir.Call) -> Attributes:
-    return {"axes": integers(call.attrs.axes), "epsilon": float(call.attrs.epsilon)}
-
-
 def _counted(call: ir.Call) -> Attributes:
     begin, _, step = call.args
     known = isinstance(begin, tirx.IntImm) and isinstance(step, tirx.IntImm)
-    return {"begin": int(begin.value), "step": int(step.value)} if known else {}
-
-
-def _affine(call: ir.Call) -> Attributes:
-    return {"center": bool(call.attrs.center), "scale": bool(call.attrs.scale)}
+    return Count(int(begin.value), int(step.value)) if known else NONE
 
 
 def _slice(call: ir.Call) -> Attributes:
-    """Return the attributes of a slice: `axis`, `begin` and `end` of neighbours along one axis;
-    `every` (axis, begin, step) of a strided slice to the end; `within` (axes, begins) with dynamic
-    extents; else none.
-    """
+    """Return the attributes of a slice of one of the known kinds; of another slice, none."""
     shape, parts = shape_of(call.args[0].ty), call.args[1:]
     if shape is None or not all(isinstance(part, ir.Tuple) for part in parts):
-        return {}
+        return NONE
     axes: list[Any]
     bounds: list[list[Any]]
     axes, *bounds = (
@@ -98,62 +92,52 @@ def _slice(call: ir.Call) -> Attributes:
         places = [axis % len(shape) for axis in axes]
         is_open = None in ends or any(isinstance(shape[place], str) for place in places)
         if is_open and None not in begins and min(begins) >= 0 and set(*steps) <= {1}:
-            return {"within": tuple(zip(places, begins, strict=True))}
+            return DynamicSlice(tuple(zip(places, begins, strict=True)))
     numbers = [each[0] for each in bounds] if len(axes) == 1 else [None]
     if axes[0] is None or None in numbers:
-        return {}
+        return NONE
     axis = int(axes[0]) % len(shape)
     extent = shape[axis]
     if not isinstance(extent, int):
-        return {}
+        return NONE
     begin, end, step = slice(*numbers).indices(extent)
-    if step < 1:
-        return {}
-    if step > 1:
-        return {"every": (axis, begin, step)} if end == extent else {}
-    return {"axis": axis, "begin": begin, "end": max(begin, end)}
+    if step > 1 and end == extent:
+        return SteppedSlice((axis, begin, step))
+    return Slice(axis, begin, max(begin, end)) if step == 1 else NONE
 
 
 def _scatter(call: ir.Call) -> Attributes:
     """Return the slice of the first operand that the second one replaces, if it is known."""
-    numbers = [each.value if isinstance(each, tirx.IntImm) else None for each in call.args[2:]]
-    if None in numbers:
-        return {}
-    begin, end, step = numbers
-    return {"axis": int(call.attrs.axis), "begin": begin, "end": end, "step": step}
+    numbers = [int(each.value) for each in call.args[2:] if isinstance(each, tirx.IntImm)]
+    return Scatter(int(call.attrs.axis), *numbers) if len(numbers) == 3 else NONE
 
 
-# Attributes that only Relax has, or has in its own way.
-_ATTRIBUTES: Mapping[str, Callable[[ir.Call], Attributes]] = {
-    "permute_dims": _permutation,
-    "nn.pad": _pad,
+# Attributes that follow from an operator's arguments.
+_RECORDS: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "strided_slice": _slice,
     "slice_scatter": _scatter,
-    "repeat": lambda call: {"repeats": int(call.attrs.repeats), "axis": call.attrs.axis},
-    "nn.adaptive_avg_pool2d": lambda call: {"output_size": integers(call.attrs.output_size)},
-    "nn.batch_norm": lambda call: {"training": call.attrs.training},
-    "image.resize2d": lambda call: {"size": integers(call.args[1].values)},
-    "nn.layer_norm": lambda call: _norm(call) | _affine(call),
-    "nn.group_norm": lambda call: (
-        _norm(call)
-        | _affine(call)
-        | {
-            "groups": int(call.attrs.num_groups),
-            "channel_axis": int(call.attrs.channel_axis),
-        }
-    ),
-    "nn.rms_norm": _norm,
-    "einsum": lambda call: {"subscripts": str(call.attrs.subscripts)},
-    "nn.softplus": lambda call: {"beta": call.attrs.beta},
     "arange": _counted,
+}
+# Fields that Relax has as arguments, or under other names.
+_FIELDS: Mapping[str, Callable[[ir.Call], dict[str, object]]] = {
+    "nn.pad": _pad,
+    "image.resize2d": lambda call: {"size": integers(call.args[1].values)},
+    "nn.group_norm": lambda call: {"groups": int(call.attrs.num_groups)},
     **dict.fromkeys(("triu", "tril"), lambda call: {"k": int(_number(call.args[1]))}),
     "clip": lambda call: {"low": _number(call.args[1]), "high": _number(call.args[2])},
     "astype": lambda call: {"from_dtype": dtype_of(call.args[0].ty)},
-    **dict.fromkeys(
-        ("nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"),
-        lambda call: {"groups": call.attrs.groups},
-    ),
 }
+
+
+def _attributes(name: str, call: ir.Call) -> Attributes:
+    """Return the attributes of a call of the operator of that name.
+
+    Raises:
+        TypeError: a number is not known before the model runs.
+    """
+    if name in _RECORDS:
+        return _RECORDS[name](call)
+    return read(name, call.attrs, **_FIELDS[name](call) if name in _FIELDS else {})
 
 
 # A tensor of one number that is no larger is a constant, which masks are made of.
@@ -227,8 +211,7 @@ class _Translation(Translation):
             return self._opaque(call, type_, _callee(call), args) if grouped is None else grouped
         name = str(call.op.name).removeprefix("relax.")
         try:
-            more = _ATTRIBUTES[name](call) if name in _ATTRIBUTES else {}
-            attrs = {**shared_attributes(name, call.attrs), **more}
+            attrs = _attributes(name, call)
         except TypeError:  # a number that is not known before the model runs
             return self._opaque(call, type_, name, args)
         composed = composed_attention(self._builder, call, args) if name in ATTENTIONS else None
@@ -277,8 +260,8 @@ class _Translation(Translation):
             args = tuple(self._indices(var) for var in free_variables(value) if var in self._items)
         body = origin.value if isinstance(origin, relax.VarBinding) else None
         inside = translate(body) if isinstance(body, relax.Function) else None
-        attrs: Attributes = {"callee": callee, "inside": inside}
-        return self._kept(origin, type_, OPAQUE, args, attrs, pinned=pinned or not self._is_pure)
+        attrs, pinned = Opaque(callee, inside), pinned or not self._is_pure
+        return self._kept(origin, type_, OPAQUE, args, attrs, pinned=pinned)
 
     def _indices(self, var: relax.Var) -> int:
         found = self._items[var]
@@ -286,7 +269,7 @@ class _Translation(Translation):
 
     def _joined(self, var: relax.Var, parts: Structure) -> int:
         """Return a tuple as one value, for an expression that reads it whole."""
-        joined = Expr(op=OPAQUE, args=tuple(leaves(parts)), attrs={"callee": "tuple"}, origin=var)
+        joined = Expr(op=OPAQUE, args=tuple(leaves(parts)), attrs=Opaque("tuple"), origin=var)
         return self._builder.add(joined)
 
     def _leaves(self, *exprs: ir.Expr) -> tuple[int, ...]:

@@ -7,13 +7,14 @@ written by its neutral name and attributes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import ir, relay
 
-from boltgen.frontend.emission import Writer, joined, shared_writers
+from boltgen.frontend.emission import Writer, elementwise_name, joined, shared_writers
 from boltgen.frontend.relay.translate import (
     REFERENCES,
     branches,
@@ -21,23 +22,20 @@ from boltgen.frontend.relay.translate import (
     free_variables,
     is_called_whole,
 )
-from boltgen.graph.graph import (
-    CONSTANT,
-    FURTHER,
-    INPUT,
-    PART,
-    REASON,
-    REGION,
-    Expr,
-    Graph,
-    Structure,
-    leaves,
+from boltgen.graph.attributes import (
+    Axis,
+    Convolution,
+    Indexed,
+    Pad,
+    Permutation,
+    Reduce,
+    RegionCall,
+    Slice,
 )
+from boltgen.graph.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Structure, leaves
 from boltgen.passes.outline import CarvedRegion
 
 CODEGEN = "boltgen"
-
-_Attributes = Mapping[str, Any]
 
 
 def emit(
@@ -113,11 +111,11 @@ class _Emission:
         if expr.op == CONSTANT:
             return expr.origin if expr.origin is not None else relay.const(expr.array, expr.dtype)
         if expr.op == PART:
-            return relay.TupleGetItem(args[0], expr.attrs["index"])
+            return relay.TupleGetItem(args[0], expr.attrs.of(Indexed).index)
         if expr.op == REGION:
-            symbol = str(expr.attrs["symbol"])
-            made = relay.Call(self._regions[symbol], args)
-            is_tuple = symbol in self._workspaces and FURTHER not in expr.attrs
+            call = expr.attrs.of(RegionCall)
+            made = relay.Call(self._regions[call.symbol], args)
+            is_tuple = call.symbol in self._workspaces and not call.further
             return relay.TupleGetItem(made, 0) if is_tuple else made
         if expr.origin is not None:
             return _in_fp32(expr, args) if _reduces_in_fp16(expr) else _again(expr.origin, args)
@@ -126,7 +124,7 @@ class _Emission:
         if expr.op == "matmul":
             return self._matmul(expr)
         if expr.op == "permute_dims":
-            return self._permuted(expr.args[0], expr.attrs["axes"])
+            return self._permuted(expr.args[0], expr.attrs.of(Permutation).axes)
         return _WRITERS.get(expr.op, _elementwise)(expr, args)
 
     def _parameter(self, expr: Expr) -> relay.Var:
@@ -147,22 +145,19 @@ class _Emission:
 
     def _conv2d(self, expr: Expr) -> relay.Expr:
         """Write a convolution; TVM computes NHWC with weights in HWIO, or HWOI if depthwise."""
-        attrs: _Attributes = expr.attrs
+        attrs = expr.attrs.of(Convolution)
         x, weight = expr.args
         filters, *kernel_size, _ = self._graph[weight].static_shape
         layout, kernel = "OHWI", self._values[weight]
         if not self._is_region:
-            layout = "HWIO" if attrs["groups"] == 1 else "HWOI"
+            layout = "HWIO" if attrs.groups == 1 else "HWOI"
             kernel = self._permuted(weight, tuple("OHWI".index(letter) for letter in layout))
-        options = {key: attrs[key] for key in ("strides", "padding", "dilation", "groups")}
         return relay.nn.conv2d(
             self._values[x],
             kernel,
-            **options,
+            **replace(attrs, kernel_layout=layout, out_layout="").named(),
             channels=filters,
             kernel_size=kernel_size,
-            data_layout=attrs["data_layout"],
-            kernel_layout=layout,
             out_dtype=expr.dtype,
         )
 
@@ -171,7 +166,7 @@ class _Emission:
         a, b = expr.args
         rank, right = len(self._graph[b].shape or ()), self._graph[b]
         columns = (*range(rank - 2), rank - 1, rank - 2)
-        is_transposed = right.op == "permute_dims" and right.attrs["axes"] == columns
+        is_transposed = right.attrs == Permutation(columns)
         left, right_value = self._values[a], self._values[right.args[0] if is_transposed else b]
         if rank > 2:
             return relay.nn.batch_matmul(left, right_value, expr.dtype, False, is_transposed)
@@ -230,8 +225,7 @@ def _in_fp32(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
 
 
 def _elementwise(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    assert not expr.attrs.keys() - {REASON}, f"{expr.op} has no writer for its attributes"
-    return relay.Call(ir.Op.get(expr.op), list(args))
+    return relay.Call(ir.Op.get(elementwise_name(expr)), list(args))
 
 
 def _softplus(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
@@ -242,23 +236,31 @@ def _softplus(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
 
 
 def _pad(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
-    attrs: _Attributes = expr.attrs
-    value = relay.const(attrs["value"], expr.dtype)
-    return relay.nn.pad(*args, attrs["widths"], value, attrs["mode"])
+    attrs = expr.attrs.of(Pad)
+    return relay.nn.pad(*args, attrs.widths, relay.const(attrs.value, expr.dtype), attrs.mode)
+
+
+def _sliced(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    attrs = expr.attrs.of(Slice)
+    return relay.strided_slice(*args, [attrs.begin], [attrs.end], axes=[attrs.axis])
+
+
+def _mean_of_image(expr: Expr, args: Sequence[relay.Expr]) -> relay.Expr:
+    """Write a mean: TVM fuses casts into means."""
+    return relay.mean(*args, axis=[1, 2], keepdims=expr.attrs.of(Reduce).keepdims)
+
+
+def _along(expr: Expr) -> int | None:
+    return expr.attrs.of(Axis).axis
 
 
 _WRITERS: Mapping[str, Writer] = {
     **shared_writers(relay),
     "astype": lambda expr, args: relay.cast(*args, expr.dtype),
     "nn.softplus": _softplus,
-    # TVM fuses casts into means.
-    "image_mean": lambda expr, args: relay.mean(
-        *args, axis=[1, 2], keepdims=expr.attrs["keepdims"]
-    ),
-    "concat": lambda expr, args: relay.concatenate(relay.Tuple(list(args)), expr.attrs["axis"]),
-    "stack": lambda expr, args: relay.stack(relay.Tuple(list(args)), expr.attrs["axis"]),
+    "image_mean": _mean_of_image,
+    "concat": lambda expr, args: relay.concatenate(relay.Tuple(list(args)), _along(expr)),
+    "stack": lambda expr, args: relay.stack(relay.Tuple(list(args)), _along(expr)),
     "nn.pad": _pad,
-    "strided_slice": lambda expr, args: relay.strided_slice(
-        *args, [expr.attrs["begin"]], [expr.attrs["end"]], axes=[expr.attrs["axis"]]
-    ),
+    "strided_slice": _sliced,
 }

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from tvm import ir, relay, tir
 
+from boltgen.frontend.attributes import integers, read
 from boltgen.frontend.imported import TensorType
-from boltgen.graph.attributes import Attributes, integers, shared_attributes
+from boltgen.graph.attributes import NONE, Attributes, Axis
+
+# Fields that Relay has as arguments, under other names or in its own way.
+_Fields: TypeAlias = "dict[str, object]"
 
 
 class UnknownFormError(ValueError):
@@ -41,18 +46,18 @@ def extents(expr: relay.Expr) -> tuple[int | str, ...]:
     return shape_of(expr.checked_type) or ()
 
 
-def _conv2d(call: relay.Call) -> Attributes:
+def _conv2d(call: relay.Call) -> _Fields:
     if call.attrs.kernel_layout == "HWOI" and extents(call.args[1])[3] != 1:
         return {"kernel_layout": "HWCM"}  # several filters for each channel: O has no filters
     return {}
 
 
-def _adaptive(call: relay.Call) -> Attributes:
+def _adaptive(call: relay.Call) -> _Fields:
     is_global = call.op.name == "nn.global_avg_pool2d"
     return {"output_size": (1, 1) if is_global else integers(call.attrs.output_size)}
 
 
-def _reduction(call: relay.Call) -> Attributes:
+def _reduction(call: relay.Call) -> _Fields:
     attrs, rank = call.attrs, len(extents(call.args[0]))
     axes = None if attrs.axis is None else tuple(axis % rank for axis in integers(attrs.axis))
     if bool(attrs.exclude):
@@ -60,7 +65,7 @@ def _reduction(call: relay.Call) -> Attributes:
     return {"axis": axes}
 
 
-def _variance(call: relay.Call) -> Attributes:
+def _variance(call: relay.Call) -> _Fields:
     if bool(call.attrs.unbiased) or not _is_mean_of(call.args[1], call.args[0]):
         raise UnknownFormError
     return _reduction(call)
@@ -71,8 +76,8 @@ def _is_mean_of(expr: relay.Expr, x: relay.Expr) -> bool:
     return is_mean and bool(expr.args[0].same_as(x))
 
 
-def _take(call: relay.Call) -> Attributes:
-    """Return a take's attributes: TVM clips a negative index to 0, others count from the end."""
+def _take(call: relay.Call) -> _Fields:
+    """Check a take's indices: TVM clips a negative one to 0, others count from the end."""
     indices = call.args[1]
     counts_back = isinstance(indices, relay.Constant) and bool((indices.data.numpy() < 0).any())
     if int(call.attrs.batch_dims) != 0 or counts_back:
@@ -80,7 +85,7 @@ def _take(call: relay.Call) -> Attributes:
     return {}
 
 
-def _pad(call: relay.Call) -> Attributes:
+def _pad(call: relay.Call) -> _Fields:
     value = call.args[1]
     if not isinstance(value, relay.Constant):
         raise UnknownFormError  # it is not known before the model runs
@@ -91,27 +96,25 @@ def _pad(call: relay.Call) -> Attributes:
     }
 
 
-def _transpose(call: relay.Call) -> Attributes:
+def _transpose(call: relay.Call) -> _Fields:
     rank, axes = len(extents(call.args[0])), call.attrs.axes
     back = tuple(reversed(range(rank)))
     return {"axes": back if axes is None else tuple(int(axis) % rank for axis in axes)}
 
 
-def _layout_transform(call: relay.Call) -> Attributes:
+def _layout_transform(call: relay.Call) -> _Fields:
     source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
     if sorted(source) != sorted(target) or not source.isalpha() or not source.isupper():
         raise UnknownFormError
     return {"axes": tuple(source.index(letter) for letter in target)}
 
 
-def _norm(call: relay.Call) -> Attributes:
-    attrs = call.attrs
-    flags = {"center": bool(attrs.center), "scale": bool(attrs.scale)}
-    return {"axes": (int(attrs.axis),), "epsilon": float(attrs.epsilon), **flags}
+def _norm(call: relay.Call) -> _Fields:
+    return {"axes": (int(call.attrs.axis),)}
 
 
-def _group_norm(call: relay.Call) -> Attributes:
-    """Return the attributes of a group norm; in an instance norm each channel is a group."""
+def _group_norm(call: relay.Call) -> _Fields:
+    """Return the fields of a group norm; in an instance norm each channel is a group."""
     attrs, shape = call.attrs, extents(call.args[0])
     axis = int(attrs.axis) % len(shape)
     is_instance = call.op.name == "nn.instance_norm"
@@ -119,23 +122,22 @@ def _group_norm(call: relay.Call) -> Attributes:
     if not isinstance(groups, int):
         raise UnknownFormError
     others = tuple(each for each in range(1, len(shape)) if each != axis)
-    return _norm(call) | {"axes": others, "groups": groups, "channel_axis": axis}
+    return {"axes": others, "groups": groups, "channel_axis": axis}
 
 
-# Attributes that only Relay has, or has in its own way.
-_ATTRIBUTES: Mapping[str, Callable[[relay.Call], Attributes]] = {
+_FIELDS: Mapping[str, Callable[[relay.Call], _Fields]] = {
     "nn.conv2d": _conv2d,
     **dict.fromkeys(("nn.adaptive_avg_pool2d", "nn.global_avg_pool2d"), _adaptive),
-    **dict.fromkeys(("mean", "sum", "max", "min"), _reduction),
+    **dict.fromkeys(("mean", "sum", "max", "min", "prod"), _reduction),
     "variance": _variance,
     "take": _take,
     "image.resize2d": lambda call: {"size": integers(call.attrs.size)},
-    "nn.batch_norm": lambda call: {"training": False},
     "nn.layer_norm": _norm,
     **dict.fromkeys(("nn.group_norm", "nn.instance_norm"), _group_norm),
     "nn.pad": _pad,
     "transpose": _transpose,
     "layout_transform": _layout_transform,
+    "einsum": lambda call: {"subscripts": str(call.attrs.equation)},
     "clip": lambda call: {"low": float(call.attrs.a_min), "high": float(call.attrs.a_max)},
     "cast": lambda call: {"from_dtype": dtype_of(call.args[0].checked_type)},
 }
@@ -161,9 +163,6 @@ def neutral(name: str, call: relay.Call) -> tuple[str, Attributes]:
         UnknownFormError: there is no such name.
     """
     known = _NAMES.get(name, name)
-    attrs = shared_attributes(known, call.attrs)
-    if name in _ATTRIBUTES:
-        attrs |= _ATTRIBUTES[name](call)
-    if name == "nn.bias_add" and attrs["axis"] in {-1, len(extents(call)) - 1}:
-        return "add", {}
-    return known, attrs
+    attrs = read(known, call.attrs, **_FIELDS[name](call) if name in _FIELDS else {})
+    last = {-1, len(extents(call)) - 1} if name == "nn.bias_add" else ()
+    return ("add", NONE) if isinstance(attrs, Axis) and attrs.axis in last else (known, attrs)

@@ -7,12 +7,14 @@ expression. Shared values are visited once, and nothing here recurs on a value's
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from tvm import ir, relay
 
 from boltgen.frontend.relay.operators import UnknownFormError, neutral, tensor_type
 from boltgen.frontend.translation import Translation
-from boltgen.graph.attributes import Attributes
+from boltgen.graph.attributes import NONE, Attributes, Convolution, Opaque
 from boltgen.graph.graph import OPAQUE, Graph, Structure, leaves
 
 _MATMULS = frozenset({"nn.dense", "nn.matmul", "nn.batch_matmul"})
@@ -148,10 +150,11 @@ class _Translation(Translation):
         if (known := self._of_inference(call, call.checked_type, name, args, attrs)) is not None:
             return known
         if written in _MATMULS:
-            return self._written(call, "matmul", self._straightened(call, args), {})
-        if name == "nn.conv2d" and _has_other_weight(attrs) and self._builder[args[1]].is_static:
-            weight = self._permuted(args[1], _KERNEL_ORDERS[str(attrs["kernel_layout"])])
-            return self._written(call, name, (args[0], weight), {**attrs, "kernel_layout": "OHWI"})
+            return self._written(call, "matmul", self._straightened(call, args), NONE)
+        if isinstance(attrs, Convolution) and self._has_other_weight(attrs, args[1]):
+            weight = self._permuted(args[1], _KERNEL_ORDERS[attrs.kernel_layout])
+            straight = replace(attrs, kernel_layout="OHWI")
+            return self._written(call, name, (args[0], weight), straight)
         if name in _UNARY:
             return self._written(call, name, args[:1], attrs)
         if (written, name) == ("nn.bias_add", "add"):
@@ -163,6 +166,12 @@ class _Translation(Translation):
     ) -> int:
         """Translate an operator whose name, operands and attributes describe it fully."""
         return self._builder.add(self._typed(name, args, call.checked_type, attrs))
+
+    def _has_other_weight(self, attrs: Convolution, weight: int) -> bool:
+        """Return whether only the weight's layout keeps a convolution from a kernel."""
+        is_other = attrs.kernel_layout in _KERNEL_ORDERS and self._builder[weight].is_static
+        is_nhwc = attrs.data_layout == "NHWC" and attrs.out_layout == "NHWC"
+        return is_other and is_nhwc and attrs.groups == 1
 
     def _straightened(self, call: relay.Call, args: tuple[int, ...]) -> tuple[int, ...]:
         """A matrix product's operands as (M, K) and (K, N), whichever way it reads them."""
@@ -188,8 +197,7 @@ class _Translation(Translation):
         """An expression that passes through."""
         called = expr.op if isinstance(expr, relay.Call) else expr
         callee = str(getattr(called, "name_hint", type(called).__name__.lower()))
-        attrs: Attributes = {"callee": callee, "inside": _inside(expr)}
-        return self._kept(expr, expr.checked_type, OPAQUE, args, attrs)
+        return self._kept(expr, expr.checked_type, OPAQUE, args, Opaque(callee, _inside(expr)))
 
 
 def _inside(expr: relay.Expr) -> Graph | None:
@@ -197,12 +205,6 @@ def _inside(expr: relay.Expr) -> Graph | None:
     if isinstance(expr, relay.If):
         return translate(relay.Function(free_variables(expr), branches(expr)))
     return translate(expr) if isinstance(expr, relay.Function) else None
-
-
-def _has_other_weight(attrs: Attributes) -> bool:
-    """Return whether only the weight's layout keeps a convolution from a kernel."""
-    is_nhwc = attrs["data_layout"] == "NHWC" and attrs["out_layout"] == "NHWC"
-    return is_nhwc and attrs["groups"] == 1 and attrs["kernel_layout"] in _KERNEL_ORDERS
 
 
 def _has_references(function: relay.Function) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from boltgen.errors import InterpretError
+from boltgen.graph.attributes import Axis, Indexed, Opaque, RegionCall
 from boltgen.graph.graph import (
     CONSTANT,
-    FURTHER,
     INPUT,
     OPAQUE,
     PART,
@@ -103,7 +103,7 @@ class _Machine:
         if expr.op == CONSTANT:
             return self._typed(index, expr, _elements(index, expr))
         if expr.op == OPAQUE:
-            callee = expr.attrs.get("callee", "an opaque call")
+            callee = expr.attrs.of(Opaque).callee
             raise InterpretError(f"expression {index} calls {callee!r}, which has no NumPy form")
         if expr.op == SPLIT:
             return self._split(index, expr)
@@ -129,14 +129,12 @@ class _Machine:
 
     def _split(self, index: int, expr: Expr) -> tuple[Array, ...]:
         """The parts of a tensor along an axis, by the extents of the expressions that read them."""
-        (x,), axis = (self.tensor(arg) for arg in expr.args), expr.attrs["axis"]
-        assert isinstance(axis, int)
+        (x,) = (self.tensor(arg) for arg in expr.args)
+        axis = expr.attrs.of(Axis).at(x.ndim)
         readers = [self.graph[reader] for reader in self.graph.consumers[index]]
         extents: dict[int, int] = {}
         for reader in readers:
-            place, shape = reader.attrs["index"], self._shape(index, reader)
-            assert isinstance(place, int)
-            extents[place] = shape[axis % x.ndim]
+            extents[reader.attrs.of(Indexed).index] = self._shape(index, reader)[axis]
         if sorted(extents) != list(range(len(extents))):
             raise InterpretError(
                 f"expression {index} splits a tensor, and nothing reads one of the first parts, so "
@@ -147,13 +145,13 @@ class _Machine:
 
     def _part(self, index: int, expr: Expr) -> Array:
         (source,) = expr.args
-        whole, place = self.values[source], expr.attrs["index"]
-        if not isinstance(whole, tuple) or not isinstance(place, int) or place >= len(whole):
+        whole, place = self.values[source], expr.attrs.of(Indexed).index
+        if not isinstance(whole, tuple) or place >= len(whole):
             raise InterpretError(f"expression {index} reads part {place} of what has no such part")
         return self._typed(index, expr, whole[place])
 
     def _region(self, index: int, expr: Expr, arrays: Sequence[Array]) -> _Item:
-        symbol = str(expr.attrs["symbol"])
+        symbol = expr.attrs.of(RegionCall).symbol
         if symbol not in self.regions:
             raise InterpretError(f"expression {index} calls the region {symbol!r}, without a body")
         made = run(
@@ -163,7 +161,9 @@ class _Machine:
             regions=self.regions,
             is_exact=self.is_exact,
         )
-        return tuple(made) if expr.attrs.get(FURTHER) else self._typed(index, expr, made[0])
+        return (
+            tuple(made) if expr.attrs.of(RegionCall).further else self._typed(index, expr, made[0])
+        )
 
     def _shape(self, index: int, expr: Expr) -> tuple[int, ...]:
         if expr.shape is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from boltgen.errors import InterpretError
+from boltgen.graph.attributes import Attributes, Axis
 from boltgen.graph.graph import Array
 from boltgen.ir.dtypes import DType
 
@@ -22,47 +22,26 @@ class Operation:
     """An operator without operands: its name, its attributes, and its result's shape and dtype."""
 
     name: str
-    attrs: Mapping[str, object]
+    attrs: Attributes
     shape: tuple[int, ...]
     dtype: str
-
-    def integer(self, key: str) -> int:
-        """The attribute `key`, which is one integer."""
-        return cast("int", self.attrs[key])
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        """The attribute `key`, which is several integers."""
-        return tuple(cast("Sequence[int]", self.attrs[key]))
-
-    def number(self, key: str) -> float:
-        """The attribute `key`, which is a number."""
-        return float(cast("float", self.attrs[key]))
 
     @property
     def wide(self) -> str:
         """The dtype in which the operator's sums are kept."""
         return "float32" if self.dtype in NARROW else self.dtype
 
-    def axes(self, rank: int) -> tuple[int, ...]:
-        """The attribute `axis`, which names one axis, several or, by None, all."""
-        given = self.attrs["axis"]
-        axes = range(rank) if given is None else [given] if isinstance(given, int) else given
-        found = tuple(cast("Sequence[int]", axes))
-        if any(not -rank <= axis < rank for axis in found):
-            raise ValueError(f"an axis of {found} is beyond the {rank} that the tensor has")
-        return tuple(axis % rank for axis in found)
-
     def axis(self, rank: int) -> int:
-        """The attribute `axis`, which names one axis."""
-        (axis,) = self.axes(rank)
-        return axis
+        """Return the one axis of the operator."""
+        return self.attrs.of(Axis).at(rank)
 
-    def along(self, vector: Array, rank: int) -> Array:
-        """One number for each place along the attribute `axis`, or a single number."""
-        shape = [1] * rank
-        if vector.size > 1:
-            shape[self.axis(rank)] = -1
-        return vector.reshape(shape)
+
+def along(axis: int, vector: Array, rank: int) -> Array:
+    """Return one number for each place along an axis, or a single number."""
+    shape = [1] * rank
+    if vector.size > 1:
+        shape[axis] = -1
+    return vector.reshape(shape)
 
 
 def is_float(dtype: str) -> bool:

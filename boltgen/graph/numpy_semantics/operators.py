@@ -13,7 +13,30 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from boltgen.errors import InterpretError
+from boltgen.errors import GraphError, InterpretError
+from boltgen.graph.attributes import (
+    AdaptivePool,
+    Clip,
+    Convolution,
+    Count,
+    Diagonal,
+    DynamicSlice,
+    Einsum,
+    Indexed,
+    MeanPool,
+    Pad,
+    Permutation,
+    Pool,
+    Reduce,
+    Repeat,
+    RunningSum,
+    Scatter,
+    Sharpness,
+    Slice,
+    SteppedSlice,
+    Take,
+    Unpack,
+)
 from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPACK, Array
 from boltgen.graph.numpy_semantics.norms import (
     batch_norm,
@@ -23,10 +46,9 @@ from boltgen.graph.numpy_semantics.norms import (
     of_groups,
     rms_norm,
 )
-from boltgen.graph.numpy_semantics.operation import NARROW, Operation, is_float, numpy_dtype
+from boltgen.graph.numpy_semantics.operation import NARROW, Operation, along, is_float, numpy_dtype
 from boltgen.graph.numpy_semantics.windows import adaptive_mean, convolution, mean_pool, most_pool
 from boltgen.ir.functions import UnaryOp
-from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.pair import halves, run_of
 
 _Function: TypeAlias = Callable[..., Any]
@@ -55,10 +77,10 @@ def compute(operation: Operation, arrays: Sequence[Array]) -> Array:
             is_same_kind = _kind(str(made.dtype)) == _kind(operation.dtype)
             if made.shape == operation.shape and is_same_kind:
                 return made.astype(dtype, copy=False)
-    except (ValueError, IndexError, TypeError, KeyError) as error:
+    except (ValueError, IndexError, TypeError, KeyError, GraphError) as error:
         shapes = ", ".join(f"{array.dtype} {array.shape}" for array in arrays)
         raise InterpretError(
-            f"{name} on ({shapes}) with {dict(operation.attrs)}: {error}"
+            f"{name} on ({shapes}) with {operation.attrs.named()}: {error}"
         ) from error
     raise InterpretError(
         f"{name} makes {made.dtype} {made.shape}, and its graph says {operation.dtype} "
@@ -78,21 +100,21 @@ def _widened(array: Array) -> Array:
 
 
 def _permuted(op: Operation, x: Array) -> Array:
-    axes = cast("Sequence[int] | None", op.attrs["axes"])
-    return np.asarray(x.transpose(axes))
+    return np.asarray(x.transpose(op.attrs.of(Permutation).axes))
 
 
 def _sliced(op: Operation, x: Array) -> Array:
     """A slice along one axis, one of `every` so many, or one of open extents `within` a tensor."""
     places = [slice(None)] * x.ndim
-    if "every" in op.attrs:
-        axis, begin, step = op.integers("every")
-        places[axis] = slice(begin, None, step)
-    elif "within" in op.attrs:
-        for axis, begin in cast("Sequence[tuple[int, int]]", op.attrs["within"]):
-            places[axis] = slice(begin, begin + op.shape[axis])
-    else:
-        places[op.integer("axis")] = slice(op.integer("begin"), op.integer("end"))
+    match op.attrs:
+        case SteppedSlice((axis, begin, step)):
+            places[axis] = slice(begin, None, step)
+        case DynamicSlice(within):
+            for axis, begin in within:
+                places[axis] = slice(begin, begin + op.shape[axis])
+        case attrs:
+            own = attrs.of(Slice)
+            places[own.axis] = slice(own.begin, own.end)
     return x[tuple(places)]
 
 
@@ -102,7 +124,7 @@ def _corner(op: Operation, x: Array) -> Array:
 
 def _scattered(op: Operation, x: Array, part: Array) -> Array:
     """`x` with `part` in the place of a slice of it."""
-    axis, *span = (op.integer(key) for key in ("axis", "begin", "end", "step"))
+    axis, *span = op.attrs.of(Scatter).named().values()
     made: Array = x.copy()
     made[(slice(None),) * (axis % x.ndim) + (slice(*span),)] = part
     return made
@@ -110,7 +132,8 @@ def _scattered(op: Operation, x: Array, part: Array) -> Array:
 
 def _taken(op: Operation, x: Array, indices: Array) -> Array:
     """Elements at indices; the mode decides about indices beyond the tensor."""
-    axis, mode = cast("int | None", op.attrs.get("axis")), str(op.attrs.get("mode", "fast"))
+    attrs = op.attrs.of(Take)
+    axis, mode = attrs.axis, attrs.mode
     if mode != "nan":
         return np.take(x, indices, axis, mode=cast("Any", {"fast": "raise"}.get(mode, mode)))
     x, place = (x.reshape(-1), 0) if axis is None else (x, axis % x.ndim)
@@ -132,13 +155,13 @@ def _gathered(op: Operation, x: Array, places: Array) -> Array:
 
 
 def _padded(op: Operation, x: Array) -> Array:
-    widths = cast("Sequence[tuple[int, int]]", op.attrs["widths"])
-    mode = str(op.attrs["mode"])
+    attrs = op.attrs.of(Pad)
+    mode, widths = attrs.mode, attrs.widths
     kept = (slice(max(0, -before), min(0, after) or None) for before, after in widths)
-    x, widths = x[tuple(kept)], [(max(0, before), max(0, after)) for before, after in widths]
+    x, added = x[tuple(kept)], [(max(0, before), max(0, after)) for before, after in widths]
     if mode == "constant":
-        return np.pad(x, widths, constant_values=op.number("value"))
-    return np.pad(x, widths, mode=cast("Any", {"replicate": "edge"}.get(mode, mode)))
+        return np.pad(x, added, constant_values=attrs.value)
+    return np.pad(x, added, mode=cast("Any", {"replicate": "edge"}.get(mode, mode)))
 
 
 def _tiled(op: Operation, x: Array) -> Array:
@@ -147,19 +170,18 @@ def _tiled(op: Operation, x: Array) -> Array:
 
 
 def _unpacked(op: Operation, x: Array) -> Array:
-    form = op.attrs["weights"]
-    assert isinstance(form, PackedWeights)
-    return form.unpacked(x, op.integer("k"))
+    attrs = op.attrs.of(Unpack)
+    return attrs.weights.unpacked(x, attrs.k)
 
 
 def _half(op: Operation, x: Array) -> Array:
     both: Array = halves(x, run_of(op.shape[-1]))
-    return np.asarray(both[op.integer("index")])
+    return np.asarray(both[op.attrs.of(Indexed).index])
 
 
 def _counted(op: Operation) -> Array:
-    numbers = op.integer("begin") + op.integer("step") * np.arange(op.shape[0])
-    return numbers.astype(op.dtype)
+    attrs = op.attrs.of(Count)
+    return (attrs.begin + attrs.step * np.arange(op.shape[0])).astype(op.dtype)
 
 
 _MOVES: Mapping[str, _Function] = {
@@ -177,13 +199,13 @@ _MOVES: Mapping[str, _Function] = {
     "index_tensor": lambda op, x, *indices: x[indices],
     "flip": lambda op, x: np.flip(x, op.axis(x.ndim)),
     "concat": lambda op, *parts: np.concatenate(parts, op.axis(parts[0].ndim)),
-    "stack": lambda op, *parts: np.stack(parts, cast("int", op.attrs["axis"]) or 0),
-    "repeat": lambda op, x: np.repeat(x, op.integer("repeats"), op.axis(x.ndim)),
+    "stack": lambda op, *parts: np.stack(parts, op.axis(parts[0].ndim + 1)),
+    "repeat": lambda op, x: np.repeat(x, op.attrs.of(Repeat).repeats, op.axis(x.ndim)),
     "tile": _tiled,
     "nn.pad": _padded,
     "full_like": lambda op, x, value: np.full(x.shape, value, x.dtype),
-    "triu": lambda op, x: np.triu(x, op.integer("k")),
-    "tril": lambda op, x: np.tril(x, op.integer("k")),
+    "triu": lambda op, x: np.triu(x, op.attrs.of(Diagonal).k),
+    "tril": lambda op, x: np.tril(x, op.attrs.of(Diagonal).k),
     "where": lambda op, chosen, x, y: np.where(chosen, x, y),
     "astype": lambda op, x: x.astype(numpy_dtype(op.dtype)),
     "arange": _counted,
@@ -202,11 +224,12 @@ def _of_numpy(op: Operation, *arrays: Array) -> Array:
 def _of_row(function: UnaryOp, op: Operation, x: Array) -> Array:
     """A function of one value, by its row in `ir.functions`."""
     row = function.function
-    return row.value(x, *(op.number(name) for name in row.parameters))
+    given = op.attrs.named()
+    return row.value(x, *(given[name] for name in row.parameters))
 
 
 def _softplus(op: Operation, x: Array) -> Array:
-    beta = op.number("beta")
+    beta = op.attrs.of(Sharpness).beta
     return UnaryOp.SOFTPLUS.function.value(x * beta) / beta
 
 
@@ -225,27 +248,29 @@ def _remainder(op: Operation, x: Array, y: Array) -> Array:
 
 
 def _dequantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
-    scale, zero = (op.along(each, x.ndim).astype(op.wide) for each in (scale, zero))
+    axis = op.axis(x.ndim)
+    scale, zero = (along(axis, each, x.ndim).astype(op.wide) for each in (scale, zero))
     return (x.astype(op.wide) - zero) * scale
 
 
 def _reduced(op: Operation, x: Array) -> Array:
     name = {"variance": "var"}.get(op.name, op.name)
-    axes, keepdims = op.axes(x.ndim), bool(op.attrs["keepdims"])
+    attrs = op.attrs.of(Reduce)
+    axes, keepdims = attrs.axes(x.ndim), attrs.keepdims
     return np.asarray(getattr(np, name)(x, axis=axes, keepdims=keepdims), x.dtype)
 
 
 def _image_mean(op: Operation, x: Array) -> Array:
-    return np.asarray(x.mean((1, 2), keepdims=bool(op.attrs["keepdims"])))
+    return np.asarray(x.mean((1, 2), keepdims=op.attrs.of(Reduce).keepdims))
 
 
 def _summed_up(op: Operation, x: Array) -> Array:
     """The sum of each element and all before it along an axis; `exclusive` leaves out its own."""
-    if op.attrs["axis"] is None:
-        x = x.reshape(-1)
-    axis = 0 if op.attrs["axis"] is None else op.axis(x.ndim)
+    attrs = op.attrs.of(RunningSum)
+    x = x.reshape(-1) if attrs.axis is None else x
+    axis = attrs.at(x.ndim)
     sums = np.cumsum(x, axis, op.wide)
-    if not op.attrs["exclusive"]:
+    if not attrs.exclusive:
         return sums
     before = np.zeros_like(sums.take([0], axis))
     return np.concatenate([before, sums.take(range(sums.shape[axis] - 1), axis)], axis)
@@ -296,29 +321,33 @@ _ARITHMETIC: Mapping[str, _Function] = {
         for row in UnaryOp
         if row.function.operator is not None
     },
-    "clip": lambda op, x: np.clip(x, op.number("low"), op.number("high")).astype(x.dtype),
+    "clip": lambda op, x: np.clip(x, *op.attrs.of(Clip).named().values()).astype(x.dtype),
     "nn.relu": lambda op, x: np.maximum(x, x.dtype.type(0)),
     "nn.softplus": _softplus,
     "divide": _divided,
     "mod": _remainder,
     "floor_mod": lambda op, x, y: np.mod(x, y),
-    "nn.prelu": lambda op, x, slopes: np.where(x > 0, x, op.along(slopes, x.ndim) * x),
-    "nn.bias_add": lambda op, x, bias: x + op.along(bias, x.ndim),
+    "nn.prelu": lambda op, x, slopes: np.where(
+        x > 0, x, along(op.axis(x.ndim), slopes, x.ndim) * x
+    ),
+    "nn.bias_add": lambda op, x, bias: x + along(op.axis(x.ndim), bias, x.ndim),
     "dequantize": _dequantised,
     **dict.fromkeys(("sum", "mean", "max", "min", "variance", "std", "prod"), _reduced),
     "image_mean": _image_mean,
     "cumsum": _summed_up,
     **dict.fromkeys(("nn.softmax", "nn.log_softmax"), _softmax),
     "matmul": _matmul,
-    "einsum": lambda op, *arrays: np.einsum(str(op.attrs["subscripts"]), *arrays),
+    "einsum": lambda op, *arrays: np.einsum(op.attrs.of(Einsum).subscripts, *arrays),
     GROUPED: _grouped,
     **dict.fromkeys(
         ("nn.conv1d", "nn.conv2d"),
-        lambda op, x, weight: convolution(op.attrs, x.astype(op.wide), weight.astype(op.wide)),
+        lambda op, x, weight: convolution(
+            op.attrs.of(Convolution), x.astype(op.wide), weight.astype(op.wide)
+        ),
     ),
-    "nn.max_pool2d": lambda op, x: most_pool(op.attrs, op.shape, x),
-    "nn.avg_pool2d": lambda op, x: mean_pool(op.attrs, op.shape, x),
-    "nn.adaptive_avg_pool2d": lambda op, x: adaptive_mean(op.attrs, op.shape, x),
+    "nn.max_pool2d": lambda op, x: most_pool(op.attrs.of(Pool), op.shape, x),
+    "nn.avg_pool2d": lambda op, x: mean_pool(op.attrs.of(MeanPool), op.shape, x),
+    "nn.adaptive_avg_pool2d": lambda op, x: adaptive_mean(op.attrs.of(AdaptivePool), op.shape, x),
     "nn.layer_norm": layer_norm,
     "nn.rms_norm": rms_norm,
     "nn.group_norm": group_norm,

@@ -5,23 +5,23 @@ Layouts are words of letters: N images, C channels, H and W pixels; O filters of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from boltgen.graph.attributes import AdaptivePool, Convolution, MeanPool, Pool
 from boltgen.graph.graph import Array
 
 _PIXELS = "DHW"
 
 
-def convolution(attrs: Mapping[str, object], x: Array, weight: Array) -> Array:
+def convolution(attrs: Convolution, x: Array, weight: Array) -> Array:
     """Convolve images with filters, in groups of channels, in the layouts that `attrs` name."""
-    pixels = [letter for letter in _PIXELS if letter in str(attrs["data_layout"])]
-    images = _laid(x, str(attrs["data_layout"]), ("N", "C", *pixels))
-    filters = _laid(weight, str(attrs["kernel_layout"]), ("O", "I", *pixels))
-    steps, dilation = (_integers(attrs, key) for key in ("strides", "dilation"))
-    padding, groups = _integers(attrs, "padding"), cast("int", attrs["groups"])
+    pixels = [letter for letter in _PIXELS if letter in attrs.data_layout]
+    images = _laid(x, attrs.data_layout, ("N", "C", *pixels))
+    filters = _laid(weight, attrs.kernel_layout, ("O", "I", *pixels))
+    steps, dilation, padding, groups = attrs.strides, attrs.dilation, attrs.padding, attrs.groups
     size = [
         (extent - 1) * apart + 1 for extent, apart in zip(filters.shape[2:], dilation, strict=True)
     ]
@@ -33,26 +33,26 @@ def convolution(attrs: Mapping[str, object], x: Array, weight: Array) -> Array:
     places, taps = "xyz"[:k], "uvw"[:k]
     made = np.einsum(f"ngc{places}{taps},gfc{taps}->ngf{places}", apart, of_groups, optimize=True)
     made = made.reshape(n, len(filters), *rest[:k])
-    return _laid(made, "".join(("N", "C", *pixels)), str(attrs["out_layout"]))
+    return _laid(made, "".join(("N", "C", *pixels)), attrs.out_layout)
 
 
-def most_pool(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
+def most_pool(attrs: Pool, shape: Sequence[int], x: Array) -> Array:
     """The largest element of each window of each channel."""
     return _pooled(attrs, shape, x, -np.inf, lambda windows: windows.max((-2, -1)))
 
 
-def mean_pool(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
+def mean_pool(attrs: MeanPool, shape: Sequence[int], x: Array) -> Array:
     """Return the mean of each window of each channel, over its pixels or over the padding too."""
     sums = _pooled(attrs, shape, x, 0.0, lambda windows: windows.sum((-2, -1)))
-    if attrs["count_include_pad"]:
-        return sums / np.prod(_integers(attrs, "pool_size"))
+    if attrs.count_include_pad:
+        return sums / np.prod(attrs.pool_size)
     counts = _pooled(attrs, shape, np.ones_like(x), 0.0, lambda windows: windows.sum((-2, -1)))
     return np.asarray(sums / counts)
 
 
-def adaptive_mean(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -> Array:
+def adaptive_mean(attrs: AdaptivePool, shape: Sequence[int], x: Array) -> Array:
     """The means of windows that part an image into as many as `shape` has pixels."""
-    layout = str(attrs["layout"])
+    layout = attrs.layout
     images = _laid(x, layout, "NCHW")
     for axis, letter in ((2, "H"), (3, "W")):
         extent, wanted = images.shape[axis], shape[layout.index(letter)]
@@ -62,16 +62,12 @@ def adaptive_mean(attrs: Mapping[str, object], shape: Sequence[int], x: Array) -
     return _laid(images, "NCHW", layout)
 
 
-def _pooled(
-    attrs: Mapping[str, object], shape: Sequence[int], x: Array, fill: float, reduce: Any
-) -> Array:
-    layout = str(attrs["layout"])
+def _pooled(attrs: Pool, shape: Sequence[int], x: Array, fill: float, reduce: Any) -> Array:
+    layout, steps, dilation = attrs.layout, attrs.strides, attrs.dilation
     images = _laid(x, layout, "NCHW")
-    steps, dilation = _integers(attrs, "strides"), _integers(attrs, "dilation")
-    sizes = _integers(attrs, "pool_size")
-    sizes = sizes if len(sizes) == 2 else sizes * 2
-    size = [(extent - 1) * apart + 1 for extent, apart in zip(sizes, dilation, strict=True)]
-    top, left, *behind = _integers(attrs, "padding")
+    pairs = zip(attrs.pool_size, dilation, strict=True)
+    size = [(extent - 1) * apart + 1 for extent, apart in pairs]
+    top, left, *behind = attrs.padding
     # With `ceil_mode` the last windows may go beyond the padding.
     pixels = [shape[layout.index(letter)] for letter in "HW"]
     needed = [
@@ -84,10 +80,6 @@ def _pooled(
     windows = _windows(_bordered(images, (top, left, *ends), fill), size, steps, dilation)
     made = reduce(windows)[:, :, : pixels[0], : pixels[1]]
     return _laid(made, "NCHW", layout)
-
-
-def _integers(attrs: Mapping[str, object], key: str) -> tuple[int, ...]:
-    return tuple(cast("Sequence[int]", attrs[key]))
 
 
 def _laid(x: Array, layout: str, goal: Sequence[str]) -> Array:

@@ -14,6 +14,7 @@ from itertools import dropwhile
 from math import prod
 from typing import Any
 
+from boltgen.graph.attributes import Slice
 from boltgen.graph.facts import only_reader, permutation
 from boltgen.graph.graph import Expr, Graph
 from boltgen.graph.view import Steps, Strided, merged, strided_whole
@@ -278,11 +279,9 @@ def _after(x: Strided, expr: Expr) -> Strided | None:
         return x.reshaped(expr.static_shape)
     if expr.op == _PERMUTATION:
         return x.permuted(permutation(expr))
-    axis, begin = expr.attrs.get("axis"), expr.attrs.get("begin")
-    # Only slices that a pass has written have them, of neighbouring elements.
-    if not isinstance(axis, int) or not isinstance(begin, int):
+    if not isinstance(expr.attrs, Slice):
         return None
-    return x.sliced(axis, begin, expr.static_shape[axis])
+    return x.sliced(expr.attrs.axis, expr.attrs.begin, expr.static_shape[expr.attrs.axis])
 
 
 def _before(x: Strided, expr: Expr, shape: tuple[int, ...]) -> Strided | None:

@@ -17,10 +17,10 @@ from math import prod
 
 import numpy as np
 
+from boltgen.graph.attributes import Indexed, Slice
 from boltgen.graph.facts import is_only_read_by, only_reader
 from boltgen.graph.graph import (
     CONSTANT,
-    PART,
     Graph,
     GraphBuilder,
     Noted,
@@ -173,11 +173,11 @@ def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]]
     readers, splits = graph.consumers[index], tuple[int, ...]()
     if len(readers) == 1 and graph[readers[0]].op == _SPLIT:
         splits, readers = readers, graph.consumers[readers[0]]
-    halves: dict[object, int] = {}
+    halves: dict[int, int] = {}
     for reader in readers:
-        expr = graph[reader]
-        if expr.shape == (*rows, columns // 2) and expr.op in {PART, _SLICE}:
-            halves[expr.attrs["index"] if splits else expr.attrs.get("begin")] = reader
+        expr, attrs = graph[reader], graph[reader].attrs
+        if expr.shape == (*rows, columns // 2) and isinstance(attrs, Indexed | Slice):
+            halves[attrs.index if isinstance(attrs, Indexed) else attrs.begin] = reader
     last = 1 if splits else columns // 2
     is_whole = len(readers) == len(halves) == 2 and not graph.escaping & {index, *splits}
     return (splits, (halves[0], halves[last])) if is_whole and halves.keys() == {0, last} else None
@@ -248,7 +248,7 @@ def _write(graph: Graph, pair: _Pair, builder: GraphBuilder, names: dict[int, in
     weight = builder.constant(interleaved(gate, up, run_of(gate.shape[axis]), axis))
     if is_column:
         weight = builder.permute_dims(weight, (1, 0))
-    whole = builder.matmul(names[first.anchor.a], weight, expr.dtype, **expr.attrs)
+    whole = builder.matmul(names[first.anchor.a], weight, expr.dtype, expr.reason)
     for index, end in enumerate(pair.ends):
         halves = {first.anchor.index: add_half(builder, whole, index)}
         for member in pair.chain:
@@ -271,4 +271,4 @@ def _halved(
             args.append(builder.constant(np.split(array, 2, axis=-1)[index]))
         else:
             args.append(names[arg])
-    return builder.operator(expr.op, args, (*rows, columns // 2), expr.dtype, **expr.attrs)
+    return builder.operator(expr.op, args, (*rows, columns // 2), expr.dtype, expr.attrs)

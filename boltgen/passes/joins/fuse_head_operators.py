@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, combinations
 from math import prod
-from typing import cast
 
 import numpy as np
 
+from boltgen.graph.attributes import Slice
 from boltgen.graph.facts import MOVES, axis_of, is_only_read_by, only_reader
 from boltgen.graph.graph import (
     CONSTANT,
@@ -76,7 +76,7 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
         return None
     at = _source(graph, index)
     cut = graph[at]
-    if cut.op != _SLICE or not cut.is_static or cut.attrs.get("end") is None:
+    if cut.op != _SLICE or not cut.is_static or not isinstance(cut.attrs, Slice):
         return None
     heads, columns = view.static_shape[-2:]
     if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
@@ -166,14 +166,12 @@ def _are_neighbours(graph: Graph, first: _Heads, second: _Heads) -> bool:
 
 
 def _span(graph: Graph, heads: _Heads) -> tuple[int, int]:
-    attrs = graph[heads.cut].attrs
-    return cast("int", attrs["begin"]), cast("int", attrs["end"])
+    attrs = graph[heads.cut].attrs.of(Slice)
+    return attrs.begin, attrs.end
 
 
 def _axis(cut: Expr) -> int:
-    axis = axis_of(cut)
-    assert axis is not None  # a slice with an end has one
-    return axis
+    return cut.attrs.of(Slice).axis % len(cut.static_shape)
 
 
 def _same(
@@ -194,7 +192,7 @@ def _same(
             return True
     if left.op in _UNLIKE or left.pinned or right.pinned or len(left.args) != len(right.args):
         return False
-    if (left.op, left.dtype, dict(left.attrs)) != (right.op, right.dtype, dict(right.attrs)):
+    if (left.op, left.dtype, left.attrs) != (right.op, right.dtype, right.attrs):
         return False
     for each in zip(left.args, right.args, strict=True):
         if not (yield each):
@@ -237,9 +235,8 @@ def _write(
     for each, end in zip(group, accumulate(counts), strict=True):
         expr = graph[each.output]
         axis, heads = len(expr.static_shape) - 2, expr.static_shape[-2]
-        attrs = {"axis": axis, "begin": end - heads, "end": end}
-        args = [whole]
-        names[each.output] = builder.operator(_SLICE, args, expr.static_shape, expr.dtype, **attrs)
+        attrs, shape = Slice(axis, end - heads, end), expr.static_shape
+        names[each.output] = builder.operator(_SLICE, [whole], shape, expr.dtype, attrs)
 
 
 def _write_view(
@@ -257,13 +254,12 @@ def _write_view(
     every, before = prod(builder.shape(source)[axis:]), begin * inner
     if every % columns or before % columns:
         shape = (*cut.static_shape[:axis], end - begin, *cut.static_shape[axis + 1 :])
-        attrs = {"axis": axis, "begin": begin, "end": end}
-        made = builder.operator(_SLICE, [source], shape, cut.dtype, **attrs)
+        made = builder.operator(_SLICE, [source], shape, cut.dtype, Slice(axis, begin, end))
         return builder.reshape(made, _of_all(view, heads))
     whole = builder.reshape(source, _of_all(view, every // columns))
     first = before // columns
-    attrs = {"axis": len(view.static_shape) - 2, "begin": first, "end": first + heads}
-    return builder.operator(_SLICE, [whole], _of_all(view, heads), view.dtype, **attrs)
+    attrs = Slice(len(view.static_shape) - 2, first, first + heads)
+    return builder.operator(_SLICE, [whole], _of_all(view, heads), view.dtype, attrs)
 
 
 def _of_all(expr: Expr, heads: int) -> tuple[int, ...]:

@@ -176,8 +176,8 @@ def _join(
     weight = builder.constant(np.concatenate(weights, axis=0 if is_column else 1))
     if is_column:
         weight = builder.permute_dims(weight, (1, 0))
-    attrs, dtype = graph[first.index].attrs, graph[first.index].dtype
-    whole = builder.matmul(names[first.a], weight, dtype, **attrs)
+    reason, dtype = graph[first.index].reason, graph[first.index].dtype
+    whole = builder.matmul(names[first.a], weight, dtype, reason)
     columns = [product.anchor.problem.gemm.n for product in products]
     if any(product.tail.operands for product in products):
         biases = [

@@ -7,8 +7,7 @@ no kernel computes becomes operators that IRs have.
 
 from __future__ import annotations
 
-from typing import cast
-
+from boltgen.graph.attributes import Indexed
 from boltgen.graph.graph import HALF, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.problems.gemm.pair import run_of
 
@@ -35,7 +34,7 @@ def without_halves(graph: Graph) -> Graph:
 
 def _written(expr: Expr, builder: GraphBuilder) -> int:
     *rows, columns = expr.static_shape
-    run, index = run_of(columns), cast("int", expr.attrs["index"])
+    run, index = run_of(columns), expr.attrs.of(Indexed).index
     runs = builder.reshape(expr.args[0], (*rows, columns // run, 2, run))
     chosen = builder.operator(
         "strided_slice",

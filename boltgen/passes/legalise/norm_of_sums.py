@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
+from boltgen.graph.attributes import Normed
 from boltgen.graph.graph import NORMED, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp
@@ -63,14 +63,13 @@ def normed(given: Mapping[str, int], columns: int, epsilon: float, write: Writin
 
 def normed_of(expr: Expr, args: Mapping[str, int], write: Writing) -> int:
     """Write what an expression of the operator is, on `args` by the names of their roles."""
-    return normed(
-        args, cast("int", expr.attrs["columns"]), cast("float", expr.attrs["epsilon"]), write
-    )
+    attrs = expr.attrs.of(Normed)
+    return normed(args, attrs.columns, attrs.epsilon, write)
 
 
 def roles_of(expr: Expr) -> tuple[str, ...]:
     """Return the roles of an expression's arguments."""
-    return cast("tuple[str, ...]", expr.attrs["roles"])
+    return expr.attrs.of(Normed).roles
 
 
 def parts_of(graph: Graph, expr: Expr) -> tuple[int, ...]:
@@ -92,15 +91,8 @@ def add_normed(
 ) -> int:
     """Add the operator to a graph, where it has the shape of x."""
     roles = tuple(role for role in ROLES if role in given)
-    return builder.operator(
-        NORMED,
-        [given[role] for role in roles],
-        builder.shape(given["x"]),
-        dtype,
-        roles=roles,
-        columns=columns,
-        epsilon=epsilon,
-    )
+    args, attrs = [given[role] for role in roles], Normed(roles, columns, epsilon)
+    return builder.operator(NORMED, args, builder.shape(given["x"]), dtype, attrs)
 
 
 def without_normed(graph: Graph) -> Graph:
@@ -124,7 +116,7 @@ def _written(expr: Expr, builder: GraphBuilder) -> int:
 
     write = Writing(
         scalar=lambda value: builder.constant(np.array(value, np.float32)),
-        unary=lambda op, x: builder.elementwise(cast("str", op.function.operator), x),
+        unary=lambda op, x: builder.elementwise(str(op.function.operator), x),
         binary=lambda op, lhs, rhs: builder.elementwise(op.value, lhs, rhs),
     )
 

@@ -18,6 +18,7 @@ from math import prod
 
 import numpy as np
 
+from boltgen.graph.attributes import Diagonal
 from boltgen.graph.facts import AND, NOT, behind, counts
 from boltgen.graph.graph import CONSTANT, CORNER, Array, Expr, Graph
 from boltgen.ir.elementwise import (
@@ -155,7 +156,7 @@ def _window(graph: Graph, index: int, neutral: float) -> int | None:
     expr = graph[behind(graph, index, _AS_NUMBERS)]
     if expr.op == CONSTANT:
         return None if expr.array is None else _window_of_numbers(expr.array, neutral)
-    if expr.op == "triu" and expr.attrs["k"] == 1 and _is_square(expr):
+    if expr.op == "triu" and expr.attrs == Diagonal(1) and _is_square(expr):
         # Zeros up to the diagonal, and one number behind it.
         return 0 if neutral == 0.0 and _is_hiding(graph, expr.args[0]) else None
     if expr.op != "where":

@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
+from boltgen.graph.attributes import Clip
 from boltgen.graph.facts import AND, NOT, OR, are_static, axis_of, is_without_inputs, only_reader
 from boltgen.graph.graph import Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.recursion import Steps, answer
@@ -151,10 +152,8 @@ class _Walk:
         return None
 
     def _keeps_hidden(self, index: int) -> bool:
-        if self._graph[index].op != _CLIP:
-            return False
-        low, high = (cast("float", self._graph[index].attrs[key]) for key in ("low", "high"))
-        return low <= HIDDEN and high >= _GREATEST
+        clip = self._graph[index].attrs
+        return isinstance(clip, Clip) and clip.low <= HIDDEN and clip.high >= _GREATEST
 
     def _joined(self, index: int, *, negated: bool) -> Iterator[_Truths]:
         """Return the booleans before broadcasts; all must be true, or `negated`, for `index` to be
@@ -221,5 +220,5 @@ class _Walk:
         if expr.op == _CAST:
             return self._builder.astype(x, expr.dtype)
         if expr.op == _CLIP:
-            return self._builder.elementwise(_CLIP, x, **expr.attrs)
+            return self._builder.elementwise(_CLIP, x, attrs=expr.attrs)
         return x

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
-from typing import cast
 
+from boltgen.graph.attributes import Axis, Indexed, Pad, Slice, Take
 from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import CONSTANT, PART, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.view import (
@@ -133,9 +133,9 @@ class _Walk:
             return x if self._graph[expr.args[0]].shape == expr.shape else None
         if expr.op == _TAKE:
             return self._taken(expr, x)
-        if expr.op == _SLICE and "axis" in expr.attrs and _authored(x) is None:
-            axis, begin, end = (cast("int", expr.attrs[key]) for key in ("axis", "begin", "end"))
-            made = self._sliced(x, axis, begin, end)
+        attrs = expr.attrs
+        if expr.op == _SLICE and isinstance(attrs, Slice) and _authored(x) is None:
+            made = self._sliced(x, attrs.axis, attrs.begin, attrs.end)
             return None if made is None else self._step(expr, made, made.dims, of=x)
         return self._behind(expr) if expr.op in _POINTWISE else None
 
@@ -169,31 +169,29 @@ class _Walk:
         (at,) = expr.args
         split = self._graph[at]
         x = self._known.get(split.args[0]) if split.op == _SPLIT else None
-        if x is None or "axis" not in split.attrs:
+        if x is None:
             return None
         parts = self._graph.consumers[at]
         if any(not self._graph[part].is_static for part in parts):
             return None
         shape = self._graph[split.args[0]].static_shape
-        axis = cast("int", split.attrs["axis"]) % len(shape)
-        extents = {
-            cast("int", self._graph[part].attrs["index"]): self._graph[part].static_shape[axis]
-            for part in parts
-        }
+        axis = split.attrs.of(Axis).at(len(shape))
+        read = [self._graph[part] for part in parts]
+        extents = {each.attrs.of(Indexed).index: each.static_shape[axis] for each in read}
         numbers = sorted(extents)
         ends = list(accumulate(extents[number] for number in numbers))
         if numbers != list(range(len(numbers))) or ends[-1] != shape[axis]:
             return None  # parts that nothing reads are not in the graph
-        end = ends[cast("int", expr.attrs["index"])]
+        end = ends[expr.attrs.of(Indexed).index]
         return self._sliced(x, axis, end - expr.static_shape[axis], end)
 
     def _taken(self, expr: Expr, x: Moved) -> Moved | None:
         """Select one element along an axis, which disappears."""
         number = self._graph[expr.args[1]]
-        axis, shape = expr.attrs["axis"], self._graph[expr.args[0]].static_shape
+        axis, shape = expr.attrs.of(Take).axis, self._graph[expr.args[0]].static_shape
         if number.op != CONSTANT or number.scalar is None or number.shape != ():
             return None
-        if not isinstance(axis, int) or isinstance(shape[axis], Dim):
+        if axis is None or isinstance(shape[axis], Dim):
             return None
         axis, at = axis % len(shape), int(number.scalar)
         at = at + shape[axis] if at < 0 else at
@@ -320,8 +318,7 @@ class _Walk:
 
 def _pads(expr: Expr) -> bool:
     """Return whether a pad adds or removes anything."""
-    widths = cast("tuple[tuple[int, int], ...] | None", expr.attrs.get("widths"))
-    return widths is None or any(width != 0 for pair in widths for width in pair)
+    return any(width != 0 for pair in expr.attrs.of(Pad).widths for width in pair)
 
 
 def _authored(moved: Moved) -> int | None:

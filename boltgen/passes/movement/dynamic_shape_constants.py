@@ -14,10 +14,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import cast
 
 import numpy as np
 
+from boltgen.graph.attributes import Axis, Count, DynamicSlice, Reduce, RunningSum, Take
 from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import (
     CONSTANT,
@@ -203,12 +203,11 @@ def _once(array: Array, *kept: int) -> Array:
 
 
 def _counted(expr: Expr) -> _Sized | None:
-    begin, step = expr.attrs.get("begin"), expr.attrs.get("step")
     (extent,) = expr.static_shape
     size = _most(extent) * np.dtype(expr.dtype).itemsize
-    if begin is None or step is None or size > _MOST_BYTES:
+    if not isinstance(expr.attrs, Count) or size > _MOST_BYTES:
         return None
-    numbers = cast("int", begin) + cast("int", step) * np.arange(_most(extent))
+    numbers = expr.attrs.begin + expr.attrs.step * np.arange(_most(extent))
     return _of_array(numbers.astype(expr.dtype), expr.static_shape)
 
 
@@ -306,12 +305,11 @@ def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Slice a tensor from known positions on, ending within it."""
     (x,) = args
-    within = cast("Sequence[tuple[int, int]]", expr.attrs.get("within", ()))
-    if not within or not x.is_plain:
+    if not isinstance(expr.attrs, DynamicSlice) or not x.is_plain:
         return None
     ends = [*map(_most, expr.static_shape)]
     begins = [0] * len(ends)
-    for axis, begin in within:
+    for axis, begin in expr.attrs.within:
         begins[axis] = begin
         ends[axis] += begin
     if any(end > extent for end, extent in zip(ends, x.full.shape, strict=True)):
@@ -322,7 +320,7 @@ def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Gather rows of a table of known size, by positions in it."""
     table, places = args
-    if not _is_known(table) or expr.attrs.get("axis") != 0:
+    if not _is_known(table) or expr.attrs.of(Take).axis != 0:
         return None
     once, columns = _once(places.array), table.full.shape[1:]
     if not _are_within(once, table.full.shape[0]):
@@ -342,8 +340,8 @@ def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 def _gathered(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Gather elements of a table of known size, by positions along one of its dimensions."""
     table, places = args
-    axis = expr.attrs["axis"]
-    if not _is_known(table) or not isinstance(axis, int) or not places.is_plain:
+    axis = expr.attrs.of(Axis).axis
+    if not _is_known(table) or axis is None or not places.is_plain:
         return None
     is_within = _are_within(places.array, table.full.shape[axis])
     return _along(expr, args, axis) if is_within else None
@@ -365,8 +363,8 @@ def _triangular(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Join tensors side by side. Along that dimension only the last one may be dynamic."""
-    axis = expr.attrs["axis"]
-    if not isinstance(axis, int) or not all(arg.is_plain for arg in args):
+    axis = expr.attrs.of(Axis).axis
+    if axis is None or not all(arg.is_plain for arg in args):
         return None
     is_open = any(isinstance(arg.shape[axis], Dim) for arg in args[:-1])
     return None if is_open else _along(expr, args, axis)
@@ -374,8 +372,8 @@ def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 def _summed_up(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Return sums of each element and the elements before it, along one dimension."""
-    axis = expr.attrs["axis"]
-    return _along(expr, args, axis) if isinstance(axis, int) else None
+    axis = expr.attrs.of(RunningSum).axis
+    return None if axis is None else _along(expr, args, axis)
 
 
 def _chosen(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
@@ -385,7 +383,7 @@ def _chosen(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     many rows.
     """
     (x,) = args
-    axes = cast("tuple[int, ...] | None", expr.attrs["axis"])
+    axes = expr.attrs.of(Reduce).axis
     if not x.is_plain or axes is None or len(axes) != 1:
         return None
     axis = axes[0] % len(x.shape)

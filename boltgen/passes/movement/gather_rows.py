@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from boltgen.graph.facts import RESHAPES
+from boltgen.graph.attributes import Normalised, Reduce
+from boltgen.graph.facts import RESHAPES, axis_of
 from boltgen.graph.graph import Expr, GraphBuilder
 from boltgen.passes.movement.row_permutation import TAKE, Rows, is_known
 from boltgen.passes.movement.sink_gathers import ROW_NORMS
@@ -46,11 +47,11 @@ def row_operands(exprs: Sequence[Expr], expr: Expr) -> tuple[int, ...]:
         is_of_rows = first in with_rows and len(exprs[others[0]].shape or ()) == 2
         return (first,) if is_of_rows and first not in others else ()
     if expr.op in ROW_NORMS:
-        is_of_rows = first in with_rows and expr.attrs["axes"] == (-1,)
+        is_of_rows = first in with_rows and expr.attrs.of(Normalised).axes == (-1,)
         return (first,) if is_of_rows and first not in others else ()
     if expr.op in _REDUCTIONS:
-        is_kept = first in with_rows and bool(expr.attrs["keepdims"])
-        return (first,) if is_kept and expr.attrs["axis"] in {(-1,), (len(rows),)} else ()
+        is_kept = first in with_rows and expr.attrs.of(Reduce).keepdims
+        return (first,) if is_kept and axis_of(expr) == len(rows) else ()
     if expr.op not in _POINTWISE:
         return ()
     is_shared = all(_is_of_columns(exprs[arg]) for arg in expr.args if arg not in with_rows)
@@ -120,7 +121,7 @@ class RowTaking:
         """Apply the author's operator to rows that are counted in other dimensions."""
         origin = None if expr.op in {MATMUL, *_REDUCTIONS} else expr.origin
         if expr.op in _REDUCTIONS:
-            expr = replace(expr, attrs={**expr.attrs, "axis": (-1,)})
+            expr = replace(expr, attrs=replace(expr.attrs.of(Reduce), axis=(-1,)))
         own = tuple(self._in_few_dimensions(arg, len(shape)) for arg in args)
         return self._builder.add(replace(expr, args=own, shape=tuple(shape), origin=origin))
 

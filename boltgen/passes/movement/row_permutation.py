@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from boltgen.graph.attributes import Axis, Slice, SteppedSlice
 from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.numpy_semantics.operation import Operation
@@ -65,19 +66,20 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
     if expr.op == TRANSPOSE:
         order = permutation(expr)
         return first.transpose(order[:-1]) if order[-1] == last else None
-    if "every" in expr.attrs:
-        along, begin, step = cast("tuple[int, int, int]", expr.attrs["every"])
+    if isinstance(expr.attrs, SteppedSlice):
+        along, begin, step = expr.attrs.every
         every = (slice(None),) * along + (slice(begin, None, step),)
         return first[every] if along < last else None
-    axis = expr.attrs.get("axis")
-    if not isinstance(axis, int) or axis % (last + 1) == last:
+    attrs = expr.attrs
+    if not isinstance(attrs, Axis | Slice) or attrs.axis is None:
         return None
-    axis %= last + 1
+    axis = attrs.axis % (last + 1)
+    if axis == last:
+        return None
     if expr.op == CONCAT:
         return np.concatenate(given, axis)
-    if expr.op == _SLICE:
-        span = slice(cast("int", expr.attrs["begin"]), cast("int", expr.attrs["end"]))
-        return first[(slice(None),) * axis + (span,)]
+    if isinstance(attrs, Slice):
+        return first[(slice(None),) * axis + (slice(attrs.begin, attrs.end),)]
     places = answer(partial(_integers, graph), expr.args[1])
     if places is None or places.size == 0:
         return None

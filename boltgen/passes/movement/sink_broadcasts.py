@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import cast
 
 import numpy as np
 
+from boltgen.graph.attributes import Reduce
 from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.numpy_semantics.operation import Operation
@@ -111,13 +111,11 @@ class _Walk:
     def _chosen(self, expr: Expr) -> int:
         """Reduce to a maximum or minimum; along some dimensions all elements may be equal."""
         source = self._source(expr.args[0])
-        axis, keeps = expr.attrs.get("axis"), expr.attrs.get("keepdims")
-        shape = self._builder.shape(source)
-        if source == expr.args[0] or axis is None or not keeps:
+        attrs, shape = expr.attrs.of(Reduce), self._builder.shape(source)
+        if source == expr.args[0] or attrs.axis is None or not attrs.keepdims:
             return self._builder.add(expr)
-        axes = cast("tuple[int, ...]", axis)
         rank = len(expr.static_shape)
-        reduced = {each % rank - (rank - len(shape)) for each in axes}
+        reduced = {each - (rank - len(shape)) for each in attrs.axes(rank)}
         if all(each < 0 or shape[each] == 1 for each in reduced):
             return self._wide(source, expr)
         if len(shape) != rank:

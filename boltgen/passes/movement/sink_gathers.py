@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from boltgen.graph.attributes import Take
 from boltgen.graph.facts import FLOATS, INDICES, has_one_reader
 from boltgen.graph.graph import GROUPED, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType, IndexType
@@ -45,14 +46,15 @@ def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
         members.append(exprs[members[-1]].args[0])
     take = members[-1]
     expr = exprs[take]
-    if expr.op != _TAKE or expr.attrs.get("axis") != 0 or expr.attrs.get("mode") not in _MODES:
+    attrs = expr.attrs
+    if not isinstance(attrs, Take) or attrs.axis != 0 or attrs.mode not in _MODES:
         return None
     x, rows = expr.args
     if not all(exprs[each].is_static for each in (take, x, rows)):
         return None
     if len(exprs[x].static_shape) != 2 or exprs[rows].dtype not in INDICES:
         return None
-    while _is_same_rows(exprs, rows, expr.attrs["mode"]):
+    while _is_same_rows(exprs, rows, attrs.mode):
         members.append(rows)
         (rows,) = exprs[rows].args
     # A constant of one element is a number, which no kernel is given the address of.
@@ -70,7 +72,7 @@ def _keeps_rows(exprs: Sequence[Expr], index: int) -> bool:
     return bool(before) and bool(after) and before[-1] == after[-1]
 
 
-def _is_same_rows(exprs: Sequence[Expr], index: int, mode: object) -> bool:
+def _is_same_rows(exprs: Sequence[Expr], index: int, mode: str) -> bool:
     """Return whether a view or a cast of integers gathers the same rows as these.
 
     A cast to fewer bits changes only numbers beyond the rows, for which "fast" promises nothing.

@@ -20,6 +20,7 @@ from math import prod
 
 import numpy as np
 
+from boltgen.graph.attributes import Axis
 from boltgen.graph.facts import RESHAPES
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, leaves, mapped, renamed
 from boltgen.passes.movement.gather_rows import NORMING, RowTaking, row_operands
@@ -178,13 +179,12 @@ class _Walk:
         """Join rows of one source side by side in longer rows, as for four neighbouring tokens that
         are merged: gather all of them at once, if they would be moved anyway.
         """
-        axis = expr.attrs.get("axis")
         if expr.op != CONCAT or not any(arg in self._moved for arg in expr.args):
             return None
         if not is_known(expr) or not all(is_known(self._graph[arg]) for arg in expr.args):
             return None
         given = [self._of(arg) for arg in expr.args]
-        is_last = isinstance(axis, int) and axis % len(expr.static_shape) == given[0].rows.ndim
+        is_last = expr.attrs.of(Axis).at(len(expr.static_shape)) == given[0].rows.ndim
         is_one = len({each.source for each in given}) == 1 and not all(x.plain for x in given)
         if not is_last or not is_one:
             return None

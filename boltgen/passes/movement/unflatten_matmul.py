@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from boltgen.graph.attributes import Axis, Slice
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.extent import Dim
 from boltgen.passes.regions.anchor import MATMUL
@@ -76,28 +77,27 @@ class _Walk:
         places = [place for place, arg in enumerate(expr.args) if arg in self._apart]
         if not places or not expr.is_static or expr.pinned:
             return None
-        args = list(expr.args)
+        args, attrs = list(expr.args), expr.attrs
         rows = {self._rows(args[place]) for place in places}
         if len(rows) > 1:
             return None
         if expr.op == MATMUL:
             is_of_rows = places == [0] and len(self._graph[args[1]].shape or ()) == 2
         elif expr.op == _SLICE:
-            is_of_rows = expr.attrs.get("axis") == 1
+            is_of_rows = isinstance(attrs, Slice) and attrs.axis == 1
         else:
             others = [arg for arg in args if arg not in self._apart]
-            is_plain = expr.op in ELEMENTWISE - {VIEW} and "axis" not in expr.attrs
+            is_plain = expr.op in ELEMENTWISE - {VIEW} and not isinstance(attrs, Axis)
             is_of_rows = is_plain and all(self._is_row(arg) for arg in others)
         if not is_of_rows:
             return None
         (outer,) = rows
         shape = (*outer, expr.static_shape[-1])
         names = [self._apart.get(arg, self._names[arg]) for arg in args]
-        attrs = expr.attrs
-        if expr.op == _SLICE:
-            attrs = {**attrs, "axis": len(outer)}
-            expr = replace(expr, origin=None)  # its axes are numbers
-        return self._builder.add(replace(expr, args=tuple(names), shape=shape, attrs=attrs))
+        expr = replace(expr, args=tuple(names), shape=shape)
+        if isinstance(attrs, Slice):  # the author's call has the axes as numbers
+            expr = replace(expr, attrs=replace(attrs, axis=len(outer)), origin=None)
+        return self._builder.add(expr)
 
     def _rows(self, index: int) -> tuple[int, ...]:
         return self._builder.shape(self._apart[index])[:-1]

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import cast
 
+from boltgen.graph.attributes import GroupNorm, ImageNorm, LayerNorm
 from boltgen.graph.facts import FLOATS, are_static, behind, is_filled
-from boltgen.graph.graph import Expr, Graph, GraphBuilder, rewritten
+from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.extent import Dim, UndecidedExtentError
-from boltgen.passes.norms.image_norms import CHANNELS_FIRST, add_image_norm, spelled_out
+from boltgen.passes.norms.image_norms import CHANNELS_FIRST, spelled_out
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
 from boltgen.problems.norm.problem import NormFunction
 
@@ -70,11 +70,10 @@ def _joint(graph: Graph, index: int) -> _Joint | None:
 
 
 def _of_groups(graph: Graph, expr: Expr) -> _Joint | None:
-    shape, attrs = graph[expr.args[0]].static_shape, expr.attrs
-    rank = len(shape)
-    axes = tuple(sorted(axis % rank for axis in cast("tuple[int, ...]", attrs["axes"])))
-    groups, is_after = cast("int", attrs["groups"]), axes == tuple(range(2, rank))
-    if cast("int", attrs["channel_axis"]) % rank != 1 or not is_after:
+    shape, attrs = graph[expr.args[0]].static_shape, expr.attrs.of(GroupNorm)
+    rank, groups = len(shape), attrs.groups
+    is_after = sorted(axis % rank for axis in attrs.axes) == list(range(2, rank))
+    if attrs.channel_axis % rank != 1 or not is_after:
         return None
     if any(isinstance(extent, Dim) for extent in shape[1:]) or shape[1] % groups:
         return None
@@ -86,7 +85,7 @@ def _of_groups(graph: Graph, expr: Expr) -> _Joint | None:
 def _of_axes(graph: Graph, expr: Expr) -> _Joint | None:
     shape = graph[expr.args[0]].static_shape
     rank = len(shape)
-    axes = tuple(sorted(axis % rank for axis in cast("tuple[int, ...]", expr.attrs["axes"])))
+    axes = tuple(sorted(axis % rank for axis in expr.attrs.of(LayerNorm).axes))
     inner = shape[rank - len(axes) :]
     if len(axes) < 2 or axes != tuple(range(rank - len(axes), rank)):
         return None
@@ -96,13 +95,13 @@ def _of_axes(graph: Graph, expr: Expr) -> _Joint | None:
 
 
 def _with_affine(expr: Expr, columns: int, along: tuple[int, ...]) -> _Joint:
-    ops, given = ("multiply", "add"), (expr.attrs["scale"], expr.attrs["center"])
-    affine = zip(ops, expr.args[1:], given, strict=True)
+    attrs = expr.attrs.of(LayerNorm)
+    affine = zip(("multiply", "add"), expr.args[1:], (attrs.scale, attrs.center), strict=True)
     return _Joint(
         x=expr.args[0],
         columns=columns,
         function=NormFunction.LAYER,
-        epsilon=cast("float", expr.attrs["epsilon"]),
+        epsilon=attrs.epsilon,
         affine=tuple((op, at) for op, at, is_given in affine if is_given),
         along=along,
     )
@@ -191,7 +190,7 @@ def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
         return spelled.x, spelled.epsilon
     x, *affine = expr.args
     joint = _of_groups(graph, expr) if graph[x].is_static else None
-    if joint is None or expr.attrs["groups"] != graph[x].static_shape[1]:
+    if joint is None or expr.attrs.of(GroupNorm).groups != graph[x].static_shape[1]:
         return None
     is_plain = all(_is_filled(graph, each, n) for each, n in zip(affine, (1.0, 0.0), strict=True))
     return (x, joint.epsilon) if is_plain else None
@@ -240,14 +239,8 @@ def _written(builder: GraphBuilder, names: dict[int, int], joint: _Joint, expr: 
     """The norm of images, or of rows, and the scale and the shift after it."""
     shape, x = expr.static_shape, names[joint.x]
     if joint.groups:
-        made = add_image_norm(
-            builder,
-            x,
-            groups=joint.groups,
-            epsilon=joint.epsilon,
-            dtype=expr.dtype,
-            channel_axis=CHANNELS_FIRST,
-        )
+        attrs = ImageNorm(joint.groups, joint.epsilon, CHANNELS_FIRST)
+        made = builder.operator(IMAGE_NORM, (x,), builder.shape(x), expr.dtype, attrs)
     else:
         flat = builder.reshape(x, (prod(shape) // joint.columns, joint.columns))
         made = spelled_out(

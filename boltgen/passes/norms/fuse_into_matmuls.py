@@ -187,7 +187,7 @@ class _Rewriting:
         b = builder.constant(np.ascontiguousarray(stored.T if is_column else stored))
         if is_column:
             b = builder.permute_dims(b, (1, 0))
-        x = builder.matmul(a, b, _WIDE, **expr.attrs)
+        x = builder.matmul(a, b, _WIDE, expr.reason)
         self._normed_at[product.anchor.index] = x
         given = {"x": x, **self._given(norm, shape)}
         if "sums" in given:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import cast
 
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.attributes import ImageNorm
 from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, Noted, mapped, renamed
 from boltgen.ir.dtypes import DType
 from boltgen.passes.regions.products import Rejects
@@ -27,14 +27,6 @@ CHANNELS_FIRST, CHANNELS_LAST = 1, 3
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
-def add_image_norm(
-    builder: GraphBuilder, x: int, *, groups: int, epsilon: float, dtype: str, channel_axis: int
-) -> int:
-    """The group norm of the images `x`."""
-    attrs = {"groups": groups, "epsilon": epsilon, "channel_axis": channel_axis}
-    return builder.operator(IMAGE_NORM, (x,), builder.shape(x), dtype, **attrs)
-
-
 def image_norm_problem(graph: Graph, expr: Expr) -> GroupNorm:
     """The problem of a group norm of images in NHWC.
 
@@ -43,13 +35,14 @@ def image_norm_problem(graph: Graph, expr: Expr) -> GroupNorm:
     """
     (x,) = expr.args
     n, h, w, c = graph[x].static_shape
+    attrs = expr.attrs.of(ImageNorm)
     return GroupNorm(
         n=n,
         h=h,
         w=w,
         c=c,
-        groups=cast("int", expr.attrs["groups"]),
-        epsilon=cast("float", expr.attrs["epsilon"]),
+        groups=attrs.groups,
+        epsilon=attrs.epsilon,
         in_dtype=DType(graph[x].dtype),
         out_dtype=DType(expr.dtype),
     )
@@ -62,8 +55,7 @@ def image_norms_in_place(graph: Graph, rejects: Rejects) -> Noted:
     notes: dict[str, None] = {}
 
     def write(builder: GraphBuilder, x: int, expr: Expr) -> int | None:
-        is_last = expr.attrs["channel_axis"] == CHANNELS_LAST
-        if not is_last:
+        if expr.attrs.of(ImageNorm).channel_axis != CHANNELS_LAST:
             return _of_rows(builder, x, expr)
         try:
             problem = image_norm_problem(graph, expr)
@@ -84,13 +76,13 @@ def without_image_norms(graph: Graph) -> Graph:
     """Return `graph` with operators that IRs have in place of group norms of images."""
 
     def write(builder: GraphBuilder, x: int, expr: Expr) -> int:
-        if expr.attrs["channel_axis"] == CHANNELS_FIRST:
+        attrs = expr.attrs.of(ImageNorm)
+        if attrs.channel_axis == CHANNELS_FIRST:
             return _of_rows(builder, x, expr)
-        groups, epsilon = cast("int", expr.attrs["groups"]), cast("float", expr.attrs["epsilon"])
         n, h, w, c = builder.shape(x)
-        apart = builder.reshape(x, (n, h * w, groups, c // groups))
+        apart = builder.reshape(x, (n, h * w, attrs.groups, c // attrs.groups))
         made = spelled_out(
-            builder, apart, (1, 3), NormFunction.LAYER, epsilon=epsilon, dtype=expr.dtype
+            builder, apart, (1, 3), NormFunction.LAYER, epsilon=attrs.epsilon, dtype=expr.dtype
         )
         return builder.reshape(made, (n, h, w, c))
 
@@ -124,10 +116,11 @@ def spelled_out(
 
 def _of_rows(builder: GraphBuilder, x: int, expr: Expr) -> int:
     """The norm of images in NCHW as one of rows."""
-    groups, epsilon = cast("int", expr.attrs["groups"]), cast("float", expr.attrs["epsilon"])
-    shape = builder.shape(x)
-    rows = builder.reshape(x, (shape[0] * groups, prod(shape[1:]) // groups))
-    made = spelled_out(builder, rows, (1,), NormFunction.LAYER, epsilon=epsilon, dtype=expr.dtype)
+    attrs, shape = expr.attrs.of(ImageNorm), builder.shape(x)
+    rows = builder.reshape(x, (shape[0] * attrs.groups, prod(shape[1:]) // attrs.groups))
+    made = spelled_out(
+        builder, rows, (1,), NormFunction.LAYER, epsilon=attrs.epsilon, dtype=expr.dtype
+    )
     return builder.reshape(made, shape)
 
 

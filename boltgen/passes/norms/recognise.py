@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.attributes import Axis, ImageNorm, LayerNorm, Normalised
 from boltgen.graph.facts import FLOATS, is_filled, is_only_read_by, is_static_call, only_reader
 from boltgen.graph.graph import IMAGE_NORM, Graph
 from boltgen.ir.dtypes import DType
@@ -108,7 +109,7 @@ def _match(graph: Graph, index: int) -> Anchor:
                 f"its scale or shift is {graph[at].static_shape}, not ({columns},)"
             )
     function = NORMS[expr.op]
-    epsilon = cast("float", expr.attrs["epsilon"]) if rows else 0.0
+    epsilon = expr.attrs.of(Normalised).epsilon if rows else 0.0
     problem = Norm(
         rows=prod(shape[:-1]),
         columns=columns,
@@ -130,7 +131,7 @@ def _match_images(graph: Graph, index: int) -> Anchor:
     expr = graph[index]
     if not is_static_call(graph, index):
         raise _NotOffloadableError("a shape is not known")
-    if expr.attrs["channel_axis"] != CHANNELS_LAST:
+    if expr.attrs.of(ImageNorm).channel_axis != CHANNELS_LAST:
         raise _NotOffloadableError("its images are in NCHW; kernels norm groups of NHWC")
     problem = image_norm_problem(graph, expr)
     return Anchor(index=index, problem=problem, a=expr.args[0], operand_b=None)
@@ -176,15 +177,17 @@ def _check(graph: Graph, index: int, x: int, rows: Sequence[int]) -> None:
 
 def _axes(graph: Graph, index: int) -> tuple[int, ...]:
     attrs, rank = graph[index].attrs, len(graph[index].static_shape)
-    axes = (attrs["axis"],) if "axis" in attrs else cast("tuple[int, ...]", attrs["axes"])
-    return tuple(sorted(cast("int", axis) % rank for axis in axes))
+    if isinstance(attrs, Axis):
+        return (attrs.at(rank),)
+    return tuple(sorted(axis % rank for axis in attrs.of(Normalised).axes))
 
 
 def _applied(graph: Graph, index: int) -> tuple[tuple[BinaryOp, int], ...]:
     """Return the scale and the shift of a norm's operator itself."""
     expr = graph[index]
     ops = (BinaryOp.MULTIPLY, BinaryOp.ADD)
-    given = (expr.attrs.get("scale", True), expr.attrs.get("center", True))
+    attrs = expr.attrs
+    given = (attrs.scale, attrs.center) if isinstance(attrs, LayerNorm) else (True, True)
     rows = zip(ops, (1.0, 0.0), expr.args[1:], given[: len(expr.args) - 1], strict=False)
     return tuple(
         (op, at)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import cast
 
+from boltgen.graph.attributes import Reduce
 from boltgen.graph.facts import FLOATS
-from boltgen.graph.graph import Expr, Graph
+from boltgen.graph.graph import Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
 from boltgen.problems.norm.problem import NormFunction
@@ -175,8 +175,9 @@ class _Reading:
         total, number = self._through(expr.args[0]), self.graph[expr.args[1]].scalar
         if self.graph[total].op != "sum" or not self._is_row(total) or number is None:
             return None
-        shape = self.graph[self.graph[total].args[0]].static_shape
-        columns = prod(shape[_first(shape, self.graph[total]) :])
+        reduction = self.graph[total]
+        shape = self.graph[reduction.args[0]].static_shape
+        columns = prod(shape[_first(shape, reduction.attrs.of(Reduce).axes(len(shape))) :])
         if isinstance(columns, Dim):
             return None
         is_mean = number == columns if expr.op == "divide" else _inverts(number, columns)
@@ -189,11 +190,12 @@ class _Reading:
         """Return whether a reduction is along the row's axes, and keeps them."""
         expr = self.graph[at]
         source = self.graph[expr.args[0]]
-        if not source.is_static or not expr.is_static or not expr.attrs["keepdims"]:
+        attrs = expr.attrs.of(Reduce)
+        if not source.is_static or not expr.is_static or not attrs.keepdims:
             return False
         shape = source.static_shape
-        rank, first = len(shape), _first(shape, expr)
-        is_last = expr.attrs["axis"] in {(-1,), (rank - 1,)}
+        rank, axes = len(shape), attrs.axes(len(shape))
+        first, is_last = _first(shape, axes), axes == (rank - 1,)
         if not is_last and not (self.several_axes and first < rank):
             return False
         self.outer.add(rank - 1 if is_last else first)
@@ -232,14 +234,12 @@ class _Reading:
         return expr.op == _CAST and {expr.dtype, self.graph[expr.args[0]].dtype} <= FLOATS
 
 
-def _first(shape: tuple[int, ...], reduction: Expr) -> int:
+def _first(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     """Return the first reduced axis, if all later axes are reduced too; else the rank.
 
     Axes of extent 1 are of no account.
     """
-    rank, given = len(shape), cast("tuple[int, ...] | None", reduction.attrs["axis"])
-    axes = {axis % rank for axis in range(rank) if given is None}
-    axes |= {axis % rank for axis in given or ()}
+    rank = len(shape)
     reduced = [axis for axis in range(rank) if axis in axes and shape[axis] != 1]
     kept = [axis for axis in range(rank) if axis not in axes and shape[axis] != 1]
     is_inner = bool(reduced) and (not kept or kept[-1] < reduced[0])

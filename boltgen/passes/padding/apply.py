@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from boltgen.graph.facts import permutation
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
 from boltgen.passes.padding.plan import Padding
 from boltgen.passes.padding.tensors import extents
@@ -70,10 +71,8 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     if expr.op == MATMUL:  # whose A may have as many columns as its result, and more now
         return replace(made, shape=(*before[:-1], builder.shape(args[1])[-1]))
     if expr.op == "permute_dims":
-        axes = expr.attrs["axes"]
-        assert isinstance(axes, tuple)
         shape = builder.shape(args[0])
-        return replace(made, shape=tuple(shape[axis] for axis in axes))
+        return replace(made, shape=tuple(shape[axis] for axis in permutation(expr)))
     for old, new in zip(expr.args, args, strict=True):
         have, made_so = graph[old].shape, builder[new].shape
         if have and made_so and have != made_so and have[-1] == before[-1]:
@@ -119,9 +118,7 @@ def _weight_widths(
     weight = graph[anchor.b]
     if weight.op == CONSTANT:
         return {anchor.b: widths}
-    axes = weight.attrs["axes"]
-    assert isinstance(axes, tuple)
     source = [0] * len(widths)
-    for axis, width in zip(axes, widths, strict=True):
+    for axis, width in zip(permutation(weight), widths, strict=True):
         source[axis] = width
     return {weight.args[0]: tuple(source)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from boltgen.graph.attributes import Convolution
 from boltgen.graph.facts import has_one_reader
 from boltgen.graph.graph import CONSTANT, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType
@@ -32,7 +33,8 @@ def with_paired_pixels(graph: Graph, costs: GraphCosts, accumulate: DType) -> Gr
             array = graph[weight].array
             assert array is not None
             image = builder.reshape(names[x], problem.a_shape)
-            attrs = {**expr.attrs, "strides": problem.stride, "padding": problem.padding}
+            own, (steps, border) = expr.attrs.of(Convolution), (problem.stride, problem.padding)
+            attrs = replace(own, strides=steps, padding=border)
             filters = builder.constant(pairs.weight(array))
             made = replace(made, args=(image, filters), attrs=attrs)
         names[index] = builder.add(made)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from boltgen.graph.attributes import Layouts
 from boltgen.graph.graph import CONSTANT, Graph
 from boltgen.ir.elementwise import LoadKind
 from boltgen.passes.regions.products import Product
@@ -100,7 +101,7 @@ def _views(graph: Graph, output: int, members: set[int]) -> tuple[int, ...]:
 def _keeps_channels(graph: Graph, index: int) -> bool:
     expr = graph[index]
     if expr.op in _POOLS:
-        return expr.attrs["layout"] == "NHWC" and expr.is_static
+        return expr.attrs.of(Layouts).layout == "NHWC" and expr.is_static
     return expr.op in _ELEMENTWISE and expr.is_static
 
 

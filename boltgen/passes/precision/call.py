@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from boltgen.graph.attributes import Attributes
 from boltgen.graph.graph import Expr, GraphBuilder
 from boltgen.passes.precision.reach import BEYOND, WITHIN, Reach
 from boltgen.passes.precision.values import Order, Store, Value, identity
@@ -62,7 +63,7 @@ class OperatorCall:
 
     name: str
     original: Expr | None
-    attrs: Mapping[str, object]
+    attrs: Attributes
     args: tuple[Item, ...]
     shape: tuple[int, ...]
     dtype: str
@@ -142,7 +143,7 @@ class OperatorCall:
     def again(self, args: Sequence[int], shape: tuple[int, ...], dtype: str) -> int:
         """The same operator on other arguments."""
         if self.original is None:
-            return self.builder.elementwise(self.name, *args, **self.attrs)
+            return self.builder.elementwise(self.name, *args, attrs=self.attrs)
         return self.builder.add(replace(self.original, args=tuple(args), shape=shape, dtype=dtype))
 
 

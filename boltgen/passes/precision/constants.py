@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from boltgen.errors import ModelImportError
-from boltgen.graph.graph import REASON, Array, GraphBuilder
+from boltgen.graph.graph import Array, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.call import OperatorCall
 from boltgen.passes.precision.reach import Reach
@@ -33,7 +32,7 @@ class Folded:
     summed: str
     stored: str
     factors: int | None = None
-    attrs: Mapping[str, object] = field(default_factory=dict)
+    reason: str = ""
 
     def finish(self, builder: GraphBuilder, made: int) -> int:
         """Return the result of the anchor `made`."""
@@ -66,8 +65,14 @@ def fold_constants(
         wide = "float32"
         added = _along(call, bias, along, wide)
         kernel = call.builder.constant(as_c_array(np.asarray(weight, np.float32)))
-        attrs = {REASON: _too_large(precision, *arrays)}
-        return Folded(weight=kernel, bias=added, dtype=wide, summed=wide, stored=wide, attrs=attrs)
+        return Folded(
+            weight=kernel,
+            bias=added,
+            dtype=wide,
+            summed=wide,
+            stored=wide,
+            reason=_too_large(precision, *arrays),
+        )
     if bias is not None:
         as_weight(bias, call.name, precision, allow_nonfinite=allow)
     stored = call.compute_dtype(reach)

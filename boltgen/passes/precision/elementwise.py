@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from boltgen.graph.attributes import NONE, Axis, Clip, Slope
 from boltgen.ir.dtypes import DType
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
@@ -50,7 +51,7 @@ _SMALL = frozenset({"bool", "int8", "uint8"})
 
 def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
     """Compute the elementwise operator `name` on `args` in place of `call`."""
-    options = {"original": None, "attrs": {}, **changes}
+    options = {"original": None, "attrs": NONE, **changes}
     made = elementwise(replace(call, name=name, args=args, **options))
     assert isinstance(made, Value)
     return made
@@ -63,7 +64,7 @@ def _prelu(call: OperatorCall) -> Item | None:
         return None
     shape = [1] * len(x.shape)
     if slopes.size > 1:
-        shape[cast("int", call.attrs["axis"])] = slopes.size
+        shape[call.attrs.of(Axis).at(len(shape))] = slopes.size
     zero, slope = np.zeros((), slopes.dtype), slopes.reshape(shape)
     negative = apply(call, "minimum", x, call.store.of_array(zero), single_use=True)
     scaled = apply(call, "multiply", call.store.of_array(slope), negative, single_use=True)
@@ -124,13 +125,13 @@ def _bias_add(call: OperatorCall) -> Item | None:
     """Write an `add` whose second operand lies along an axis of its own."""
     x, bias = call.tensor(0), call.tensor(1)
     shape = [1] * len(x.shape)
-    shape[cast("int", call.attrs["axis"])] = bias.shape[0]
+    shape[call.attrs.of(Axis).at(len(shape))] = bias.shape[0]
     if bias.constant is not None:
         along = call.store.of_array(bias.constant.reshape(shape))
     else:
         expr = call.builder.reshape(call.store.get(bias), shape)
         along = call.store.of_expr(expr, tuple(shape), bias.dtype)
-    return _add(replace(call, name="add", original=None, attrs={}, args=(x, along)))
+    return _add(replace(call, name="add", original=None, attrs=NONE, args=(x, along)))
 
 
 def elementwise(call: OperatorCall) -> Item | None:
@@ -182,10 +183,10 @@ def _reach(call: OperatorCall) -> Reach:
         is_number = exponent is not None and exponent.size == 1
         return power_reach(number if is_number else None, reaches[0])
     if call.name == "clip":
-        low, high = (cast("float", call.attrs[end]) for end in ("low", "high"))
-        return clipped_reach(low, high, reaches[0], precision)
+        clip = call.attrs.of(Clip)
+        return clipped_reach(clip.low, clip.high, reaches[0], precision)
     if call.name == "nn.leakyrelu":
-        slope = floor_of(cast("float", call.attrs["alpha"]), precision)
+        slope = floor_of(call.attrs.of(Slope).alpha, precision)
         return replace(reaches[0], floor=min(reaches[0].floor, slope))
     if call.name in {"maximum", "minimum"}:
         reaches = [

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import cast
 
+from boltgen.graph.attributes import (
+    Axis,
+    ImageNorm,
+    Layouts,
+    Pad,
+    Permutation,
+    Reduce,
+    Repeat,
+    Resize,
+    Slice,
+)
 from boltgen.graph.graph import CORNER, IMAGE_NORM
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, greatest
 from boltgen.passes.norms.image_norms import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
-    add_image_norm,
 )
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
 from boltgen.passes.precision.elementwise import apply
@@ -37,23 +46,14 @@ from boltgen.passes.precision.values import (
 _FEW = 16
 
 
-def _axes(call: OperatorCall, name: str, rank: int) -> tuple[int, ...]:
-    """The axes of an attribute that names one, several or, by None, all."""
-    given = call.attrs[name]
-    if given is None:
-        return tuple(range(rank))
-    axes = [given] if isinstance(given, int) else cast("Sequence[int]", given)
-    return tuple(int(axis) % rank for axis in axes)
-
-
 def _permute_dims(call: OperatorCall) -> Item | None:
     """Record the permutation only: it is applied where a reader needs its result."""
     x = call.store.settle(call.tensor(0))
     rank = len(x.shape)
     if x.flat is not None:
         return None
-    axes = _axes(call, "axes", rank)
-    back = inverse(axes if call.attrs["axes"] is not None else tuple(reversed(range(rank))))
+    axes = call.attrs.of(Permutation).axes
+    back = inverse(tuple(axis % rank for axis in (range(rank)[::-1] if axes is None else axes)))
     value = replace(
         x,
         shape=call.shape,
@@ -117,31 +117,30 @@ def viewed(call: OperatorCall) -> Value:
 def _slice(call: OperatorCall) -> Item | None:
     """Slice neighbours along an axis from a tensor as it lies, if a frontend says which."""
     x = call.store.settle(call.tensor(0))
-    if "axis" not in call.attrs or x.flat is not None or x.constant is not None or not x.is_float:
+    attrs, is_constant = call.attrs, x.constant is not None
+    if not isinstance(attrs, Slice) or x.flat is not None or is_constant or not x.is_float:
         return _movement(call)
     if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
         return _movement(call)
-    axis = x.order.index(cast("int", call.attrs["axis"]))
     made = call.builder.operator(
         call.name,
         [call.store.get(x, x.order)],
         permuted(call.shape, x.order),
         x.stored,
-        **{**call.attrs, "axis": axis},
+        replace(attrs, axis=x.order.index(attrs.axis)),
     )
     return call.result(made, x.order, reach=x.reach)
 
 
-def _spatial(layout: object) -> Order | None:
-    orders = {"NCHW": NHWC, "NHWC": identity(4)}
-    return orders.get(str(layout))
+def _spatial(layout: str) -> Order | None:
+    return {"NCHW": NHWC, "NHWC": identity(4)}.get(layout)
 
 
 def _image(call: OperatorCall) -> Order | None:
     """Return the order that makes the operator's image NHWC, or None if its layouts are unknown."""
-    layout = call.attrs["layout"]
-    order = _spatial(layout)
-    if call.attrs["out_layout"] not in {"", layout} or not call.tensor(0).is_float:
+    attrs = call.attrs.of(Layouts)
+    order = _spatial(attrs.layout)
+    if attrs.out_layout not in {"", attrs.layout} or not call.tensor(0).is_float:
         return None
     return order
 
@@ -149,10 +148,9 @@ def _image(call: OperatorCall) -> Order | None:
 def _on_image(call: OperatorCall, x: Value, order: Order, dtype: str | None) -> int:
     """Apply the operator to an image in NHWC."""
     expr = call.store.get(x, order, dtype)
-    attrs = {**call.attrs, "layout": "NHWC"}
-    attrs |= {"out_layout": "NHWC"} if "out_layout" in attrs else {}
+    attrs = replace(call.attrs.of(Layouts), layout="NHWC", out_layout="NHWC")
     shape = permuted(call.shape, order)
-    return call.builder.operator(call.name, [expr], shape, call.builder.dtype(expr), **attrs)
+    return call.builder.operator(call.name, [expr], shape, call.builder.dtype(expr), attrs)
 
 
 def _pool(call: OperatorCall) -> Item | None:
@@ -212,14 +210,13 @@ def _broadcast_to(call: OperatorCall) -> Item | None:
 
 def _repeat(call: OperatorCall) -> Item | None:
     """Write copies of matrices as a broadcast: attention reads the matrices once."""
-    x, axis, times = call.tensor(0), call.attrs.get("axis"), call.attrs.get("repeats")
-    rank = len(x.shape)
-    is_known = isinstance(axis, int) and isinstance(times, int) and x.is_float
-    if not is_known or x.constant is not None or int(cast("int", axis)) % rank > rank - 3:
+    x, attrs, rank = call.tensor(0), call.attrs.of(Repeat), len(call.shape)
+    is_moved = attrs.axis is None or attrs.axis % rank > rank - 3
+    if attrs.axis is None or is_moved or not x.is_float or x.constant is not None:
         return _movement(call)
-    place = int(cast("int", axis)) % rank + 1
+    place = attrs.axis % rank + 1
     apart = (*x.shape[:place], 1, *x.shape[place:])
-    copied = (*x.shape[:place], cast("int", times), *x.shape[place:])
+    copied = (*x.shape[:place], attrs.repeats, *x.shape[place:])
     dtype = call.compute_dtype(x.reach)  # the fewer bytes the fewer are copied
     expr = call.builder.reshape(call.store.get(x, None, dtype), apart)
     expr = call.builder.operator("broadcast_to", [expr], copied, dtype)
@@ -232,8 +229,8 @@ _PAIRWISE = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 def _of_stack(call: OperatorCall) -> Item | None:
     """Reduce a stack along its axis, one tensor after another: ONNX's Sum, Max and Min."""
-    x = call.tensor(0)
-    if len(x.stacked) < 2 or _axes(call, "axis", len(x.shape)) != (0,) or call.attrs["keepdims"]:
+    x, attrs = call.tensor(0), call.attrs.of(Reduce)
+    if len(x.stacked) < 2 or attrs.axes(len(x.shape)) != (0,) or attrs.keepdims:
         return None
     result, *others = x.stacked
     for value in others:
@@ -259,7 +256,8 @@ def _reduction(call: OperatorCall) -> Item | None:
     if not x.is_float or x.flat is not None:
         return None
     rank = len(x.shape)
-    axes, keepdims = _axes(call, "axis", rank), bool(call.attrs["keepdims"])
+    attrs = call.attrs.of(Reduce)
+    axes, keepdims = attrs.axes(rank), attrs.keepdims
     stored_axes = sorted(x.order.index(each) for each in axes)
     order = x.order
     if not keepdims:
@@ -283,7 +281,7 @@ def softmax(call: OperatorCall) -> Item | None:
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
-    (axis,) = _axes(call, "axis", len(x.shape))
+    axis = call.attrs.of(Axis).at(len(x.shape))
     wide = call.store.get(x, x.order, "float32")
     expr = call.builder.operator(
         call.name, [wide], call.builder.shape(wide), "float32", axis=x.order.index(axis)
@@ -313,15 +311,10 @@ def _image_norm(call: OperatorCall) -> Item | None:
         return None
     is_last = x.order == NHWC and x.constant is None
     order = NHWC if is_last else identity(len(x.shape))
-    groups, epsilon = cast("int", call.attrs["groups"]), cast("float", call.attrs["epsilon"])
-    made = add_image_norm(
-        call.builder,
-        call.store.get(x, order, x.stored),
-        groups=groups,
-        epsilon=epsilon,
-        dtype=call.compute_dtype(),
-        channel_axis=CHANNELS_LAST if is_last else CHANNELS_FIRST,
-    )
+    axis = CHANNELS_LAST if is_last else CHANNELS_FIRST
+    attrs = replace(call.attrs.of(ImageNorm), channel_axis=axis)
+    stored, shape = call.store.get(x, order, x.stored), permuted(call.shape, order)
+    made = call.builder.operator(IMAGE_NORM, (stored,), shape, call.compute_dtype(), attrs)
     return call.result(made, order)
 
 
@@ -330,7 +323,7 @@ def _joined(call: OperatorCall) -> Item | None:
 
     An operator that reduces a stack along that dimension reads the tensors themselves.
     """
-    values, axis = [call.store.settle(value) for value in call.tensors], call.attrs["axis"]
+    values, axis = [call.store.settle(value) for value in call.tensors], call.attrs.of(Axis).axis
     is_stack = call.name == "stack"
     if call.dtype not in FLOATS or (is_stack and axis != 0):
         return None
@@ -339,7 +332,7 @@ def _joined(call: OperatorCall) -> Item | None:
     order = common_order(values, call.shape[1:] if is_stack else call.shape)
     args = [call.store.get(value, order, dtype) for value in values]
     behind = (0, *(each + 1 for each in order)) if is_stack else order
-    place = behind.index(cast("int", axis or 0) % len(call.shape))
+    place = behind.index((axis or 0) % len(call.shape))
     shape = permuted(call.shape, behind)
     expr = call.builder.operator(call.name, args, shape, dtype, axis=place)
     result = call.result(expr, behind, reach=reach)
@@ -351,8 +344,8 @@ def _pad(call: OperatorCall) -> Item | None:
     x = call.store.settle(call.tensor(0))
     if not x.is_float or x.flat is not None:
         return None
-    logical = cast("tuple[tuple[int, int], ...]", call.attrs["widths"])
-    value, mode = cast("float", call.attrs["value"]), str(call.attrs["mode"])
+    attrs = call.attrs.of(Pad)
+    logical, value, mode = attrs.widths, attrs.value, attrs.mode
     widths = [logical[axis] for axis in x.order]
     floor = floor_of(value, call.store.precision) if mode == "constant" else 1.0
     reach = replace(x.reach, floor=min(x.reach.floor, floor))
@@ -365,9 +358,9 @@ def _pad(call: OperatorCall) -> Item | None:
 
 
 def _resize2d(call: OperatorCall) -> Item | None:
-    order = _spatial(call.attrs["layout"])
-    x = call.tensor(0)
-    if order is None or not x.is_float or call.attrs["out_dtype"]:
+    attrs, x = call.attrs.of(Resize), call.tensor(0)
+    order = _spatial(attrs.layout)
+    if order is None or not x.is_float or attrs.out_dtype:
         return None
     expr = _on_image(call, x, order, "float32")  # it interpolates in its operand's type
     return call.result(expr, order, reach=x.reach)

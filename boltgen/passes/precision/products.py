@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any
 
 import numpy as np
 
-from boltgen.graph.graph import GROUPED, Array
+from boltgen.graph.attributes import BatchNorm, Convolution
+from boltgen.graph.graph import GROUPED, Array, Expr
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
@@ -76,33 +77,34 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
 
 
 def _conv2d(call: OperatorCall) -> Item | Declined | None:
-    attrs = call.attrs
-    layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
+    attrs = call.attrs.of(Convolution)
+    layout, kernel_layout, groups = attrs.data_layout, attrs.kernel_layout, attrs.groups
     known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
     x, weight = call.tensor(0), call.tensor(1)
-    if not known or attrs["out_layout"] != layout or call.dtype not in FLOATS:
+    if not known or attrs.out_layout != layout or call.dtype not in FLOATS:
         return None
     if (reason := _kept_wide(call, x, weight)) is not None:
         return Declined(reason)
-    groups = cast("int", attrs["groups"])
     channels = x.shape[layout.index("C")]
     filters = weight.shape[kernel_layout.index("O")]
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
         return None
-    x, padding = _with_padding(x, layout, cast("tuple[int, ...]", attrs["padding"]))
+    x, padding = _with_padding(x, layout, attrs.padding)
     order, kernel_order = _order(layout, "NHWC"), _order(kernel_layout, "OHWI")
     shape = tuple(call.shape[axis] for axis in order)
     store, builder = call.store, call.builder
     store.settle(x)
-    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
-    written = {**attrs, "padding": padding, **layouts}
+    written = replace(
+        attrs, padding=padding, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"
+    )
     out_dtype, reach = _result_dtype(call)
 
-    def product(kernel: int, dtype: str, wanted: str, **more: object) -> int:
+    def product(kernel: int, dtype: str, wanted: str, reason: str = "") -> int:
         # TVM accumulates in the output's type: grouped convolutions are summed in FP32.
         summed = "float32" if groups != 1 else wanted
-        args = [store.get(x, order, dtype), kernel]
-        expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
+        args = (store.get(x, order, dtype), kernel)
+        made: dict[str, Any] = {"attrs": written, "reason": reason}
+        expr = builder.add(Expr(op="nn.conv2d", args=args, shape=shape, dtype=summed, **made))
         return expr if summed == wanted else builder.astype(expr, wanted)
 
     if weight.constant is None:
@@ -112,7 +114,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
         laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
         folded = fold_constants(call, laid, bias, reach, axis=0, along=along)
-        made = product(folded.weight, folded.dtype, folded.summed, **folded.attrs)
+        made = product(folded.weight, folded.dtype, folded.summed, folded.reason)
         return folded.finish(builder, made)
 
     linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
@@ -121,10 +123,10 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
 
 def _conv1d(call: OperatorCall) -> Item | Declined | None:
     """Write a convolution of images whose height is one."""
-    attrs = call.attrs
-    layout, kernel_layout = str(attrs["data_layout"]), str(attrs["kernel_layout"])
+    attrs = call.attrs.of(Convolution)
+    layout, kernel_layout = attrs.data_layout, attrs.kernel_layout
     known = layout in {"NCW", "NWC"} and set(kernel_layout) == set("OIW")
-    if not known or attrs["out_layout"] != layout:
+    if not known or attrs.out_layout != layout:
         return None
 
     def taller(shape: tuple[int, ...], given: str) -> tuple[int, ...]:
@@ -139,21 +141,22 @@ def _conv1d(call: OperatorCall) -> Item | Declined | None:
         made.single_use = x.single_use
         return made
 
-    left, right = cast("tuple[int, int]", attrs["padding"])
-    (stride,), (dilation,) = (cast("tuple[int]", attrs[key]) for key in ("strides", "dilation"))
+    left, right = attrs.padding
     wide = replace(
         call,
         name="nn.conv2d",
         original=None,
         args=(seen(call.tensor(0), layout), seen(call.tensor(1), kernel_layout)),
         shape=taller(call.shape, layout),
-        attrs={
-            **attrs,
-            "strides": (1, stride),
-            "dilation": (1, dilation),
-            "padding": (0, left, 0, right),
-            **{key: str(attrs[key]).replace("W", "HW") for key in _LAYOUT_NAMES},
-        },
+        attrs=replace(
+            attrs,
+            strides=(1, *attrs.strides),
+            dilation=(1, *attrs.dilation),
+            padding=(0, left, 0, right),
+            data_layout=layout.replace("W", "HW"),
+            kernel_layout=kernel_layout.replace("W", "HW"),
+            out_layout=layout.replace("W", "HW"),
+        ),
     )
     made = _conv2d(wide)
     if not isinstance(made, Value):
@@ -240,7 +243,7 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
         right = folded.weight
         right = call.builder.permute_dims(right, (1, 0)) if as_columns else right
         left = store.get(a, flat_order, folded.dtype)
-        expr = call.builder.matmul(left, right, folded.summed, **folded.attrs)
+        expr = call.builder.matmul(left, right, folded.summed, folded.reason)
         return folded.finish(call.builder, expr)
 
     linear = Linear(emit, weight, axis=1, channel=len(call.shape) - 1)
@@ -282,17 +285,17 @@ def _right_operand(call: OperatorCall, b: Value) -> int:
 
 def _batch_norm(call: OperatorCall) -> Item | None:
     """Fold a batch norm into the weights of the anchor before it; else scale and shift."""
-    attrs = call.attrs
+    attrs = call.attrs.of(BatchNorm)
     x = call.tensor(0)
     parameters = [value.constant for value in call.tensors[1:]]
-    if attrs["training"] or not x.is_float or any(array is None for array in parameters):
+    if attrs.training or not x.is_float or any(array is None for array in parameters):
         return None
     known = (array.astype(np.float64) for array in parameters if array is not None)
     gamma, beta, mean, variance = known
-    scale = 1.0 / np.sqrt(variance + cast("float", attrs["epsilon"]))
-    scale = scale * gamma if attrs["scale"] else scale
-    shift = (beta if attrs["center"] else 0.0) - mean * scale
-    axis = cast("int", attrs["axis"]) % len(x.shape)
+    scale = 1.0 / np.sqrt(variance + attrs.epsilon)
+    scale = scale * gamma if attrs.scale else scale
+    shift = (beta if attrs.center else 0.0) - mean * scale
+    axis = attrs.axis % len(x.shape)
     if x.pending is not None and x.single_use and x.pending.channel == axis:
         x.pending.scale(scale)
         x.pending.add(shift)

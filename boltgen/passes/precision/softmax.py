@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from boltgen.graph.attributes import Reduce
 from boltgen.graph.facts import axis_of
 from boltgen.graph.graph import Graph
 from boltgen.graph.patterns import Either, Match, Var, matches, op
@@ -31,7 +32,7 @@ def spelled_softmax(graph: Graph, index: int) -> SpelledSoftmax | None:
 
 def _axis(found: Match, name: str) -> int | None:
     """The one axis of a reduction that keeps it."""
-    return axis_of(found.expr(name)) if found.expr(name).attrs["keepdims"] else None
+    return axis_of(found.expr(name)) if found.expr(name).attrs.of(Reduce).keepdims else None
 
 
 _X = Var("x")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from boltgen.graph.attributes import Sharpness
 from boltgen.graph.facts import is_float
 from boltgen.graph.graph import Graph
 from boltgen.graph.patterns import Either, Number, Through, Var, matches, op
@@ -61,7 +62,7 @@ def softplus(call: OperatorCall, x: Value, beta: float) -> Item:
     """Write a softplus of `x` in place of `call`."""
 
     if beta == 1.0:
-        return apply(call, "nn.softplus", x, attrs={"beta": 1.0})
+        return apply(call, "nn.softplus", x, attrs=Sharpness(1.0))
     factor = call.store.of_array(np.array(beta, x.dtype))
-    bent = apply(call, "nn.softplus", apply(call, "multiply", x, factor), attrs={"beta": 1.0})
+    bent = apply(call, "nn.softplus", apply(call, "multiply", x, factor), attrs=Sharpness(1.0))
     return apply(call, "divide", bent, factor)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from boltgen.graph.attributes import Axis, Input
 from boltgen.graph.graph import (
-    AUTHORED,
     CONSTANT,
     INPUT,
     PART,
-    REASON,
     Expr,
     Graph,
     GraphBuilder,
@@ -146,8 +145,7 @@ class _Walk:
         except UndecidedExtentError:  # a rule that asks a symbolic extent for its value
             made = None
         if isinstance(made, Declined):
-            kept = {**expr.attrs, REASON: made.reason}
-            return self._unchanged(replace(expr, attrs=kept))
+            return self._unchanged(replace(expr, reason=made.reason))
         return self._unchanged(expr) if made is None else made
 
     def _is_large(self, index: int) -> bool:
@@ -185,7 +183,7 @@ class _Walk:
             return self._context.store.of_array(folded)
         row = spelled_softmax(self._graph, index)
         if row is not None:
-            attrs = {"axis": row.axis}
+            attrs = Axis(row.axis)
             x = self._items[row.x]
             return movement.softmax(replace(call, name="nn.softmax", attrs=attrs, args=(x,)))
         return RULES[call.name](call) if call.name in RULES else None
@@ -198,7 +196,7 @@ class _Walk:
         if not expr.is_static or expr.dtype == "":
             return Other(index)
         # An input that came narrow is as if it had been narrowed here.
-        dtype = str(expr.attrs.get(AUTHORED, expr.dtype))
+        dtype = expr.attrs.authored if isinstance(expr.attrs, Input) else expr.dtype
         value = self._context.store.of_expr(index, expr.static_shape, dtype)
         is_product = expr.op in ANCHORS
         if value.is_float and not is_product:

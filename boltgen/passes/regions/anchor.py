@@ -11,6 +11,8 @@ from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.attributes import Convolution, Unpack
+from boltgen.graph.facts import permutation
 from boltgen.graph.graph import GROUPED, UNPACK, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
@@ -130,11 +132,12 @@ def _check_dtypes(graph: Graph, index: int) -> None:
 
 def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     expr = graph[index]
-    attrs = expr.attrs
-    groups = attrs["groups"]
-    if groups != 1:
-        raise _NotOffloadableError(f"it has groups={groups}; kernels exist for one group only")
-    layouts = (attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"])
+    attrs = expr.attrs.of(Convolution)
+    if attrs.groups != 1:
+        raise _NotOffloadableError(
+            f"it has groups={attrs.groups}; kernels exist for one group only"
+        )
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     if layouts != ("NHWC", "OHWI", "NHWC"):
         raise _NotOffloadableError(
             f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take NHWC "
@@ -143,6 +146,8 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     x, weight = expr.args
     n, h, w, c = graph[x].static_shape
     k, r, s, _ = graph[weight].static_shape
+    (down, right), (apart, beside) = attrs.strides, attrs.dilation
+    top, left, bottom, end = attrs.padding
     problem = Conv2d(
         n=n,
         h=h,
@@ -151,9 +156,9 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
         k=k,
         r=r,
         s=s,
-        stride=_pair(attrs["strides"]),
-        padding=_four(attrs["padding"]),
-        dilation=_pair(attrs["dilation"]),
+        stride=(down, right),
+        padding=(top, left, bottom, end),
+        dilation=(apart, beside),
         in_dtype=DType(graph[x].dtype),
         acc_dtype=accumulate,
         out_dtype=DType(expr.dtype),
@@ -161,30 +166,12 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     return Anchor(index=index, problem=problem, a=x, operand_b=weight)
 
 
-def _pair(value: object) -> tuple[int, int]:
-    assert isinstance(value, tuple)
-    first, second = value
-    return first, second
-
-
-def _four(value: object) -> tuple[int, int, int, int]:
-    assert isinstance(value, tuple)
-    top, left, bottom, right = value
-    return top, left, bottom, right
-
-
-def _swaps_last_two(axes: object, rank: int) -> bool:
-    identity = tuple(range(rank))
-    swapped = (*identity[:-2], rank - 1, rank - 2)
-    return axes == swapped or (axes is None and rank == 2)
-
-
 def _stored_b(graph: Graph, b: int) -> tuple[int, tuple[int, ...], Layout]:
     """Return the tensor that B is in memory, the operators that make B from it, and its layout."""
     rank = len(graph[b].static_shape)
     if graph[b].op == "permute_dims" and rank >= 2:
         (inner,) = graph[b].args
-        if _swaps_last_two(graph[b].attrs["axes"], rank):
+        if permutation(graph[b]) == (*range(rank - 2), rank - 1, rank - 2):
             return inner, (b,), Layout.COLUMN
     return b, (), Layout.ROW
 
@@ -195,7 +182,8 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
     a_shape, b_shape = graph[a].static_shape, graph[b].static_shape
     weights = None
     if graph[b].op == UNPACK and layout is Layout.COLUMN:
-        weights, absorbed, (b,) = graph[b].attrs["weights"], (b, *absorbed), graph[b].args
+        weights = graph[b].attrs.of(Unpack).weights
+        absorbed, (b,) = (b, *absorbed), graph[b].args
     if len(a_shape) < 2 or len(b_shape) < 2:
         raise _NotOffloadableError("an operand is a vector; kernels multiply matrices")
     m, k = a_shape[-2:]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from boltgen.graph.attributes import Pad
 from boltgen.graph.facts import has_one_reader, is_static_call, only_reader, permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
@@ -106,9 +107,8 @@ def _pads_channels(graph: Graph, index: int) -> bool:
     expr = graph[index]
     if expr.op != "nn.pad" or not is_static_call(graph, index):
         return False
-    widths = expr.attrs["widths"]
-    assert isinstance(widths, tuple)
-    is_zero = expr.attrs["value"] == 0.0 and expr.attrs["mode"] == "constant"
+    attrs = expr.attrs.of(Pad)
+    widths, is_zero = attrs.widths, attrs.value == 0.0 and attrs.mode == "constant"
     return is_zero and set(widths[:-1]) <= {(0, 0)} and widths[-1][0] == 0
 
 

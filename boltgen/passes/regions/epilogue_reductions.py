@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.attributes import Reduce
 from boltgen.graph.graph import NORMED, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
@@ -172,7 +173,7 @@ def _sums(
         for reader in graph.consumers[index]
         if graph[reader].op == "sum"
         and graph[reader].dtype == _F32
-        and not graph[reader].attrs["keepdims"]
+        and not graph[reader].attrs.of(Reduce).keepdims
         and _axes(graph[reader], len(shape)) == (len(shape) - 1,)
     ]
 
@@ -197,11 +198,7 @@ def _of(
 
 
 def _axes(expr: Expr, rank: int) -> tuple[int, ...]:
-    axes = expr.attrs["axis"]
-    if axes is None:
-        return tuple(range(rank))
-    assert isinstance(axes, tuple)
-    return tuple(sorted(int(axis) % rank for axis in axes))
+    return tuple(sorted(expr.attrs.of(Reduce).axes(rank)))
 
 
 def _kind(problem: Problem, shape: tuple[int, ...], expr: Expr) -> LoadKind | None:

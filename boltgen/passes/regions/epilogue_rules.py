@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from boltgen.graph.attributes import Cast
 from boltgen.graph.graph import HALF, NORMED, Expr
 from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.ir.elementwise import BinaryOp
@@ -28,9 +29,7 @@ class Call:
 
     def number(self, name: str) -> float:
         """Return an attribute that is a number."""
-        value = self.expr.attrs[name]
-        assert isinstance(value, (int, float))
-        return float(value)
+        return float(self.expr.attrs.named()[name])
 
 
 _Rule = Callable[[Call], int]
@@ -45,7 +44,7 @@ def _binary(op: BinaryOp) -> _Rule:
 
 
 def _astype(call: Call) -> int:
-    target, source = call.expr.dtype, call.expr.attrs["from_dtype"]
+    target, source = call.expr.dtype, call.expr.attrs.of(Cast).from_dtype
     if target == DType.F32.value:
         return call.args[0]  # arithmetic is in FP32 as it is
     if target not in CONVERTED:

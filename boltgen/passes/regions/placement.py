@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
+from boltgen.graph.attributes import Convolution, Einsum, Opaque, RegionCall
 from boltgen.graph.graph import (
     CONSTANT,
     GROUPED,
     INPUT,
-    OPAQUE,
     PART,
-    REASON,
     REGION,
     Expr,
     Extents,
@@ -46,7 +45,7 @@ def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placemen
             continue
         shape = tuple(str(each) if isinstance(each, Dim) else each for each in expr.shape or ())
         if expr.op == REGION:
-            region = regions[str(expr.attrs["symbol"])]
+            region = regions[expr.attrs.of(RegionCall).symbol]
             yield Placement(
                 operator=region.label,
                 shape=shape,
@@ -61,11 +60,11 @@ def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placemen
 
 def _inside(expr: Expr) -> Iterator[Placement]:
     """The products in functions and arms that an opaque expression has."""
-    graph = expr.attrs.get("inside")
-    if isinstance(graph, Graph):
-        for placed in placements(graph, {}):
+    attrs = expr.attrs
+    if isinstance(attrs, Opaque) and attrs.inside is not None:
+        for placed in placements(attrs.inside, {}):
             if placed.flops:
-                reason = f"it is inside of {expr.attrs['callee']}: give it a function of its own"
+                reason = f"it is inside of {attrs.callee}: give it a function of its own"
                 yield replace(placed, reason=reason)
 
 
@@ -79,9 +78,9 @@ def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
         reason = _OTHER_PRODUCTS[expr.op]
     elif expr.op == "image_mean":
         name = "mean"
-    elif expr.op == OPAQUE:
-        name, reason = str(expr.attrs["callee"]), _NO_GRAPH
-    reason = str(expr.attrs.get(REASON, reason))
+    elif isinstance(expr.attrs, Opaque):
+        name, reason = expr.attrs.callee, _NO_GRAPH
+    reason = expr.reason or reason
     return Placement(
         operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
     )
@@ -100,7 +99,7 @@ def _flops(graph: Graph, expr: Expr) -> int:
         return 0
     if expr.op in {MATMUL, GROUPED}:
         return 2 * _elements(expr.shape) * _extent(a[-1])
-    layout = str(expr.attrs.get("kernel_layout", "OIHW"))
+    layout = expr.attrs.kernel_layout if isinstance(expr.attrs, Convolution) else ""
     if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
         filters = _extent(b[layout.index("O")])
         return 2 * _elements(expr.shape) * _elements(b) // max(filters, 1)
@@ -115,7 +114,7 @@ def _einsum_flops(graph: Graph, expr: Expr) -> int:
     """Return the operations of an einsum: a product for each element of the result and of the
     summed axes.
     """
-    inputs, arrow, output = str(expr.attrs["subscripts"]).replace(" ", "").partition("->")
+    inputs, arrow, output = expr.attrs.of(Einsum).subscripts.replace(" ", "").partition("->")
     extents: dict[str, int] = {}
     for arg, term in zip(expr.args, inputs.split(","), strict=True):
         before, _, after = term.partition("...")

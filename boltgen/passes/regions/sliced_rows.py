@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import cast
 
+from boltgen.graph.attributes import Slice
 from boltgen.graph.facts import FLOATS, has_one_reader
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.ir.extent import Dim
@@ -81,10 +81,10 @@ def _view(graph: Graph, expr: Expr) -> RowView | None:
 
     A part begins at a multiple of its length, so it is as aligned as it is long.
     """
-    if expr.op != _SLICE or "axis" not in expr.attrs or not expr.is_static:
+    attrs, whole = expr.attrs, graph[expr.args[0]]
+    if not isinstance(attrs, Slice) or not expr.is_static:
         return None
-    whole = graph[expr.args[0]]
-    axis, begin, end = (cast("int", expr.attrs[key]) for key in ("axis", "begin", "end"))
+    axis, begin, end = attrs.axis, attrs.begin, attrs.end
     if not whole.is_static or not 0 < axis < len(whole.static_shape):
         return None
     inner = prod(whole.static_shape[axis + 1 :])

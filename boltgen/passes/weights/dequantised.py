@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
+from boltgen.graph.attributes import Axis
+from boltgen.graph.facts import permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
@@ -43,7 +45,7 @@ _MOVES: Mapping[str, Callable[[Expr, Array], Array]] = {
         lambda expr, x: x.reshape(expr.static_shape),
     ),
     "broadcast_to": lambda expr, x: np.broadcast_to(x, expr.static_shape),
-    "permute_dims": lambda expr, x: x.transpose(cast("tuple[int, ...]", expr.attrs["axes"])),
+    "permute_dims": lambda expr, x: x.transpose(permutation(expr)),
 }
 _ON_NUMBERS: Mapping[str, Callable[[Expr, Array, Array], Array]] = {
     "add": lambda _, x, y: x + y,
@@ -121,13 +123,12 @@ def _cast(graph: Graph, expr: Expr) -> Steps[int, _Found]:
 def _whole_operator(graph: Graph, expr: Expr) -> Dequantised | None:
     """Relax's `dequantize`, of a tensor or along an axis."""
     numbers, scales, zeros = (constant(graph, each) for each in expr.args)
-    axis = expr.attrs["axis"]
-    if numbers is None or scales is None or zeros is None or not isinstance(axis, int):
+    if numbers is None or scales is None or zeros is None:
         return None
     if numbers.dtype.kind not in "iu" or zeros.dtype.kind not in "iu" or scales.dtype.kind != "f":
         return None
     along = [1] * numbers.ndim
-    along[axis % numbers.ndim] = -1
+    along[expr.attrs.of(Axis).at(numbers.ndim)] = -1
 
     def spread(each: Array) -> Array:
         return each.reshape(along if each.size > 1 else ())

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.attributes import Unpack
 from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.passes.regions.anchor import MATMUL
@@ -127,11 +128,9 @@ def with_floats(graph: Graph) -> Graph:
     builder, names = GraphBuilder(), dict[int, int]()
     for index, expr in enumerate(graph.exprs):
         if expr.op == UNPACK:
-            form, k, array = expr.attrs["weights"], expr.attrs["k"], graph[expr.args[0]].array
-            assert isinstance(form, PackedWeights)
-            assert isinstance(k, int)
+            attrs, array = expr.attrs.of(Unpack), graph[expr.args[0]].array
             assert array is not None
-            names[index] = builder.constant(form.unpacked(array, k))
+            names[index] = builder.constant(attrs.weights.unpacked(array, attrs.k))
         else:
             names[index] = builder.add(renamed(expr, names))
     return builder.graph(mapped(graph.results, names))
