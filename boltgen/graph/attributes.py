@@ -171,9 +171,12 @@ class DynamicSlice(Attributes):
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter(Slice):
+class Scatter(Attributes):
     """The slice of the first operand that the second one replaces."""
 
+    axis: int
+    begin: int
+    end: int
     step: int
 
 

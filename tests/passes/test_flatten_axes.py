@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from boltgen.graph.graph import IMAGE_NORM, INPUT, Expr, GraphBuilder
 from boltgen.passes.norms import flatten_axes, image_norms
-from boltgen.passes.norms.image_norms import CHANNELS_FIRST, CHANNELS_LAST, add_image_norm
+from boltgen.passes.norms.image_norms import CHANNELS_FIRST, CHANNELS_LAST
 from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
@@ -172,7 +172,7 @@ def test_group_norms_of_images(axis: int, groups: int) -> None:
         shape = (2, 8, 3, 5) if axis == CHANNELS_FIRST else (2, 3, 5, 8)
         x = b.add(Expr(op=INPUT, shape=shape, dtype=dtype))
         options = {"groups": groups, "epsilon": EPSILON, "channel_axis": axis}
-        return b, add_image_norm(b, x, dtype=dtype, **options)
+        return b, b.operator(IMAGE_NORM, (x,), shape, dtype, **options)
 
     b, made = build("float16")
     graph = b.graph(made)

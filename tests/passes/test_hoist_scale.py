@@ -26,7 +26,7 @@ def _product(
     if view:
         left = b.permute_dims(scaled, (0, 2, 1, 3))
     else:
-        left = b.operator("flip", (scaled,), (2, 3, 5, 8), "float32")
+        left = b.operator("flip", (scaled,), (2, 3, 5, 8), "float32", axis=3)
     right = b.elementwise("multiply", k, b.constant(np.array(4.0, np.float32))) if on_b else k
     made = b.matmul(left, right, "float32")
     return b.graph((made, scaled) if is_read_again else made)

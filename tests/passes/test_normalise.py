@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Convolution
-from boltgen.graph.graph import Graph
+from boltgen.graph.graph import IMAGE_NORM, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
-from boltgen.passes.norms.image_norms import add_image_norm
 from boltgen.passes.precision import walk
 from tests.passes.differential import AnyArray, checked, drawn, operators
 from tests.passes.networks import F16, F32, IMAGE, ROWS, SIZE, STEPS, C, N, Net, Step, network
@@ -169,7 +168,8 @@ def _folded(b: Net, x: int) -> int:
 
 def _group_norm(b: Net, x: int) -> int:
     image = b.conv(b.reshape(b.product(x, 8), (N, 5, 4, 2)), 6)
-    return add_image_norm(b, image, groups=2, epsilon=1e-5, dtype=F32, channel_axis=1)
+    options = {"groups": 2, "epsilon": 1e-5, "channel_axis": 1}
+    return b.operator(IMAGE_NORM, (image,), b.shape(image), F32, **options)
 
 
 def _wide_arithmetic(b: Net, x: int) -> int:

@@ -81,9 +81,10 @@ def _view(graph: Graph, expr: Expr) -> RowView | None:
 
     A part begins at a multiple of its length, so it is as aligned as it is long.
     """
-    attrs, whole = expr.attrs, graph[expr.args[0]]
-    if not isinstance(attrs, Slice) or not expr.is_static:
+    attrs = expr.attrs
+    if expr.op != _SLICE or not isinstance(attrs, Slice) or not expr.is_static:
         return None
+    whole = graph[expr.args[0]]
     axis, begin, end = attrs.axis, attrs.begin, attrs.end
     if not whole.is_static or not 0 < axis < len(whole.static_shape):
         return None
