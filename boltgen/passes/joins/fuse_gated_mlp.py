@@ -21,6 +21,7 @@ from boltgen.graph.attributes import Indexed, Slice
 from boltgen.graph.facts import is_only_read_by, only_reader
 from boltgen.graph.graph import (
     CONSTANT,
+    HALF,
     Graph,
     GraphBuilder,
     Noted,
@@ -176,7 +177,9 @@ def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]]
     halves: dict[int, int] = {}
     for reader in readers:
         expr, attrs = graph[reader], graph[reader].attrs
-        if expr.shape == (*rows, columns // 2) and isinstance(attrs, Indexed | Slice):
+        if expr.shape != (*rows, columns // 2) or expr.op == HALF:
+            continue
+        if isinstance(attrs, Indexed | Slice):
             halves[attrs.index if isinstance(attrs, Indexed) else attrs.begin] = reader
     last = 1 if splits else columns // 2
     is_whole = len(readers) == len(halves) == 2 and not graph.escaping & {index, *splits}
