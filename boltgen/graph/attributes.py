@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from boltgen.errors import GraphError
 
 if TYPE_CHECKING:
-    from boltgen.graph.graph import Graph
     from boltgen.problems.gemm.packed import PackedWeights
 
 _Record = TypeVar("_Record", bound="Attributes")
@@ -56,10 +55,10 @@ class Input(Attributes):
 
 @dataclass(frozen=True, slots=True)
 class Opaque(Attributes):
-    """The name of what is called, and the graph of its body if it has one."""
+    """The name of what is called, and the `Graph` of its body if it has one."""
 
     callee: str
-    inside: Graph | None = None
+    inside: object = None  # the module of `Graph` imports this one
 
 
 @dataclass(frozen=True, slots=True)

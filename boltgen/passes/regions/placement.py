@@ -61,7 +61,7 @@ def placements(graph: Graph, regions: Mapping[str, Region]) -> Iterator[Placemen
 def _inside(expr: Expr) -> Iterator[Placement]:
     """The products in functions and arms that an opaque expression has."""
     attrs = expr.attrs
-    if isinstance(attrs, Opaque) and attrs.inside is not None:
+    if isinstance(attrs, Opaque) and isinstance(attrs.inside, Graph):
         for placed in placements(attrs.inside, {}):
             if placed.flops:
                 reason = f"it is inside of {attrs.callee}: give it a function of its own"
