@@ -243,7 +243,7 @@ class LayerNorm(Normalised):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupNorm(LayerNorm):
+class ScaledGroupNorm(LayerNorm):
     """The number of groups of channels, and the axis of channels."""
 
     groups: int
@@ -397,7 +397,7 @@ KINDS: Mapping[str, _Kinds] = {
     ),
     "nn.rms_norm": (Normalised,),
     "nn.layer_norm": (LayerNorm,),
-    "nn.group_norm": (GroupNorm,),
+    "nn.group_norm": (ScaledGroupNorm,),
     "nn.batch_norm": (BatchNorm,),
     "group_norm": (ImageNorm,),
     "boltgen.normed": (Normed,),

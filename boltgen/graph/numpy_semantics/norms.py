@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boltgen.graph.attributes import BatchNorm, GroupNorm, ImageNorm, LayerNorm, Normalised, Normed
+from boltgen.graph.attributes import (
+    BatchNorm,
+    ImageNorm,
+    LayerNorm,
+    Normalised,
+    Normed,
+    ScaledGroupNorm,
+)
 from boltgen.graph.graph import Array
 from boltgen.graph.numpy_semantics.operation import Operation, along
 
@@ -42,7 +49,7 @@ def rms_norm(op: Operation, x: Array, scale: Array) -> Array:
 
 def of_groups(op: Operation, x: Array) -> Array:
     """Normalise each image's groups of channels."""
-    attrs = op.attrs if isinstance(op.attrs, GroupNorm) else op.attrs.of(ImageNorm)
+    attrs = op.attrs if isinstance(op.attrs, ScaledGroupNorm) else op.attrs.of(ImageNorm)
     first = np.moveaxis(x, attrs.channel_axis, 1)
     apart = first.reshape(first.shape[0], attrs.groups, -1)
     made = _normalised(apart, (2,), attrs.epsilon).reshape(first.shape)
@@ -51,7 +58,7 @@ def of_groups(op: Operation, x: Array) -> Array:
 
 def group_norm(op: Operation, x: Array, scale: Array, shift: Array) -> Array:
     """Normalise each image's groups of channels, then scale and shift channels."""
-    axis = op.attrs.of(GroupNorm).channel_axis % x.ndim
+    axis = op.attrs.of(ScaledGroupNorm).channel_axis % x.ndim
     shape = [-1 if place == axis else 1 for place in range(x.ndim)]
     return _affine(op, of_groups(op, x), shape, scale, shift)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -52,8 +53,8 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
     for norm in find_norms(graph, claimed).found:
         if not norm.anchor.problem.is_matrix:
             continue  # no matmul has whole rows of images
-        problem, before = norm.anchor.problem, made.get(norm.anchor.a)
-        if before is None or norm.summed is not None or not isinstance(problem, Norm):
+        problem, before = cast("Norm", norm.anchor.problem), made.get(norm.anchor.a)
+        if before is None or norm.summed is not None:
             continue
         if graph[norm.anchor.a].dtype == _WIDE:
             continue  # no product multiplies it

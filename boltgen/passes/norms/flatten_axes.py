@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from boltgen.graph.attributes import GroupNorm, ImageNorm, LayerNorm
+from boltgen.graph.attributes import ImageNorm, LayerNorm, ScaledGroupNorm
 from boltgen.graph.facts import FLOATS, are_static, behind, is_filled
 from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.extent import Dim, UndecidedExtentError
@@ -70,7 +70,7 @@ def _joint(graph: Graph, index: int) -> _Joint | None:
 
 
 def _of_groups(graph: Graph, expr: Expr) -> _Joint | None:
-    shape, attrs = graph[expr.args[0]].static_shape, expr.attrs.of(GroupNorm)
+    shape, attrs = graph[expr.args[0]].static_shape, expr.attrs.of(ScaledGroupNorm)
     rank, groups = len(shape), attrs.groups
     is_after = sorted(axis % rank for axis in attrs.axes) == list(range(2, rank))
     if attrs.channel_axis % rank != 1 or not is_after:
@@ -190,7 +190,7 @@ def _of_instances(graph: Graph, at: int) -> tuple[int, float] | None:
         return spelled.x, spelled.epsilon
     x, *affine = expr.args
     joint = _of_groups(graph, expr) if graph[x].is_static else None
-    if joint is None or expr.attrs.of(GroupNorm).groups != graph[x].static_shape[1]:
+    if joint is None or expr.attrs.of(ScaledGroupNorm).groups != graph[x].static_shape[1]:
         return None
     is_plain = all(_is_filled(graph, each, n) for each, n in zip(affine, (1.0, 0.0), strict=True))
     return (x, joint.epsilon) if is_plain else None
