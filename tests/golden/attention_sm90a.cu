@@ -12,9 +12,10 @@
 // CUTLASS    CuTe, checked with 4.2
 // Spec       b5072b8627330b7726fddbe7625e42091b7ce527af94f6cc80986b5269a049e7
 // For        tests/golden
-// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG -gencode
-//            arch=compute_90a,code=[sm_90a,compute_90a] -cudart=shared -Xcompiler=-fPIC -I
-//            templates/include -I $CUTLASS boltgen_attention_sm90a_64x64x64_b5072b8627.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG
+//            -DCUTLASS_GDC_ENABLED -gencode arch=compute_90a,code=[sm_90a,compute_90a]
+//            -cudart=shared -Xcompiler=-fPIC -I templates/include -I $CUTLASS
+//            boltgen_attention_sm90a_64x64x64_b5072b8627.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/attention_sm90.h"

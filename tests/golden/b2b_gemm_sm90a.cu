@@ -14,9 +14,10 @@
 // CUTLASS    CuTe, checked with 4.2
 // Spec       7995f70c6feb04abbb4ecb1e77e0d5149e6b56413720851ae28f35bc80026ab0
 // For        tests/golden
-// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG -gencode
-//            arch=compute_90a,code=[sm_90a,compute_90a] -cudart=shared -Xcompiler=-fPIC -I
-//            templates/include -I $CUTLASS boltgen_b2b_gemm_sm90a_64x512x64_smem_7995f70c6f.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG
+//            -DCUTLASS_GDC_ENABLED -gencode arch=compute_90a,code=[sm_90a,compute_90a]
+//            -cudart=shared -Xcompiler=-fPIC -I templates/include -I $CUTLASS
+//            boltgen_b2b_gemm_sm90a_64x512x64_smem_7995f70c6f.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/b2b_gemm_sm90.h"

@@ -10,7 +10,8 @@
 
 namespace boltgen {
 
-/// The body of every generated `__global__` function. Swizzles repeat after 1024 bytes.
+/// The body of every generated `__global__` function. Swizzles repeat after 1024 bytes. The kernel
+/// waits for earlier kernels by itself, after it has set up its barriers.
 template <typename Kernel>
 __device__ __forceinline__ void persistent_main(typename Kernel::Params const& params) {
   extern __shared__ __align__(1024) unsigned char boltgen_swizzled_memory[];
