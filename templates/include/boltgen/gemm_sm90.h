@@ -203,9 +203,8 @@ using KernelSm90 = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, in
 /// Whether one wgmma has all columns of a tile. Without wgmma_widths.h CUTLASS takes several narrow
 /// ones instead, and each of them reads A again.
 template <typename Mainloop>
-constexpr bool kHasOneWgmmaInWidth =
-    cute::size<1>(typename Mainloop::TiledMma::AtomShape_MNK{}) ==
-    cute::size<1>(typename Mainloop::TileShape{});
+constexpr bool kHasOneWgmmaInWidth = cute::size<1>(typename Mainloop::TiledMma::AtomShape_MNK{}) ==
+                                     cute::size<1>(typename Mainloop::TileShape{});
 
 /// The mainloop of a product. `Schedule` is CUTLASS's tag.
 template <typename Element, typename LayoutB, typename Tile, typename Cluster, typename Schedule,
