@@ -6,7 +6,7 @@ Arrow: shapes to items and kernel specs, without a compiler. `plan` puts them in
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -52,6 +52,10 @@ _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
 # tell `attention_sm90`'s apart.
 _TIMES_ALONE = 3
 _TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 8}
+# Activations change which of `cutlass3`'s tiles is fastest, and the model does not know how much.
+_TIMES_FUSED = {Cutlass3Config.family: 6, AttentionSm90Config.family: 8}
+# Kernels of `cutlass3` with one tile and scheduler, so that records have several tiles.
+_MOST_OF_TILE = 2
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
 # A part of section tune: well within the time that a worker may spend on an item.
@@ -88,15 +92,20 @@ class Wanted:
         considered = self._considered(workload)
         is_alone = len({config.family for config in considered}) == 1
         launches: dict[object, dict[Config, int]] = defaultdict(dict)
+        of_tile: Counter[object] = Counter()
         for config, predicted_us in considered.items():
             residence = config.residence if isinstance(config, B2bConfig) else None
             taken, kernel = launches[config.family, residence], compiled(config)
-            is_attention = config.family == AttentionSm90Config.family
-            times = _TIMES.get(config.family, 1) if is_plain or is_attention else 1
+            times = (_TIMES if is_plain else _TIMES_FUSED).get(config.family, 1)
             if is_plain and is_alone:
                 times = _TIMES_ALONE
-            if kernel not in taken and len(taken) == most * times:
-                continue
+            if kernel not in taken:
+                if len(taken) == most * times:
+                    continue
+                if isinstance(config, Cutlass3Config):
+                    if of_tile[config.threadblock, config.scheduler] == _MOST_OF_TILE:
+                        continue
+                    of_tile[config.threadblock, config.scheduler] += 1
             taken[kernel] = taken.get(kernel, 0) + 1
             if taken[kernel] <= _MOST_LAUNCHES:
                 kept[config] = predicted_us
