@@ -161,8 +161,12 @@ def whole_tiles(extent: int, tile: int, together: int) -> int:
 
 
 def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
-    """Threadblocks that a device runs at once: a cluster of more than two may not fill a GPC."""
-    cluster = config.cluster_m * config.cluster_n
+    """Threadblocks that a device runs at once."""
+    return at_once(config.cluster_m * config.cluster_n, arch)
+
+
+def at_once(cluster: int, arch: Arch) -> int:
+    """The same for clusters of so many: more than two may not fill a GPC."""
     return _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster * cluster
 
 
