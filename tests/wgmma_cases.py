@@ -222,6 +222,19 @@ KERNELS = {
         epilogue=_bias_gelu(),
         problem=replace(GEMM, b_layout=Layout.ROW),
     ),
+    # CUTLASS fills shared memory to the last stage.
+    "fullest": WgmmaKernel(
+        config=Cutlass3Config(threadblock=Shape(128, 208, 64), schedule=Schedule.COOPERATIVE),
+        epilogue=ElementwiseGraph(),
+        problem=replace(GEMM, out_dtype=DType.F32),
+    ),
+    "narrowest": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(64, 16, 64), schedule=Schedule.PINGPONG, cluster_m=2, cluster_n=4
+        ),
+        epilogue=_every_load(),
+        problem=replace(GEMM, b_layout=Layout.ROW, out_dtype=DType.F32),
+    ),
     "conv-narrow": WgmmaKernel(
         config=Cutlass3Config(
             threadblock=Shape(128, 48, 64), schedule=Schedule.COOPERATIVE, cluster_m=2

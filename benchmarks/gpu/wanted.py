@@ -37,6 +37,7 @@ from boltgen.families.family import Config
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import candidates, compiled, kernel_spec, order, predict
 from boltgen.families.source import kernel_symbol
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
@@ -58,6 +59,8 @@ _TIMES_FUSED = {Cutlass3Config.family: 6, AttentionSm90Config.family: 8}
 _MOST_OF_TILE = 2
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
+# A sweep's kernels of one GEMM, and how many of these share a tile.
+_SWEPT, _SWEPT_OF_A_TILE = 10, 3
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 _HERE = Path(__file__).resolve().parent
@@ -124,6 +127,27 @@ class Wanted:
                 times[config] = predicted_us
         return self._product(workload, times)
 
+    def swept(self, workload: Workload, measured: Config | None) -> Product:
+        """Choose many kernels of `cutlass3`: that of `measured`, and the likeliest of several
+        tiles.
+        """
+        kept: dict[Config, float] = {}
+        launches: dict[Config, int] = defaultdict(int)
+        tiles: dict[str, int] = defaultdict(int)
+        considered = self._considered(workload)
+        first = [measured] if measured in considered else []
+        for config in itertools.chain(first, considered):
+            if not isinstance(config, Cutlass3Config):
+                continue
+            if config.kernel not in launches:
+                if len(launches) == _SWEPT or tiles[config.tile] == _SWEPT_OF_A_TILE:
+                    continue
+                tiles[config.tile] += 1
+            if config not in kept and launches[config.kernel] < _MOST_LAUNCHES:
+                launches[config.kernel] += 1
+                kept[config] = considered[config]
+        return self._product(workload, kept)
+
     def _considered(self, workload: Workload) -> dict[Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""
         if workload not in self._times:
@@ -189,6 +213,18 @@ def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -
     for name, problem in problems.items():
         product = wanted.product(Workload.of(problem))
         yield Race(section=section, name=name, problem=problem, product=product)
+
+
+def sweeps(
+    wanted: Wanted, problems: Mapping[str, Gemm], measured: Mapping[Workload, Config]
+) -> Iterator[Item]:
+    """Section gemm with more kernels of `cutlass3` than a race has, and `measured` among them."""
+    for name, problem in problems.items():
+        workload = Workload.of(problem)
+        # A row-major B has measurements of few shapes: those of a column-major one stand in.
+        column = Workload.of(replace(problem, b_layout=Layout.COLUMN))
+        product = wanted.swept(workload, measured.get(workload, measured.get(column)))
+        yield Race(section="gemm", name=name, problem=problem, product=product)
 
 
 def attentions(wanted: Wanted, problems: Mapping[str, AttentionShape]) -> Iterator[Item]:

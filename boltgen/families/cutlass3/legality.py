@@ -55,9 +55,10 @@ _MOST_BESIDE_COLUMNS = 128
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
 # Rows of the pattern in which TMA swizzles 128 bytes: each threadblock of a cluster brings whole
 # patterns of a tile that they share. Source: CUDA Programming Guide, swizzling modes of TMA.
-_ROWS_OF_SWIZZLE = 8
-# Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
-_BARRIER_BYTES = 2048
+_ROWS_OF_SWIZZLE, _SWIZZLED_BYTES = 8, 128
+# Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to: at
+# most; and barriers of a stage. Source: cutlass/gemm/collective/builders/sm90_gmma_builder.inl.
+_BARRIER_BYTES, _STAGE_BARRIER_BYTES = 2048, 16
 # Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
 # Source: cutlass/gemm/kernel/tile_scheduler_params.h, min_iters_per_sk_unit_.
 STREAM_K_STEPS = 8
@@ -161,8 +162,12 @@ def whole_tiles(extent: int, tile: int, together: int) -> int:
 
 
 def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
-    """Threadblocks that a device runs at once: a cluster of more than two may not fill a GPC."""
-    cluster = config.cluster_m * config.cluster_n
+    """Threadblocks that a device runs at once."""
+    return at_once(config.cluster_m * config.cluster_n, arch)
+
+
+def at_once(cluster: int, arch: Arch) -> int:
+    """The same for clusters of so many: more than two may not fill a GPC."""
     return _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster * cluster
 
 
@@ -173,9 +178,10 @@ def accumulator_registers(config: Cutlass3Config) -> int:
 
 
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
-    """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
+    """Shared memory of the epilogue: subtiles of C and D, rows of operands, and barriers.
 
-    Subtiles of D take the places of C's where they are as large.
+    Subtiles of D take the places of C's where they are as large. Source:
+    cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp, SharedStorage.
     """
     tile, out_dtype = config.threadblock, layer.problem.out_dtype
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
@@ -184,13 +190,23 @@ def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
     of_c, of_d = min(subtiles, _MOST_C_STAGES), min(subtiles, _MOST_D_STAGES)
     elements = rows * subtile_n
     taken = elements * out_dtype.size_bytes * of_d
+    widest = out_dtype.size_bytes
     for dtype in _tensors(layer.epilogue):
         if dtype.size_bytes == out_dtype.size_bytes:
-            taken = elements * dtype.size_bytes * max(of_c, of_d + 1)
+            of_c = max(of_c, of_d + 1)
+            taken = elements * dtype.size_bytes * of_c
         else:
             taken += elements * dtype.size_bytes * of_c
+        widest = max(widest, dtype.size_bytes)
     rows_of = (load.dtype for load in layer.epilogue.loads if load.kind is LoadKind.ROW)
-    return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
+    # Where there are none, CUTLASS's empty struct takes a byte.
+    taken += max(1, sum(tile.n * dtype.size_bytes for dtype in rows_of))
+    pattern = _ROWS_OF_SWIZZLE * min(_SWIZZLED_BYTES, subtile_n * widest)
+    return _whole(_whole(taken, pattern) + of_c * _STAGE_BARRIER_BYTES, pattern)
+
+
+def _whole(size_bytes: int, alignment: int) -> int:
+    return math.ceil(size_bytes / alignment) * alignment
 
 
 def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
@@ -201,16 +217,17 @@ def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
 
 def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
     """Return how many stages fit beside the epilogue: CUTLASS takes them all."""
-    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer) - _BARRIER_BYTES
-    return max(0, left // stage_bytes(config, layer.problem.in_dtype))
+    stage = stage_bytes(config, layer.problem.in_dtype) + _STAGE_BARRIER_BYTES
+    return max(0, (arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer)) // stage)
 
 
 def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
     """Return the resources of a threadblock; registers are of a thread that multiplies."""
     shared = stages(config, layer, arch) * stage_bytes(config, layer.problem.in_dtype)
+    shared += epilogue_bytes(config, layer) + _BARRIER_BYTES
     return Footprint(
         registers=MATH_REGISTERS,
-        shared_memory_bytes=shared + epilogue_bytes(config, layer) + _BARRIER_BYTES,
+        shared_memory_bytes=min(shared, arch.shared_memory_per_cta_bytes),
         warps=THREADS // 32,
     )
 
