@@ -253,11 +253,20 @@ def test_slices_are_for_fewer_tiles_than_multiprocessors() -> None:
 def test_a_cluster_of_four_or_eight_leaves_a_part_of_a_gpc_idle() -> None:
     def at_once(cluster_m: int, cluster_n: int, sm_count: int = SM90A.sm_count) -> int:
         config = replace(CONFIG, cluster_m=cluster_m, cluster_n=cluster_n)
-        return blocks_at_once(config, replace(SM90A, sm_count=sm_count))
+        scale = sm_count / SM90A.sm_count
+        arch = replace(
+            SM90A,
+            sm_count=sm_count,
+            tensor_f32_acc_tflops=SM90A.tensor_f32_acc_tflops * scale,
+            tensor_f16_acc_tflops=SM90A.tensor_f16_acc_tflops * scale,
+            fp32_tflops=SM90A.fp32_tflops * scale,
+        )
+        return blocks_at_once(config, arch)
 
     assert at_once(1, 1) == at_once(2, 1) == SM90A.sm_count
     assert at_once(2, 2) == at_once(2, 4) == 120
     assert at_once(2, 2, sm_count=114) == 100
+    assert at_once(2, 4, sm_count=8) == 8
 
 
 def test_clusters_of_eight_are_for_problems_that_still_fit_as_many_waves() -> None:

@@ -167,8 +167,8 @@ def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
 
 
 def at_once(cluster: int, arch: Arch) -> int:
-    """The same for clusters of so many: more than two may not fill a GPC."""
-    return _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster * cluster
+    """The same for clusters of so many, and at least one: more than two may not fill a GPC."""
+    return max(1, _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster) * cluster
 
 
 def accumulator_registers(config: Cutlass3Config) -> int:
