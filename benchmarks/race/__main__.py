@@ -16,7 +16,7 @@ from benchmarks import record
 from benchmarks.race.cutlass import Cutlass
 from benchmarks.race.machine import Machine
 from benchmarks.race.ours import Boltgen
-from benchmarks.race.problems import Matmul, Problem
+from benchmarks.race.rows import ROWS
 from benchmarks.race.run import race
 from benchmarks.race.table import SHARE_WANTED, WORST_ALLOWED, markdown, summary
 from benchmarks.race.triton import Triton
@@ -27,7 +27,6 @@ _TARGET = (
     "facts about programs, no predictions of a GPU"
 )
 CONTESTANTS = (Boltgen(), Triton(), Cutlass())
-ROWS: tuple[tuple[str, Problem], ...] = (("sm_80", Matmul(1280, 3072, 768)),)
 
 
 def main() -> int:

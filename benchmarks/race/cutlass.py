@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cuda_programs import build_programs, program_unit
+from benchmarks.cutlass_examples import curand_headers
 from benchmarks.race.contestant import CannotRunError, Compiled
 from benchmarks.race.machine import Machine
-from benchmarks.race.problems import Matmul, Problem
+from benchmarks.race.problems import Attention, Convolution, Matmul, Problem
 from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.errors import CompileError
@@ -45,6 +46,19 @@ _PROGRAM_OF: dict[tuple[type, str], Program] = {
         "sm_80",
         lambda each: (each.m, each.n, each.k),
     ),
+    (Attention, "sm_80"): Program(
+        "attention.cu",
+        "example 41, AttentionKernel",
+        "sm_80",
+        lambda each: (each.heads, each.tokens, each.depth, each.causal),
+        examples=("41_fused_multi_head_attention",),
+    ),
+    (Convolution, "sm_80"): Program(
+        "conv.cu",
+        "device::ImplicitGemmConvolution 128x128x64_64x64_s3",
+        "sm_80",
+        lambda each: (each.n, each.h, each.c, each.k, each.r, each.stride, each.pad, each.p),
+    ),
 }
 
 
@@ -64,6 +78,9 @@ class CutlassEntry:
     def _library(self) -> Path:
         tools = find_toolchain(settings_from())
         root = tools.cutlass.include.parent
+        curand = curand_headers() if self.program.examples else None
+        if self.program.examples and curand is None:
+            raise CannotRunError("cuRAND's headers are not installed: pip install '.[bench]'")
         unit = program_unit(
             f"race_{self.program.source.removesuffix('.cu')}",
             (_PROGRAMS / self.program.source).read_text(encoding="utf-8"),
@@ -74,6 +91,7 @@ class CutlassEntry:
                 tools.cutlass.include,
                 root / "tools" / "util" / "include",
                 *(root / "examples" / folder for folder in self.program.examples),
+                *([curand] if curand else []),
             ),
         )
         try:

@@ -59,9 +59,8 @@ class Machine:
         """Return the addresses of device copies, by name."""
         found = {}
         for name, array in arrays.items():
-            source = np.ascontiguousarray(array)
-            found[name] = self.allocate(source.nbytes)
-            self._copy(found[name], source.ctypes.data, source.nbytes, _TO_DEVICE)
+            found[name] = self.allocate(array.nbytes)
+            self.write(found[name], array)
         return found
 
     def download(self, address: int, shape: Sequence[int], dtype: Any = np.float16) -> Array:
@@ -70,6 +69,11 @@ class Machine:
         found = np.empty(tuple(shape), dtype)
         self._copy(found.ctypes.data, address, found.nbytes, _TO_HOST)
         return found
+
+    def write(self, address: int, array: Array) -> None:
+        """Copy an array to memory of the device."""
+        source = np.ascontiguousarray(array)
+        self._copy(address, source.ctypes.data, source.nbytes, _TO_DEVICE)
 
     def free_all(self) -> None:
         """Free what was allocated."""

@@ -22,10 +22,13 @@ class Summary:
     """How ours compares over all rows in which it and another contestant ran.
 
     `level` counts the rows in which ours is first or level. `worst` is the largest ratio of ours
-    to the best of the others, and `where` its row. The last fields are the same for DRAM bytes.
+    to the best of the others, and `where` its row. In `absent` rows ours did not run and another
+    contestant did. The last fields are for DRAM bytes: rows where ours is first or level, and the
+    median of ours over the least possible.
     """
 
     rows: int
+    absent: tuple[str, ...]
     level: int
     worst: float
     where: str
@@ -49,11 +52,18 @@ def summary(rows: Mapping[str, Row]) -> Summary:
     own = [
         row["contestants"][OURS]["dram_over_least"]
         for row in rows.values()
-        if "fault" not in row["contestants"].get(OURS, {"fault": ""})
+        if "fault" not in row["contestants"][OURS]
     ]
     where = max(times, key=lambda name: times[name], default="")
+    absent = [
+        name
+        for name, row in rows.items()
+        if "fault" in row["contestants"][OURS]
+        and not all("fault" in each for each in row["contestants"].values())
+    ]
     return Summary(
         rows=len(times),
+        absent=tuple(absent),
         level=sum(value <= LEVEL for value in times.values()),
         worst=times.get(where, 0.0),
         where=where,

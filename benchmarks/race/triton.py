@@ -6,6 +6,7 @@ Without the extra `bench` Triton is not installed, and the contestant says so.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any
 
 from benchmarks.race.contestant import CannotRunError, Compiled
 from benchmarks.race.machine import Machine
-from benchmarks.race.problems import Matmul, Problem
+from benchmarks.race.problems import Attention, Matmul, Problem, RowNorm
 from benchmarks.race.triton_setup import WARP, Setup
 
 try:
@@ -60,7 +61,49 @@ def _matmul(problem: Matmul) -> list[Setup]:
     ]
 
 
-_SETUPS: dict[type, Any] = {Matmul: _matmul}
+# Rows, keys, warps and stages of a tile of attention.
+_ATTENTION = (
+    (128, 64, 4, 3),
+    (128, 64, 8, 3),
+    (128, 128, 8, 3),
+    (128, 32, 4, 4),
+    (64, 64, 4, 3),
+    (64, 32, 4, 4),
+)
+
+
+def _attention(problem: Attention) -> list[Setup]:
+    return [
+        Setup(
+            kernel="attention",
+            grid=(problem.tokens // rows, problem.heads),
+            extents=(problem.tokens, math.log2(math.e) * problem.depth**-0.5),
+            constants={"DEPTH": problem.depth, "BM": rows, "BN": keys, "CAUSAL": problem.causal},
+            warps=warps,
+            stages=stages,
+        )
+        for rows, keys, warps, stages in _ATTENTION
+        if problem.tokens % max(rows, keys) == 0
+    ]
+
+
+def _row_norm(problem: RowNorm) -> list[Setup]:
+    width = 1 << (problem.columns - 1).bit_length()
+    extents = (problem.columns, problem.epsilon) if problem.operands else (problem.columns,)
+    return [
+        Setup(
+            kernel=problem.function.value,
+            grid=(problem.rows,),
+            extents=extents,
+            constants={"WIDTH": width},
+            warps=warps,
+            stages=1,
+        )
+        for warps in (1, 2, 4, 8)
+    ]
+
+
+_SETUPS: dict[type, Any] = {Matmul: _matmul, Attention: _attention, RowNorm: _row_norm}
 
 
 @dataclass
