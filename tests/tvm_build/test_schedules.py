@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -203,6 +204,19 @@ def checked(body: Body, x: np.ndarray) -> tuple[np.ndarray, int, list]:
         return result, int(np.prod(last.grid + last.block)), vgpu.findings()
     finally:
         vgpu.set_option("check", "none")
+
+
+def test_a_wide_window_has_a_thread_for_a_vector() -> None:
+    """169 steps: TVM would launch 8 threadblocks, and read a channel after another."""
+    x = images((1, 9, 9, 192))
+    body = partial(op.nn.max_pool2d, pool_size=(13, 13), padding=(6, 6), layout="NHWC")
+    result, threads, findings = checked(body, x)
+    edges = ((0, 0), (6, 6), (6, 6), (0, 0))
+    padded = np.pad(x, edges, constant_values=-np.inf)
+    wanted = np.lib.stride_tricks.sliding_window_view(padded, (13, 13), (1, 2)).max((-2, -1))
+    np.testing.assert_array_equal(result, wanted)
+    assert findings == []
+    assert result.size <= threads < result.size + 256
 
 
 def test_few_results_keep_a_thread_each() -> None:

@@ -28,10 +28,10 @@ _VECTOR_THREADS, _LEAST_THREADS, _MOST_UNROLLED = 128, 1 << 13, 64
 # threads all have something to do. Choices, not measured.
 _LONGEST_ROW = 256
 _WARP, _ROWS = 32, 4
-# The most steps of a thread if there are few threads (first number). So many threads (second
-# number) fill a GPU by themselves; then a thread may take any number of steps. Choices, not
-# measured.
-_MOST_STEPS = 64
+# The most steps of a thread if there are few threads (first number), and how many threads allow
+# one step more (second number). So many threads (third number) fill a GPU by themselves; then a
+# thread may take any number of steps. Choices, not measured.
+_MOST_STEPS, _RESULTS_OF_STEP = 64, 64
 _MANY_RESULTS = 1 << 16
 
 
@@ -268,7 +268,7 @@ def _is_window(schedule: s_tir.Schedule, block: Any) -> bool:
         return False
     results = prod(map(int, _results(block)))
     steps = prod(map(int, block.dom())) // results
-    if steps > _MOST_STEPS and results < _MANY_RESULTS:
+    if steps > max(_MOST_STEPS, results // _RESULTS_OF_STEP) and results < _MANY_RESULTS:
         return False
     largest = schedule.get(block.block_rv).reads[_largest_read(schedule, block)]
     spatial = {each.var for each in block.iters if each.kind == "S"}
