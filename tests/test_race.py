@@ -228,4 +228,6 @@ def test_expected_results_are_those_of_the_oracle(problem: Any) -> None:
     assert not left
     found = enclose(problem.workload, a, layers)
     expected = problem.expected(arrays)
-    assert np.abs(found.exact.reshape(expected.shape) - expected).max() < 1e-5
+    # Between two layers the oracle rounds weights, whose sum is 1, to FP16.
+    rounded = 2.0**-11 * np.abs(b).max() if problem.workload.is_fused else 0.0
+    assert np.abs(found.exact.reshape(expected.shape) - expected).max() < 1e-5 + rounded
