@@ -25,7 +25,7 @@ from benchmarks.sass import SassFacts, sass_facts
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.nvcc.ptx import embedded_ptx
-from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
+from boltgen.build.nvcc.usage import KernelUsage, usage_of
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import CompileFailure, kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
@@ -79,7 +79,7 @@ class Auditor:
         compiled = self._compiled(kernel)
         if compiled is None:
             return None
-        (ptx,) = (each for each in embedded_ptx(compiled.read_bytes()) if kernel.symbol in each)
+        (ptx,) = embedded_ptx(compiled.read_bytes())
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "k.ptx").write_text(ptx)
@@ -93,9 +93,11 @@ class Auditor:
                 "k.cubin",
             ]
             (folder / "k.log").write_text(self._said(command, folder, "ptxas"))
-            usage = kernel_usage(folder / "k.log")[kernel.symbol]
+            usage = usage_of(folder / "k.log", kernel.symbol)
             text = self._said([self.nvdisasm, "-c", "k.cubin"], folder, "nvdisasm")
-        (sass,) = (f for name, f in sass_facts(text).items() if name.startswith(kernel.symbol))
+        if usage is None:
+            raise SystemExit(f"ptxas reports nothing of {kernel.symbol}")
+        (sass,) = sass_facts(text).values()
         estimated = FAMILIES.of(trial.config).footprint(trial.workload, trial.config).registers
         return Audited(kernel=kernel, usage=usage, sass=sass, estimated=estimated)
 

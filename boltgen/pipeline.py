@@ -20,7 +20,7 @@ from boltgen.arch import arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.nvcc.ptx import stored_content
-from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
+from boltgen.build.nvcc.usage import KernelUsage, usage_of
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import telling
 from boltgen.build.toolchain import Toolchain, find_toolchain
@@ -403,7 +403,11 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         objects=tuple(compiled.path for compiled in objects),
         symbols=tuple(launch.region.symbol for launch in plan.launches),
         archives=tuple(archive(compiled, cache, tools) for compiled in kernels),
-        usage={name: used for o in objects for name, used in kernel_usage(o.log).items()},
+        usage={
+            kernel.symbol: used
+            for kernel, made in zip(plan.kernels, objects[len(plan.adapters) :], strict=True)
+            if (used := usage_of(made.log, kernel.symbol))
+        },
         contents={
             kernel.spec: stored_content(made.path, kernel.symbol, cache)
             for kernel, made in zip(plan.kernels, objects[len(plan.adapters) :], strict=True)

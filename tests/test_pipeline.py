@@ -264,6 +264,9 @@ NAME) spills=96;;
 *) spills=0;;
 esac
 name=$(basename *.cu .cu)
+case $name in
+*_move_*) name=_ZN7boltgen11move_kernel;;
+esac
 echo "ptxas info    : Compiling entry function '${{name}}_device' for 'sm_80'"
 echo "    $spills bytes stack frame, $spills bytes spill stores, 0 bytes spill loads"
 echo "ptxas info    : Used 255 registers, used 1 barriers"

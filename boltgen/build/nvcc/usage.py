@@ -86,6 +86,24 @@ def kernel_usage(log: Path) -> dict[str, KernelUsage]:
     }
 
 
+def usage_of(log: Path, symbol: str) -> KernelUsage | None:
+    """Return ptxas's report of the unit's kernel `symbol`; None if it did not run.
+
+    Layout transforms are instances of templates, whose entries have names of their own: if no entry
+    has the symbol, the report is the worst of all entries in the log.
+    """
+    found = kernel_usage(log)
+    used = [found[symbol]] if symbol in found else list(found.values())
+    if not used:
+        return None
+    return KernelUsage(
+        registers=max(each.registers for each in used),
+        spilled_bytes=max(each.spilled_bytes for each in used),
+        stack_bytes=max(each.stack_bytes for each in used),
+        serialised=next((each.serialised for each in used if each.serialised), ""),
+    )
+
+
 def usage_lines(log: str) -> str:
     """Return the lines of a log that `kernel_usage` reads, without paths of the machine."""
     kept = (line for line in log.splitlines() if line.startswith("ptxas") or _SPILLS.search(line))
