@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.building import EXAMPLE, PROFILER
+from benchmarks.gpu.built import fault_of
 from benchmarks.gpu.items import (
     ITEMS,
     KERNELS,
@@ -250,14 +251,18 @@ def _write_kernels(
         unit = unit_of([spec], shop.tools)
         # No record is of a move.
         is_recorded = spec.family != MoveConfig.family
-        sources[symbol] = {"name": unit.name, "text": unit.text, "is_recorded": is_recorded}
         path = shelf.find(kernel_key(spec, shop.tools)) or _built(unit, shop)
-        if path:
+        fault = fault_of(path, symbol) if path else ""
+        sources[symbol] = {
+            **{"name": unit.name, "text": unit.text, "is_recorded": is_recorded},
+            "fault": fault,
+        }
+        if path and not fault:
             found[symbol] = path
     names: dict[str, str] = {}
     for symbol, text in wanted.programs.items():
         name = names.setdefault(text, symbol)  # a text is compiled once, under one name
-        sources[symbol] = {"name": name, "text": text, "is_recorded": False}
+        sources[symbol] = {"name": name, "text": text, "is_recorded": False, "fault": ""}
         if path := _built(library_unit(name, text, arch, "", shop.tools), shop):
             found[symbol] = path
     packer.write_form(SOURCES.format(arch=arch), sources)
