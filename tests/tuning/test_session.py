@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.arena.random_search import random_search
 
+from benchmarks.arena.random_search import random_search
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
 from boltgen.families.cutlass2.config import config_of
