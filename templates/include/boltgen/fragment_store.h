@@ -50,7 +50,7 @@ CUTLASS_DEVICE void gather_pairs(uint32_t (&pairs)[4]) {
 
 /// Stores results in `d`, of so many rows and columns: the lane's begin with `row` and `column`.
 /// There are kM times sixteen rows, and kN times eight columns. `apply` calls its argument with
-/// m, n, the half of the sixteen rows, and a pair of results.
+/// m, n, the half of the sixteen rows, and a pair of results, in the order of n.
 ///
 /// Lanes exchange results of 16 bits where d takes vectors of 16 bytes: they store whole sectors,
 /// by a quarter of the instructions. All lanes of a warp call together.
@@ -58,29 +58,22 @@ template <typename Element, int kAlignment, int kM, int kN, typename Apply>
 CUTLASS_DEVICE void store_fragments(Apply const& apply, Element* d, int64_t ldd, int row, int rows,
                                     int column, int columns) {
   if constexpr (sizeof(Element) == 2 && kAlignment % 8 == 0 && kN % 4 == 0) {
-    uint32_t pairs[kM][2][kN / 4][4];
+    // Of the last four groups alone: all of a lane's results would take too many registers.
+    uint32_t pairs[kM][2][4];
+    int const first_column = column / 8 * 8 + int(threadIdx.x) % 4 * 8;
     apply([&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
       auto const results = cutlass::NumericArrayConverter<Element, float, 2>()(pair);
-      pairs[m][half][n / 4][n % 4] = reinterpret_cast<uint32_t const&>(results);
-    });
-    int const first_column = column / 8 * 8 + int(threadIdx.x) % 4 * 8;
-    CUTLASS_PRAGMA_UNROLL
-    for (int m = 0; m < kM; ++m) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        int const r = row + 16 * m + 8 * half;
-        CUTLASS_PRAGMA_UNROLL
-        for (int n = 0; n < kN; n += 4) {
-          auto& four = pairs[m][half][n / 4];
-          gather_pairs(four);
-          int const c = first_column + 8 * n;
-          if (r < rows && c < columns) {
-            *reinterpret_cast<uint4*>(d + r * ldd + c) =
-                make_uint4(four[0], four[1], four[2], four[3]);
-          }
+      auto& four = pairs[m][half];
+      four[n % 4] = reinterpret_cast<uint32_t const&>(results);
+      if (n % 4 == 3) {
+        gather_pairs(four);
+        int const r = row + 16 * m + 8 * half, c = first_column + 8 * (n - 3);
+        if (r < rows && c < columns) {
+          *reinterpret_cast<uint4*>(d + r * ldd + c) =
+              make_uint4(four[0], four[1], four[2], four[3]);
         }
       }
-    }
+    });
   } else {
     apply([&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
       int const r = row + 16 * m + 8 * half, c = column + 8 * n;
