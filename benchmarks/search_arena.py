@@ -2,7 +2,7 @@
 
     python -m benchmarks.search_arena [--seeds N]
 
-The tables are those of `benchmarks.arena.tables`, and a panel is named after its table.
+`benchmarks.arena.tables` makes the tables, and a panel is named after its table.
 
 - `rtx_2080_ti` has the measured times of `benchmarks/data`. Every seed draws eight of its problems.
   A configuration that the table lacks is not legal.

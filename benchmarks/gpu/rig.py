@@ -36,7 +36,7 @@ _STATUS_OK, _STATUS_FAILED = 0, 4
 # PyTorch's libraries choose algorithms. An item has more time than that (`worker`), so that ours is
 # measured whatever PyTorch takes.
 _MOST_BESIDE_S = 40.0
-# Where the run's time is nearly up PyTorch gets less: so much is for timing what there is by then.
+# Seconds at the end of a run that are kept for timing: PyTorch compiles until then at most.
 _LAST_S = 20.0
 # Candidates are told apart by a few samples each; the best is then timed against the vendor's.
 SELECTION = Policy(least_samples=6, most_samples=20, most_s=0.2)

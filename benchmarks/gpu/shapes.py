@@ -182,7 +182,7 @@ def swept(names: Iterable[str]) -> dict[str, Gemm]:
     """Read section gemm's names, `MxNxK`, or `MxNxK-row` with a weight of (K, N).
 
     Raises:
-        ValueError: a name is no such.
+        ValueError: a name has another form.
     """
     found = {}
     for name in names:

@@ -221,7 +221,7 @@ def sweeps(
     """Section gemm with more kernels of `cutlass3` than a race has, and `measured` among them."""
     for name, problem in problems.items():
         workload = Workload.of(problem)
-        # A row-major B has measurements of few shapes: those of a column-major one stand in.
+        # Few shapes were measured with a row-major B: others take the column-major one's kernel.
         column = Workload.of(replace(problem, b_layout=Layout.COLUMN))
         product = wanted.swept(workload, measured.get(workload, measured.get(column)))
         yield Race(section="gemm", name=name, problem=problem, product=product)

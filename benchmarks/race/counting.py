@@ -1,4 +1,4 @@
-"""What the virtual GPU and ptxas count of an entry's launches, as figures that can be compared."""
+"""Turn the counts of the virtual GPU and of ptxas into figures of an entry that can be compared."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def figures(
 ) -> dict[str, Any]:
     """Sum up an entry's launches.
 
-    `least_bytes` are those of all inputs and of the result, each once. Registers, shared memory and
+    `least_bytes` counts all inputs and the result, each once. Registers, shared memory and
     occupancy are of the launch that takes the most modelled time.
     """
 

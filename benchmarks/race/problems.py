@@ -34,7 +34,7 @@ class Problem(Protocol):
 
     @property
     def inputs(self) -> int:
-        """How many tensors `draw` returns."""
+        """Return the number of tensors that `draw` returns."""
         ...
 
     @property
@@ -271,7 +271,7 @@ class Convolution:
 
     @property
     def work(self) -> int:
-        """N P Q K R S C, those with padding too."""
+        """Return N P Q K R S C, and the extents with padding."""
         return self.n * self.p**2 * self.k * self.r**2 * self.c
 
     @cached_property

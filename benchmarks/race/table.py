@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """How ours compares over all rows in which it and another contestant ran.
+    """The comparison of our entry with the others, over all rows in which both ran.
 
     `level` counts the rows in which ours is first or level. `worst` is the largest ratio of ours
     to the best of the others, and `where` its row. In `absent` rows ours did not run and another

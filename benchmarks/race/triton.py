@@ -157,7 +157,7 @@ class Triton:
 
     @property
     def version(self) -> str:
-        """The package's version; empty where it is not installed."""
+        """Return the package's version, or an empty text if it is not installed."""
         try:
             return version_of("triton")
         except PackageNotFoundError:

@@ -23,7 +23,7 @@ _DEVICE = "_device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUsage:
-    """What ptxas reports of a kernel.
+    """The report of ptxas about a kernel.
 
     `registers` and `stack_bytes` are of a thread. `spilled_bytes` are bytes that it spills to local
     memory and loads from it. `serialised` is the reason for which ptxas serialises the kernel's
