@@ -68,26 +68,23 @@ def figures(source: object, options: PipelineOptions) -> dict[str, Any]:
     }
 
 
-def found(name: str) -> dict[str, Any]:
-    """The figures of a found model, with the sizes that it is tried on."""
-    model = model_named(name)
-    path = file_of(model)
-    arrays = made_inputs(model, onnx.load(path))
+def source_of(name: str) -> tuple[object, PipelineOptions]:
+    """Return a model, and the options with the sizes that it is tried on."""
+    if name in LIBRARY:
+        make_importable()
+        (model,) = models_named([name])
+        sample = seeded(model)
+        return torch.export.export(sample.module, sample.inputs), PipelineOptions()
+    found = model_named(name)
+    path = file_of(found)
+    arrays = made_inputs(found, onnx.load(path))
     shapes = {key: array.shape for key, array in arrays.items()}
-    return figures(str(path), replace(PipelineOptions(), shapes=shapes))
-
-
-def library(name: str) -> dict[str, Any]:
-    """The figures of a library's model."""
-    make_importable()
-    (model,) = models_named([name])
-    sample = seeded(model)
-    return figures(torch.export.export(sample.module, sample.inputs), PipelineOptions())
+    return str(path), replace(PipelineOptions(), shapes=shapes)
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    rows = {name: found(name) for name in FOUND} | {name: library(name) for name in LIBRARY}
+    rows = {name: figures(*source_of(name)) for name in (*FOUND, *LIBRARY)}
     write("known_models", rows, "fewer launches than TVM alone")
 
 

@@ -31,13 +31,13 @@ from tvm import s_tir, te
 from tvm.ir.utils import derived_object
 from tvm.target import Target
 
-from benchmarks.arena_tables import Table, other_device
+from benchmarks.arena import ALL_STRATEGIES
+from benchmarks.arena.tables import Table, other_device
 from benchmarks.record import RESULTS, write
 from benchmarks.search_arena import BATCH, TRIALS, Course, above, course, figures
 from boltgen.families.family import Config
 from boltgen.families.space import AnySpace
 from boltgen.ir.outcome import Timing
-from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tvm_build.rest.search import load_tuner
 
@@ -292,7 +292,8 @@ def main() -> None:
     for seed in sorted(map(int, kept)) if asked.kept else range(asked.seeds):
         for table in other_device(seed):
             courses = {
-                name: course(make, table, seed, Experience()) for name, make in STRATEGIES.items()
+                name: course(make, table, seed, Experience())
+                for name, make in ALL_STRATEGIES.items()
             }
             is_kept = table.name in kept[str(seed)]
             courses |= (_recalled if is_kept else _searched)(table, seed, kept, models)

@@ -48,7 +48,14 @@ def earlier(name: str) -> dict[str, Any]:
 
 
 def write(name: str, figures: dict[str, Any], target: str) -> Path:
-    """Keep `figures` in `benchmarks/results/NAME.json`, and print them.
+    """Do as `keep`, and print the file."""
+    path = keep(name, figures, target)
+    print(path.read_text(), end="")
+    return path
+
+
+def keep(name: str, figures: dict[str, Any], target: str) -> Path:
+    """Keep `figures` in `benchmarks/results/NAME.json`.
 
     `target` says in words what the figures are to reach.
     """
@@ -63,9 +70,7 @@ def write(name: str, figures: dict[str, Any], target: str) -> Path:
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
-    text = dumped(record)
-    path.write_text(text + "\n")
-    print(text)
+    path.write_text(dumped(record) + "\n")
     return path
 
 

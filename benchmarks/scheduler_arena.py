@@ -19,14 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.arena_tables import Table, real_tables
+from benchmarks.arena import ALL_STRATEGIES
+from benchmarks.arena.tables import Table, real_tables
 from benchmarks.record import write
 from boltgen.cost.model import ANALYTICAL
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.session.ansor_scheduler import Gradient
 from boltgen.tuning.session.scheduler import ByWeight, Scheduler, TaskState
 from boltgen.tuning.session.search import Search
-from boltgen.tuning.strategies import STRATEGIES
 
 PROBLEMS = 16
 TRIALS = (32, 64, 128, 256)
@@ -57,7 +57,7 @@ def slowdowns(
     searches = [
         Search(
             Task(workload=table.problem.workload),
-            STRATEGIES[strategy](table.problem, random.Random(f"{seed}/{table.name}")),
+            ALL_STRATEGIES[strategy](table.problem, random.Random(f"{seed}/{table.name}")),
             table.problem.spaces,
             {},
             expected_us=table.problem.predicted_us(table.problem.candidates[:1])[0],

@@ -2,7 +2,7 @@
 
     python -m benchmarks.search_arena [--seeds N]
 
-The tables are those of `benchmarks.arena_tables`, and a panel is named after its table.
+`benchmarks.arena.tables` makes the tables, and a panel is named after its table.
 
 - `rtx_2080_ti` has the measured times of `benchmarks/data`. Every seed draws eight of its problems.
   A configuration that the table lacks is not legal.
@@ -60,7 +60,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from benchmarks.arena_tables import (
+from benchmarks.arena import ALL_STRATEGIES
+from benchmarks.arena.tables import (
     Table,
     alike_device,
     learned_models,
@@ -74,7 +75,6 @@ from benchmarks.record import RESULTS, write
 from boltgen.cost.model import ANALYTICAL
 from boltgen.families.family import Config
 from boltgen.ir.outcome import Fault, Outcome, Timing
-from boltgen.tuning.strategies import STRATEGIES
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import InOrder, SearchProblem, StrategyFactory
 
@@ -141,7 +141,7 @@ def compared(
 ) -> dict[str, list[tuple[Course, float]]]:
     """Each strategy's course on each table, with the best known time of the table."""
     by_table: list[dict[str, Course]] = [{} for _ in tables]
-    for name, make in STRATEGIES.items():
+    for name, make in ALL_STRATEGIES.items():
         experience = Experience()
         for found, table in zip(by_table, tables, strict=True):
             found[name] = course(make, table, seed, experience if session else Experience())

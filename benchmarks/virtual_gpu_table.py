@@ -28,7 +28,7 @@ from datetime import datetime, timezone
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks.arena_tables import VIRTUAL_GPU
+from benchmarks.arena.tables import VIRTUAL_GPU
 from benchmarks.model_against_data import DATA
 from benchmarks.record import write
 from boltgen.arch import arch_named

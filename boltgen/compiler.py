@@ -105,6 +105,7 @@ def compile(
         NoLegalConfigError: no kernel configuration is legal for a problem.
         ToolchainError: a compiler is missing or fails at its job.
         CompileError: a kernel does not compile.
+        AuditError: a kernel spills registers, or worse, and no other can replace it.
         CacheError: the cache folder cannot be used.
         BoltgenError: an option has a value that it cannot have.
         TuningError: `tune` is no budget, or another session has the device.
@@ -311,6 +312,7 @@ def _write_sources(
                 config=str(kernel.spec.config),
                 source=f"{SOURCES}/{path.name}",
                 trials=trials[kernel.symbol],
+                registers=used.registers if (used := built.usage.get(kernel.symbol)) else None,
             )
         )
     if built.plan.launches:

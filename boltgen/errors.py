@@ -45,6 +45,10 @@ class CompileError(BoltgenError):
     """A compiler that ran and failed; the message has its first error, command, source and log."""
 
 
+class AuditError(BoltgenError):
+    """A kernel whose machine code must not ship, as ptxas reports, and that has no replacement."""
+
+
 class CacheError(BoltgenError):
     """A cache folder that cannot be used safely."""
 

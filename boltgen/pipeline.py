@@ -20,13 +20,14 @@ from boltgen.arch import arch_named
 from boltgen.build.archive import archive
 from boltgen.build.cache import Cache
 from boltgen.build.nvcc.ptx import stored_content
-from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
+from boltgen.build.nvcc.usage import KernelUsage, usage_of
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.progress import telling
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import adapter_unit, kernel_unit
 from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import call_memory
+from boltgen.errors import AuditError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates, kernel_spec, launch
 from boltgen.families.source import KernelSource, kernel_symbol, render_kernel
@@ -44,8 +45,9 @@ from boltgen.tuning.choice.excluded import Excluded
 from boltgen.tuning.choice.select import (
     CostSource,
     Decision,
+    ModelCosts,
     Task,
-    WithoutSpilling,
+    WithoutFaults,
     select,
 )
 from boltgen.tuning.choice.size_tables import regret, table, tasks_over
@@ -195,13 +197,29 @@ class BuiltRegions:
         }
 
     @property
-    def spilling(self) -> frozenset[KernelSpec]:
-        """The kernels that spill registers, as ptxas reports."""
-        return frozenset(
-            kernel.spec
+    def faults(self) -> dict[KernelSpec, str]:
+        """The kernels that must not ship, and why, as ptxas reports."""
+        return {
+            kernel.spec: "; ".join(found)
             for kernel in self.plan.kernels
-            if kernel.symbol in self.usage and self.usage[kernel.symbol].spilled_bytes
-        )
+            if kernel.symbol in self.usage and (found := self.usage[kernel.symbol].faults)
+        }
+
+    def require_no_faults(self) -> None:
+        """Pass the audit, the last line before linking.
+
+        Raises:
+            AuditError: a kernel must not ship, and nothing was left to choose in its place.
+        """
+        for spec, fault in self.faults.items():
+            symbol = kernel_symbol(spec)
+            computes = "; ".join(each.workload.describe() for each in self.plan.trials[symbol])
+            raise AuditError(
+                f"kernel {symbol} must not ship: {fault}. No other kernel computes {computes}. "
+                "To do: compile without fusion (--no-fuse) if it has several layers; or set "
+                "BOLTGEN_DEVICE_CODE=ptx, so that the GPU's driver makes the machine code, which "
+                "nobody audits"
+            )
 
     @property
     def kernel_objects(self) -> dict[str, Path]:
@@ -311,6 +329,7 @@ def build_regions(
     Raises:
         NoLegalConfigError: no configuration is legal for a region's workload.
         CompileError: a kernel does not compile.
+        AuditError: a kernel must not ship, as ptxas reports, and no other can replace it.
         ToolchainError: a compiler is missing.
         CacheError: the cache folder cannot be used.
     """
@@ -319,7 +338,7 @@ def build_regions(
         return BuiltRegions(plan=plan_regions((), arch, convention), objects=(), symbols=())
     tools = chosen.toolchain or find_toolchain(chosen.settings)
     row = arch_named(arch)
-    spilling: frozenset[KernelSpec] = frozenset()
+    faults: dict[KernelSpec, str] = {}
     compiled: dict[KernelSpec, str] = {}
     open_costs = partial(stored_costs, row, tools, chosen.settings, chosen.device)
     voids = 0
@@ -332,18 +351,23 @@ def build_regions(
                 regions,
                 arch,
                 convention,
-                WithoutSpilling(chosen.excluded.out_of(costs, row), arch, spilling),
+                WithoutFaults(
+                    chosen.excluded.out_of(costs, row),
+                    chosen.excluded.out_of(ModelCosts(row), row),
+                    arch,
+                    faults,
+                ),
                 planned_workspaces=chosen.planned_workspaces,
                 traffic=chosen.traffic,
             )
         with chosen.phase("compile kernels"):
             built = build_plan(plan, replace(chosen, toolchain=tools))
-        if built.spilling <= spilling and not built.changed:
+        if built.faults.keys() <= faults.keys() and not built.changed:
+            built.require_no_faults()
             return built
-        # Kernels that the model chose alone are chosen again, without the ones that spill. Kernels
-        # that measurements chose are chosen again without measurements of kernels that have changed
-        # since.
-        spilling |= built.spilling
+        # Kernels are chosen again, without the ones that must not ship, and without measurements of
+        # kernels that have changed since.
+        faults |= built.faults
         if built.changed:
             for spec in built.changed:
                 _log.warning(
@@ -379,7 +403,11 @@ def build_plan(plan: Plan, options: PipelineOptions) -> BuiltRegions:
         objects=tuple(compiled.path for compiled in objects),
         symbols=tuple(launch.region.symbol for launch in plan.launches),
         archives=tuple(archive(compiled, cache, tools) for compiled in kernels),
-        usage={name: used for o in objects for name, used in kernel_usage(o.log).items()},
+        usage={
+            kernel.symbol: used
+            for kernel, made in zip(plan.kernels, objects[len(plan.adapters) :], strict=True)
+            if (used := usage_of(made.log, kernel.symbol))
+        },
         contents={
             kernel.spec: stored_content(made.path, kernel.symbol, cache)
             for kernel, made in zip(plan.kernels, objects[len(plan.adapters) :], strict=True)

@@ -1,8 +1,9 @@
 """boltgen for users of Relax: `mod = boltgen.relax.partition(mod)`, then `tvm.compile` as usual.
 
 With `relax_pipeline=boltgen.relax.pipeline(target)`, what TVM computes is scheduled as it is by
-`boltgen.compile`: pools and depthwise convolutions have a thread for each result, short rows of a
-softmax or layer norm a warp. `export_library` writes a library that a GPU and the virtual GPU load.
+`boltgen.compile`: pools and depthwise convolutions have a thread for each result or for a vector of
+channels, short rows of a softmax or layer norm a warp. `export_library` writes a library that a GPU
+and the virtual GPU load.
 
 The import lets TVM generate CUDA modules on any machine: with boltgen's nvcc, and where there is no
 driver with the virtual GPU's.

@@ -5,7 +5,7 @@ BOLTGEN_DATA_DIR    folder for measurements; default: the user's data folder
 BOLTGEN_JOBS        compilers that run at once, 1 to 4096; default: the processor cores available
 BOLTGEN_DEVICE_CODE  machine code in kernels: "sass+ptx" (default), or "ptx", which compiles three
                     times as fast and is all that the virtual GPU needs; a GPU's driver compiles
-                    such kernels when they are loaded, and nothing looks for spilled registers
+                    such kernels when they are loaded, and nothing audits the machine code
 BOLTGEN_VERIFY_GRAPHS  1: check the graph of a model between all passes, as `compile --trace` does;
                     default: 0
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)

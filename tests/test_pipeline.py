@@ -12,7 +12,7 @@ from boltgen import pipeline
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import toolchain_text
-from boltgen.errors import CompileError, DatabaseError, UnknownArchError
+from boltgen.errors import AuditError, CompileError, DatabaseError, UnknownArchError
 from boltgen.families.family import Config
 from boltgen.families.registry import candidates
 from boltgen.families.source import kernel_symbol
@@ -255,6 +255,47 @@ def test_a_kernel_that_does_not_compile(tmp_path: Path) -> None:
     assert 'error: identifier "x" is undefined' in str(caught.value)
     assert "failed" in str(caught.value)
     assert str(tmp_path / "cache" / "failed") in str(caught.value)
+
+
+# An nvcc whose ptxas spills registers of every kernel whose source is in a file of that name.
+SPILL = f"""{SUCCEED}
+case $(echo *.cu) in
+NAME) spills=96;;
+*) spills=0;;
+esac
+name=$(basename *.cu .cu)
+case $name in
+*_move_*) name=_ZN7boltgen11move_kernel;;
+esac
+echo "ptxas info    : Compiling entry function '${{name}}_device' for 'sm_80'"
+echo "    $spills bytes stack frame, $spills bytes spill stores, 0 bytes spill loads"
+echo "ptxas info    : Used 255 registers, used 1 barriers"
+"""
+
+
+def test_kernels_that_spill_are_replaced_by_the_next_that_do_not(tmp_path: Path) -> None:
+    (unaudited,) = build_regions([region(0, GEMM)], "sm_80", options_for(tmp_path)).plan.kernels
+    tile = unaudited.symbol.split("_")[3]
+    options = options_for(tmp_path / "other", SPILL.replace("NAME", f"*_{tile}_*"))
+    built = build_regions([region(0, GEMM)], "sm_80", options)
+    (kernel,) = built.plan.kernels
+    assert f"_{tile}_" not in kernel.symbol
+    assert built.usage[kernel.symbol].registers == 255
+    assert built.faults == {}
+
+
+def test_a_kernel_that_spills_and_has_no_replacement_fails_the_build(tmp_path: Path) -> None:
+    conv = Conv2d(n=1, h=8, w=8, c=8, k=8, r=3, s=3)
+    image = replace(
+        region(0, conv),
+        a_stored=Stored(form=Form(layout=ImageLayout.NCHW, dtype=DType.F32), shape=(1, 3, 8, 8)),
+    )
+    for _ in range(2):  # the second time, from the cache
+        with pytest.raises(AuditError) as caught:
+            build_regions([image], "sm_80", options_for(tmp_path, SPILL.replace("NAME", "*move*")))
+        said = str(caught.value)
+        assert re.search(r"kernel boltgen_\w*move\w* must not ship: it spills registers: 96", said)
+        assert "To do:" in said
 
 
 def test_phases_add_up() -> None:

@@ -48,6 +48,7 @@ SHARE: dict[str, tuple[str, ...]] = {
         *("tests/build/test_kernel_library.py", "tests/build/test_link.py"),
         *("tests/build/test_ptx.py", "tests/build/test_toolchain.py", "tests/build/test_vgpu.py"),
         *("tests/codegen/test_adapter.py", "tests/codegen/test_adapter_symbolic.py"),
+        "tests/build/test_usage.py",
     ),
     "kernels": (
         *("tests/kernels/test_activations.py", "tests/kernels/test_adapter_execution.py"),

@@ -177,6 +177,71 @@ KERNELS = {
         epilogue=_every_load(),
         problem=CONV,
     ),
+    # B by rows of 32 bytes of swizzle; wgmmas of widths that CUTLASS has to be asked for.
+    "wide-rows": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(256, 176, 64), schedule=Schedule.COOPERATIVE, cluster_m=2
+        ),
+        epilogue=_every_load(),
+        problem=replace(GEMM, b_layout=Layout.ROW),
+    ),
+    "narrow-rows": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(64, 112, 64), schedule=Schedule.PINGPONG, cluster_n=8
+        ),
+        epilogue=_bias_gelu(),
+        problem=replace(GEMM, b_layout=Layout.ROW),
+    ),
+    "cluster-2x4": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(128, 96, 64),
+            schedule=Schedule.PINGPONG,
+            cluster_m=2,
+            cluster_n=4,
+        ),
+        epilogue=_every_load(),
+        problem=GEMM,
+    ),
+    "cluster-4x2": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(128, 224, 64),
+            schedule=Schedule.COOPERATIVE,
+            cluster_m=4,
+            cluster_n=2,
+        ),
+        epilogue=_every_load(),
+        problem=replace(GEMM, out_dtype=DType.F32),
+    ),
+    "wide-stream-k": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(128, 160, 64),
+            schedule=Schedule.COOPERATIVE,
+            cluster_m=2,
+            scheduler=Scheduler.STREAM_K,
+        ),
+        epilogue=_bias_gelu(),
+        problem=replace(GEMM, b_layout=Layout.ROW),
+    ),
+    # CUTLASS fills shared memory to the last stage.
+    "fullest": WgmmaKernel(
+        config=Cutlass3Config(threadblock=Shape(128, 208, 64), schedule=Schedule.COOPERATIVE),
+        epilogue=ElementwiseGraph(),
+        problem=replace(GEMM, out_dtype=DType.F32),
+    ),
+    "narrowest": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(64, 16, 64), schedule=Schedule.PINGPONG, cluster_m=2, cluster_n=4
+        ),
+        epilogue=_every_load(),
+        problem=replace(GEMM, b_layout=Layout.ROW, out_dtype=DType.F32),
+    ),
+    "conv-narrow": WgmmaKernel(
+        config=Cutlass3Config(
+            threadblock=Shape(128, 48, 64), schedule=Schedule.COOPERATIVE, cluster_m=2
+        ),
+        epilogue=_every_load(),
+        problem=CONV,
+    ),
 }
 
 

@@ -48,6 +48,7 @@ _ROWS = (
     ("GEMM against cuBLAS and cuBLASLt", "gemm/", "vendor"),
     ("attention against PyTorch's fastest backend", "attention/", "vendor"),
     ("models against eager PyTorch", "models/", "eager"),
+    ("models against torch.compile in default mode", "models/", "compiled_default_mode"),
     ("models against torch.compile at max-autotune", "models/", "compiled"),
     ("models against TVM alone", "models/", "tvm"),
     ("convolution against cuDNN", "conv/", "vendor"),

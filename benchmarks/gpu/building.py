@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.built import Built, Progress, State, no_room
+from benchmarks.gpu.built import Built, Progress, State, fault_of, no_room
 from benchmarks.gpu.items import ITEMS, KERNELS, PACKED, SOURCES, chosen, needs_of, read_items
 from boltgen.arch import arch_named
 from boltgen.bench.results import ResultsError
@@ -81,6 +81,8 @@ class Builder:
 
     def _kernel(self, symbol: str) -> Built:
         source = self.sources.get(symbol)
+        if source and source["fault"]:
+            return Built(error=source["fault"])
         if symbol in self.carried:
             path = self._unpacked(self.carried[symbol])
             toolchain = str(self.manifest["toolchain"])
@@ -94,6 +96,8 @@ class Builder:
             outcome = compile_unit(unit, self.cache, self.children)
             if isinstance(outcome, CompileFailure):
                 return Built(error=outcome.message[:_MOST_SAID])
+            if fault := fault_of(outcome.path, symbol):
+                return Built(error=fault)
             path, toolchain = outcome.path, toolchain_text(self.tools)
         content = kernel_content(path, symbol) if source and source["is_recorded"] else ""
         return Built(path=str(path), content=content, toolchain=toolchain)

@@ -16,6 +16,8 @@ from typing import Any
 
 from benchmarks.gpu.processes import end_tree, is_alive, resume_tree, running_below, stop_tree
 from boltgen.bench.results import ResultsError
+from boltgen.build.compile import LOG
+from boltgen.build.nvcc.usage import kernel_usage
 
 _PROGRESS = "builders.json"
 # The programs that nvcc starts one after another: one of them runs for each nvcc.
@@ -130,6 +132,15 @@ class Builders:
     def running(self) -> int:
         """Count the compilers that run now."""
         return running_below(self.pid, COMPILERS) if self.pid and not self.is_stopped else 0
+
+
+def fault_of(library: Path, symbol: str) -> str:
+    """Return why boltgen would not ship a kernel that was compiled to `library`; empty if it would.
+
+    ptxas's report stands beside the library; nothing is known of CUTLASS's own programs.
+    """
+    used = kernel_usage(library.with_name(LOG)).get(symbol)
+    return f"boltgen ships no such kernel: {'; '.join(used.faults)}" if used and used.faults else ""
 
 
 def no_room(path: Path, error: OSError) -> ResultsError:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.building import EXAMPLE, PROFILER
+from benchmarks.gpu.built import fault_of
 from benchmarks.gpu.items import (
     ITEMS,
     KERNELS,
@@ -41,7 +42,7 @@ from benchmarks.gpu.items import (
 )
 from benchmarks.gpu.metaschedule import RECORDED, find_logs
 from benchmarks.gpu.paper import figures
-from benchmarks.gpu.plan import Part, full_plan, quick_plan, quick_wanted
+from benchmarks.gpu.plan import Part, full_plan, quick_plan, quick_wanted, sweep_plan
 from benchmarks.gpu.run_gpu_suite import PACKAGES
 from benchmarks.gpu.tvm_models import build_models
 from benchmarks.gpu.tvm_runtime import LIBRARIES
@@ -131,6 +132,7 @@ def pack(
     shop: Workshop,
     *,
     quick: bool = False,
+    sweep: Sequence[str] = (),
     compile_models: bool = False,
     python: str = PYTHON,
     recorded: Path = RECORDED,
@@ -139,11 +141,12 @@ def pack(
 
     TVM is too large to travel, so models are packed compiled: from the cache, or with
     `compile_models` after compiling them. The bundle has the logs of MetaSchedule in `recorded` for
-    GPUs of `arch`. A quick bundle, which is for the virtual GPU, has the virtual GPU's logs.
+    GPUs of `arch`. A quick bundle, which is for the virtual GPU, has the virtual GPU's logs. A
+    `sweep` has many kernels of `cutlass3` for the GEMMs of these names, and nothing else.
 
     Raises:
         BundleError: the bundle is larger than `MOST_BYTES`; a log cannot be used; `folder` is there
-            and is no bundle.
+            and is no bundle; a name of `sweep` is no GEMM's.
         BoltgenError: a compiler is missing, or the cache cannot be used; with `compile_models` a
             model does not compile.
     """
@@ -154,7 +157,7 @@ def pack(
         packer = _Packer(Path(name))
         logs = find_logs(recorded, device_for(arch.name), virtual=quick)
         wanted = replace(quick_wanted(arch) if quick else Wanted(arch), logs=logs)
-        parts = (quick_plan if quick else full_plan)(wanted)
+        parts = _plan(wanted, quick=quick, sweep=sweep, recorded=recorded)
         libraries, unreachable = _models(packer, wanted, shop, compile_models=compile_models)
         _write_plan(packer, arch, parts, unreachable)
         _write_sources(packer, python, shop)
@@ -176,6 +179,15 @@ def pack(
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(packer.folder, folder)
         return Packed(packer.sizes_bytes(), unreachable, kernels, compiled)
+
+
+def _plan(wanted: Wanted, *, quick: bool, sweep: Sequence[str], recorded: Path) -> tuple[Part, ...]:
+    if not sweep:
+        return (quick_plan if quick else full_plan)(wanted)
+    try:
+        return sweep_plan(wanted, sweep, sorted(recorded.glob("*/*.jsonl.gz")))
+    except ValueError as error:
+        raise BundleError(str(error)) from error
 
 
 def size_table(sizes: Mapping[str, int]) -> str:
@@ -239,14 +251,18 @@ def _write_kernels(
         unit = unit_of([spec], shop.tools)
         # No record is of a move.
         is_recorded = spec.family != MoveConfig.family
-        sources[symbol] = {"name": unit.name, "text": unit.text, "is_recorded": is_recorded}
         path = shelf.find(kernel_key(spec, shop.tools)) or _built(unit, shop)
-        if path:
+        fault = fault_of(path, symbol) if path else ""
+        sources[symbol] = {
+            **{"name": unit.name, "text": unit.text, "is_recorded": is_recorded},
+            "fault": fault,
+        }
+        if path and not fault:
             found[symbol] = path
     names: dict[str, str] = {}
     for symbol, text in wanted.programs.items():
         name = names.setdefault(text, symbol)  # a text is compiled once, under one name
-        sources[symbol] = {"name": name, "text": text, "is_recorded": False}
+        sources[symbol] = {"name": name, "text": text, "is_recorded": False, "fault": ""}
         if path := _built(library_unit(name, text, arch, "", shop.tools), shop):
             found[symbol] = path
     packer.write_form(SOURCES.format(arch=arch), sources)
@@ -376,7 +392,15 @@ def main() -> int:
     default = Path("dist/gpu-bundle")
     parser.add_argument("--out", type=Path, default=default, help=f"default: {default}")
     parser.add_argument("--arch", default="sm_90a", help="default: sm_90a")
-    parser.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--quick", action="store_true", help="a few small items, to try the suite")
+    which.add_argument(
+        "--sweep",
+        nargs="+",
+        default=[],
+        metavar="MxNxK[-row]",
+        help="many kernels of cutlass3 for these GEMMs, and nothing else",
+    )
     parser.add_argument("--compile-models", action="store_true", help="compile section models here")
     parser.add_argument("--python", default=PYTHON, help=f"the GPU machine's; default: {PYTHON}")
     parser.add_argument("--jobs", type=int, help="compilers at once, for models")
@@ -388,6 +412,7 @@ def main() -> int:
             arch_named(options.arch),
             workshop(options.jobs),
             quick=options.quick,
+            sweep=options.sweep,
             compile_models=options.compile_models,
             python=options.python,
         )

@@ -45,7 +45,7 @@ def run_fusion(rig: Rig, item: Fusion) -> Form:
     same_result(rig, item.problem.d_shape, fused, product)
     launches = samplers["boltgen"].launches
     theirs, errors = rig.beside(
-        rig.vendor.fused(item.problem, item.activation, launches) if rig.vendor else {},
+        lambda vendor: vendor.fused(item.problem, item.activation, launches),
         most_s=_MOST_BESIDE_S,
     )
     timed = rig.timed(samplers | theirs)

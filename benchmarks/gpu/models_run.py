@@ -7,8 +7,8 @@ import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from benchmarks.gpu.capture import Capturing, Replay
 from benchmarks.gpu.items import MODEL_ALONE, MODEL_OURS, MODEL_TUNED, WholeModel
 from benchmarks.gpu.rig import Launched, Rig, UnusableError
 from benchmarks.gpu.tvm_runtime import TvmModel
-from benchmarks.gpu.vendor import Vendor
+from benchmarks.gpu.vendor import DEFAULT_MODE, MAX_AUTOTUNE, Vendor
 from boltgen.bench.results import Form, ResultsError
 from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.native import CudaError
@@ -34,6 +34,8 @@ _ERROR_OF_PRODUCT = 2.0**-10
 _HALF_BYTES = 2
 # Columns of TVM's without boltgen: its default schedules, and those of a log of MetaSchedule's.
 TVM, TUNED = "tvm", "tvm_metaschedule"
+# PyTorch's compiled columns, and their modes. The cheap one is first: it stands if time is up.
+_COMPILED = MappingProxyType({"compiled_default_mode": DEFAULT_MODE, "compiled": MAX_AUTOTUNE})
 _NO_LOG = "no tuned log is recorded"
 _VIRTUAL_LOG = "its schedules were tuned on the virtual GPU, whose times are modelled"
 # What PyTorch may take to choose its libraries' algorithms for a model, and to compile and tune it.
@@ -53,9 +55,8 @@ def run_model(rig: Rig, item: WholeModel) -> Form:
     x = np.random.default_rng(_SEED).standard_normal(item.input_shape).astype(np.float16)
     if importlib.util.find_spec("torch") is None:
         raise UnusableError("a model is compared with PyTorch's: install it, for the CPU at least")
-    torch = TorchModel(item.model, parameters(recipe), x, "cuda" if rig.vendor else "cpu")
-    with rig.vendor.untuned() if rig.vendor else nullcontext():
-        reference = torch.reference()
+    torch = cache(partial(TorchModel, item.model, parameters(recipe), x))
+    reference, missing = reference_output(rig, torch)
     bound = _ERROR_OF_PRODUCT * sum(len(shape) > 1 for shape, _, _ in recipe["parameters"].values())
     ours = _loaded(rig, MODEL_OURS.format(name=item.name), x)
     found = _output(rig, ours)
@@ -70,7 +71,8 @@ def run_model(rig: Rig, item: WholeModel) -> Form:
         "boltgen_launched": rig.calling(ours.run),
     }
     log = recipe.get(METASCHEDULE)
-    symbols, missing = tvm_columns(item, log, virtual=rig.device.kind is DeviceKind.VGPU)
+    symbols, others_missing = tvm_columns(item, log, virtual=rig.device.kind is DeviceKind.VGPU)
+    missing |= others_missing
     for column, symbol in symbols.items():
         try:
             model = _loaded(rig, symbol, x)
@@ -83,10 +85,10 @@ def run_model(rig: Rig, item: WholeModel) -> Form:
             missing[column] = f"{type(error).__name__}: {error}"[:1000]
     compiling_s: dict[str, float] = {}
     theirs, vendor_errors = rig.beside(
-        replays(torch, rig.vendor, compiling_s) if rig.vendor else {}, most_s=_MOST_BESIDE_S
+        lambda vendor: replays(torch(vendor.device), vendor, compiling_s), most_s=_MOST_BESIDE_S
     )
     timed = rig.timed(samplers | theirs)
-    others = {column: column for column in symbols if column in samplers}
+    others = {column: column for column in (*symbols, *theirs) if column in timed.medians}
     if theirs:
         others["vendor"] = min(theirs, key=timed.us)
     return {
@@ -101,18 +103,36 @@ def run_model(rig: Rig, item: WholeModel) -> Form:
     }
 
 
-def _kernels(rig: Rig, ours: TvmModel, torch: TorchModel) -> Form:
+def reference_output(
+    rig: Rig, torch: Callable[[str], TorchModel]
+) -> tuple[Outputs, dict[str, str]]:
+    """Compute the output in FP32, on the GPU if PyTorch can; say why if it cannot.
+
+    The CPU gives the same reference, so no failure of PyTorch's on the GPU costs our column.
+    """
+    errors: dict[str, str] = {}
+    if rig.vendor:
+        try:
+            with rig.vendor.untuned():
+                return torch(rig.vendor.device).reference(), errors
+        except Exception as error:  # PyTorch's own, of whatever kind: the CPU computes it
+            errors["reference"] = f"computed on the CPU: {rig.forgotten(error)}"
+    return torch("cpu").reference(), errors
+
+
+def _kernels(rig: Rig, ours: TvmModel, torch: Callable[[str], TorchModel]) -> Form:
     """List the kernels of our model, and of PyTorch's eager one, with their times."""
     if not rig.vendor:
         return {}
-    half = torch.half()
-    calls: dict[str, Callable[[], object]] = {
-        "boltgen": ours.run,
-        "eager": lambda: half(torch.x),
+    device = rig.vendor.device
+    calls: dict[str, Callable[[], Callable[[], object]]] = {
+        "boltgen": lambda: ours.run,
+        "eager": lambda: partial(torch(device).half(), torch(device).x),
     }
     found: Form = {}
-    for column, call in calls.items():
+    for column, prepared in calls.items():
         try:
+            call = prepared()
             with rig.vendor.torch.inference_mode():
                 call()
                 found[column] = rig.vendor.kernels(call)
@@ -217,18 +237,19 @@ class TorchModel:
 
 
 def replays(model: TorchModel, vendor: Vendor, compiling_s: dict[str, float]) -> Capturing:
-    """FP16, channels last: eager, and compiled; how long that took goes to `compiling_s`."""
+    """FP16, channels last: eager, and compiled in each mode; the time goes to `compiling_s`."""
     half = cache(model.half)
 
     def captured(call: Callable[[Any], Any]) -> Replay:
         with vendor.torch.inference_mode():
             return vendor.captured([partial(call, model.x)])
 
-    def compiled() -> Replay:
+    def compiled(column: str, mode: str) -> Replay:
         started = time.monotonic()
-        replay = captured(vendor.compiled(half()))
-        compiling_s["torch"] = round(time.monotonic() - started, 1)
+        replay = captured(vendor.compiled(half(), mode))
+        compiling_s[f"torch_{column}"] = round(time.monotonic() - started, 1)
         return replay
 
     eager = {"eager": lambda: captured(half())}
-    return {**eager, "compiled": compiled} if vendor.compiles else eager
+    modes = _COMPILED if vendor.compiles else {}
+    return eager | {column: partial(compiled, column, mode) for column, mode in modes.items()}

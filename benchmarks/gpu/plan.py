@@ -6,9 +6,10 @@ which is the order in which they are compiled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Item, Overlap, Product, key_of
@@ -21,6 +22,7 @@ from benchmarks.gpu.wanted import (
     paddings,
     races,
     spaces,
+    sweeps,
     tunings,
 )
 from benchmarks.gpu.wanted_checks import (
@@ -34,9 +36,13 @@ from benchmarks.gpu.wanted_checks import (
     suspicions,
 )
 from boltgen.arch import Arch
+from boltgen.families.cutlass3.config import Cutlass3Config
+from boltgen.families.family import Config
+from boltgen.ir.outcome import DeviceKind, Timing
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
+from boltgen.tuning.database.exchange import read_records
 from tests.cases import split_k_cases
 from tests.chain_cases import all_chain_cases, paper_chains
 from tests.tuning.resnet50_layers import resnet50_tasks
@@ -83,6 +89,31 @@ def full_plan(wanted: Wanted) -> tuple[Part, ...]:
         *tunings(wanted, {"resnet50-b32": resnet50_tasks(shapes.BATCH)}),
     )
     return _distinct([*parts, Part("everything else", others)])
+
+
+def sweep_plan(wanted: Wanted, names: Sequence[str], recorded: Iterable[Path]) -> tuple[Part, ...]:
+    """Race many kernels of `cutlass3` at a few GEMMs, each with the fastest in `recorded`.
+
+    Raises:
+        ValueError: a name is no GEMM's.
+        RecordError: a file of records cannot be read.
+    """
+    problems = shapes.swept(names)
+    items = sweeps(wanted, problems, fastest(recorded, wanted.arch))
+    return (Part("GEMM against cuBLAS", tuple(items)),)
+
+
+def fastest(recorded: Iterable[Path], arch: Arch) -> dict[Workload, Config]:
+    """Find the fastest kernel of `cutlass3` of each workload that a GPU of `arch` has measured."""
+    found: dict[Workload, tuple[float, Config]] = {}
+    for record in (record for path in recorded for record in read_records(path)):
+        config, workload = record.trial.config, record.trial.workload
+        is_real = record.device.kind is DeviceKind.CUDA and record.device.arch == arch.name
+        if is_real and isinstance(config, Cutlass3Config) and isinstance(record.outcome, Timing):
+            time_us = record.outcome.median_us
+            if workload not in found or time_us < found[workload][0]:
+                found[workload] = time_us, config
+    return {workload: config for workload, (_, config) in found.items()}
 
 
 def quick_wanted(arch: Arch) -> Wanted:

@@ -50,7 +50,7 @@ def _raced(rig: Rig, product: Product, replays: Callable[[Vendor, int], Capturin
     """Time the best choice and the vendor's columns in turn."""
     choice, once = rig.best(product)
     ours = rig.in_turn([rig.prepared(product, choice)], once.median_us)
-    theirs, errors = rig.beside(replays(rig.vendor, ours.launches) if rig.vendor else {})
+    theirs, errors = rig.beside(lambda vendor: replays(vendor, ours.launches))
     timed = rig.timed({"boltgen": ours, **theirs})
     best = min(theirs, key=timed.us, default=None)
     return {

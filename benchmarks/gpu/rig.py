@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +28,16 @@ from boltgen.measure.worker import Prepared, Workplace, answer
 from boltgen.tuning.database.records import Record
 
 Array: TypeAlias = NDArray[Any]
+# Names the error of all of PyTorch's columns together.
+PYTORCH = "pytorch"
 # int kernel(void const* arguments, void* status), as every generated kernel has it.
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _STATUS_OK, _STATUS_FAILED = 0, 4
 # PyTorch's libraries choose algorithms. An item has more time than that (`worker`), so that ours is
 # measured whatever PyTorch takes.
 _MOST_BESIDE_S = 40.0
+# Seconds at the end of a run that are kept for timing: PyTorch compiles until then at most.
+_LAST_S = 20.0
 # Candidates are told apart by a few samples each; the best is then timed against the vendor's.
 SELECTION = Policy(least_samples=6, most_samples=20, most_s=0.2)
 MODELLED = Policy(modelled=True)
@@ -130,8 +135,8 @@ class Rig:
     """The device of this process, and what was built for it.
 
     Packages and libraries lie in the folder `work`; `state` says which there are. `vendor` is None
-    where there is no PyTorch to compare with. `records` are of the item at hand, as the database
-    has them.
+    where there is no PyTorch to compare with. The run ends at `deadline`, by `time.monotonic`.
+    `records` are of the item at hand, as the database has them.
     """
 
     bundle: Path
@@ -144,6 +149,7 @@ class Rig:
     vendor: Vendor | None
     runtime: ctypes.CDLL
     places: list[Workplace]
+    deadline: float = math.inf
     scratch: tuple[int, int] = (0, 0)
     records: list[Record] = field(default_factory=list)
 
@@ -248,21 +254,29 @@ class Rig:
         return Launched(self, enqueue, 1, captured=captured, per_call=per_call)
 
     def beside(
-        self, capturing: Capturing, most_s: float = _MOST_BESIDE_S
+        self, columns: Callable[[Vendor], Capturing], most_s: float = _MOST_BESIDE_S
     ) -> tuple[dict[str, Launched], dict[str, str]]:
-        """Return the samplers of the vendor's columns, and why some columns have none.
+        """Return the samplers of the vendor's `columns`, and why some columns have none.
 
-        A column that is not captured within `most_s`, for all together, has none.
+        A column that is not captured within `most_s`, for all together, has none. Columns are
+        captured in their order, so the cheap ones come first. Whatever PyTorch raises, even while
+        `columns` are made, costs no column of ours.
         """
         samplers: dict[str, Launched] = {}
         errors: dict[str, str] = {}
-        deadline = time.monotonic() + most_s
+        if self.vendor is None:
+            return samplers, errors
+        deadline = min(time.monotonic() + most_s, self.deadline - _LAST_S)
+        try:
+            capturing = columns(self.vendor)
+        except Exception as error:  # PyTorch's own, of whatever kind: ours is measured still
+            return samplers, {PYTORCH: self.forgotten(error)}
         for name, capture in capturing.items():
             try:
                 with at_most(max(deadline - time.monotonic(), 1.0)):
                     replay = capture()
             except Exception as error:  # PyTorch's own, of whatever kind: ours is measured still
-                errors[name] = self._forgotten(error)
+                errors[name] = self.forgotten(error)
             else:
                 samplers[name] = self.calling(replay.replay, per_call=replay.launches)
         for name, sampler in list(samplers.items()):
@@ -272,11 +286,11 @@ class Rig:
             except CudaError:
                 raise
             except Exception as error:
-                errors[name] = self._forgotten(error)
+                errors[name] = self.forgotten(error)
                 samplers.pop(name).close()
         return samplers, errors
 
-    def _forgotten(self, error: Exception) -> str:
+    def forgotten(self, error: Exception) -> str:
         """Describe an error in words; the runtime forgets it: it would be blamed on our launch."""
         self.runtime.cudaGetLastError()
         return f"{type(error).__name__}: {error}"[:1000]

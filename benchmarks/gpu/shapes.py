@@ -178,6 +178,23 @@ def gemm(m: int, n: int, k: int) -> Gemm:
     return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN)
 
 
+def swept(names: Iterable[str]) -> dict[str, Gemm]:
+    """Read section gemm's names, `MxNxK`, or `MxNxK-row` with a weight of (K, N).
+
+    Raises:
+        ValueError: a name has another form.
+    """
+    found = {}
+    for name in names:
+        sizes, is_row, rest = name.partition("-row")
+        extents = [int(size) for size in sizes.split("x") if size.isdecimal()]
+        if len(extents) != 3 or sizes != "x".join(map(str, extents)) or rest or 0 in extents:
+            raise ValueError(f"{name!r} names no GEMM: give MxNxK or MxNxK-row")
+        layout = Layout.ROW if is_row else Layout.COLUMN
+        found[name] = replace(gemm(*extents), b_layout=layout)
+    return found
+
+
 def bert() -> dict[str, Gemm]:
     """The products of BERT's layers, by name `MxNxK`."""
     return _named((_BERT_ROWS, n, k) for n, k in _BERT)

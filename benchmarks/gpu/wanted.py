@@ -6,7 +6,7 @@ Arrow: shapes to items and kernel specs, without a compiler. `plan` puts them in
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -37,6 +37,7 @@ from boltgen.families.family import Config
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import candidates, compiled, kernel_spec, order, predict
 from boltgen.families.source import kernel_symbol
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
@@ -52,8 +53,14 @@ _LIKELIEST, _LIKELIEST_PLAIN = 1, 3
 # tell `attention_sm90`'s apart.
 _TIMES_ALONE = 3
 _TIMES = {Cutlass3Config.family: 3, AttentionSm90Config.family: 8}
+# Activations change which of `cutlass3`'s tiles is fastest, and the model does not know how much.
+_TIMES_FUSED = {Cutlass3Config.family: 6, AttentionSm90Config.family: 8}
+# Kernels of `cutlass3` with one tile and scheduler, so that records have several tiles.
+_MOST_OF_TILE = 2
 # Launches of one kernel that are tried: they differ in raster order, swizzle and split of K.
 _MOST_LAUNCHES = 3
+# A sweep's kernels of one GEMM, and how many of these share a tile.
+_SWEPT, _SWEPT_OF_A_TILE = 10, 3
 # A part of section tune: well within the time that a worker may spend on an item.
 _PART = 64
 _HERE = Path(__file__).resolve().parent
@@ -88,15 +95,20 @@ class Wanted:
         considered = self._considered(workload)
         is_alone = len({config.family for config in considered}) == 1
         launches: dict[object, dict[Config, int]] = defaultdict(dict)
+        of_tile: Counter[object] = Counter()
         for config, predicted_us in considered.items():
             residence = config.residence if isinstance(config, B2bConfig) else None
             taken, kernel = launches[config.family, residence], compiled(config)
-            is_attention = config.family == AttentionSm90Config.family
-            times = _TIMES.get(config.family, 1) if is_plain or is_attention else 1
+            times = (_TIMES if is_plain else _TIMES_FUSED).get(config.family, 1)
             if is_plain and is_alone:
                 times = _TIMES_ALONE
-            if kernel not in taken and len(taken) == most * times:
-                continue
+            if kernel not in taken:
+                if len(taken) == most * times:
+                    continue
+                if isinstance(config, Cutlass3Config):
+                    if of_tile[config.threadblock, config.scheduler] == _MOST_OF_TILE:
+                        continue
+                    of_tile[config.threadblock, config.scheduler] += 1
             taken[kernel] = taken.get(kernel, 0) + 1
             if taken[kernel] <= _MOST_LAUNCHES:
                 kept[config] = predicted_us
@@ -114,6 +126,27 @@ class Wanted:
                 kernels.add(kernel)
                 times[config] = predicted_us
         return self._product(workload, times)
+
+    def swept(self, workload: Workload, measured: Config | None) -> Product:
+        """Choose many kernels of `cutlass3`: that of `measured`, and the likeliest of several
+        tiles.
+        """
+        kept: dict[Config, float] = {}
+        launches: dict[Config, int] = defaultdict(int)
+        tiles: dict[str, int] = defaultdict(int)
+        considered = self._considered(workload)
+        first = [measured] if measured in considered else []
+        for config in itertools.chain(first, considered):
+            if not isinstance(config, Cutlass3Config):
+                continue
+            if config.kernel not in launches:
+                if len(launches) == _SWEPT or tiles[config.tile] == _SWEPT_OF_A_TILE:
+                    continue
+                tiles[config.tile] += 1
+            if config not in kept and launches[config.kernel] < _MOST_LAUNCHES:
+                launches[config.kernel] += 1
+                kept[config] = considered[config]
+        return self._product(workload, kept)
 
     def _considered(self, workload: Workload) -> dict[Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""
@@ -180,6 +213,18 @@ def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -
     for name, problem in problems.items():
         product = wanted.product(Workload.of(problem))
         yield Race(section=section, name=name, problem=problem, product=product)
+
+
+def sweeps(
+    wanted: Wanted, problems: Mapping[str, Gemm], measured: Mapping[Workload, Config]
+) -> Iterator[Item]:
+    """Section gemm with more kernels of `cutlass3` than a race has, and `measured` among them."""
+    for name, problem in problems.items():
+        workload = Workload.of(problem)
+        # Few shapes were measured with a row-major B: others take the column-major one's kernel.
+        column = Workload.of(replace(problem, b_layout=Layout.COLUMN))
+        product = wanted.swept(workload, measured.get(workload, measured.get(column)))
+        yield Race(section="gemm", name=name, problem=problem, product=product)
 
 
 def attentions(wanted: Wanted, problems: Mapping[str, AttentionShape]) -> Iterator[Item]:

@@ -102,7 +102,8 @@ METHOD = (
     "the 95 % interval of order statistics; ratios round by round. A ratio whose interval has 1 "
     "in it, or that is within 1 % of it, is a tie. The vendor's best mode counts: cuBLAS through "
     "cublas and cublasLt with FP16 and with FP32 partial sums, cuDNN with NHWC in benchmark mode, "
-    "torch.compile at max-autotune; attention by PyTorch's backends flash, cudnn and efficient."
+    "torch.compile at max-autotune; models have torch.compile in default mode, too; attention by "
+    "PyTorch's backends flash, cudnn and efficient."
 )
 
 _RUNNERS: dict[type[Any], Callable[[Rig, Any], Form]] = {
@@ -154,6 +155,7 @@ def open_rig(
     *,
     virtual: bool,
     vendor: Vendor | None,
+    deadline: float,
 ) -> Rig:
     """Open the process's device.
 
@@ -196,6 +198,7 @@ def open_rig(
         # PyTorch's or the virtual GPU's where it is in the process, else the bundle's.
         runtime=ctypes.CDLL(RUNTIME),
         places=[place],
+        deadline=deadline,
     )
 
 
@@ -262,7 +265,14 @@ def main() -> int:
             wanted=not (options.no_vendor or options.virtual), compiles=not options.no_compile
         )
         _wait_for(PROFILER, builders, deadline)
-        rig = open_rig(options.bundle, builders, manifest, virtual=options.virtual, vendor=vendor)
+        rig = open_rig(
+            options.bundle,
+            builders,
+            manifest,
+            virtual=options.virtual,
+            vendor=vendor,
+            deadline=deadline,
+        )
         kept = open_results(options.out)
         kept.belong_to(about(rig, manifest, no_vendor))
         kept.write()

@@ -122,12 +122,15 @@ class KernelInfo:
     """A kernel in the library; `source` is relative to the artifact's folder.
 
     `trials` are the launches that the model has of it, none in what older versions wrote.
+    `registers` are of a thread, by ptxas's report, which passed the audit; None if there is none:
+    the kernel is PTX alone, or an older version wrote it.
     """
 
     symbol: str
     config: str
     source: str
     trials: tuple[Trial, ...] = ()
+    registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,6 +212,22 @@ def checked_lines(metadata: Metadata) -> Iterator[str]:
     check = metadata.check
     yield str(check) if check else "not checked: an older version of boltgen wrote it"
     yield from check.replaced if check else ()
+    yield from _audit_lines(metadata)
+
+
+def _audit_lines(metadata: Metadata) -> Iterator[str]:
+    """Yield whether ptxas's report of the kernels passed the audit."""
+    missing = sum(kernel.registers is None for kernel in metadata.kernels)
+    if missing:
+        yield (
+            f"{counted(missing, 'kernel')} of {len(metadata.kernels)} not audited: ptxas reported "
+            "nothing, as for BOLTGEN_DEVICE_CODE=ptx"
+        )
+    elif metadata.kernels:
+        yield (
+            f"{counted(len(metadata.kernels), 'kernel')} audited: no spilled registers, no local "
+            "memory, no serialised wgmma"
+        )
 
 
 def _details(metadata: Metadata) -> Iterator[str]:
@@ -238,7 +254,11 @@ def _details(metadata: Metadata) -> Iterator[str]:
     yield "kernels:"
     for kernel in metadata.kernels:
         users = sum(region.runs(kernel.symbol) for region in metadata.regions)
-        yield f"  {kernel.symbol}: {kernel.config}, of {counted(users, 'region')}, {kernel.source}"
+        registers = "unknown" if kernel.registers is None else kernel.registers
+        yield (
+            f"  {kernel.symbol}: {kernel.config}, of {counted(users, 'region')}, "
+            f"registers: {registers}, {kernel.source}"
+        )
     rest = Counter(
         (placed.operator, placed.reason) for placed in metadata.placements if not placed.region
     )

@@ -125,7 +125,7 @@ def list_command(debug: Debug = False) -> None:
         settings = settings_from()
         units = stored_units(Cache(settings.cache_dir))
         tools = find_toolchain(settings)
-    table = Table("arch", "family", "kernels", "spill", "units", "MB", "made with", "")
+    table = Table("arch", "family", "kernels", "faulty", "units", "MB", "made with", "")
     groups: dict[tuple[str, str, str], list[StoredUnit]] = {}
     for unit in units:
         families = ", ".join(unit.about.families)
@@ -135,7 +135,7 @@ def list_command(debug: Debug = False) -> None:
             arch,
             families,
             str(len({kernel.key for unit in members for kernel in unit.about.kernels})),
-            str(sum(used.spilled_bytes > 0 for unit in members for used in unit.usage.values())),
+            str(sum(bool(used.faults) for unit in members for used in unit.usage.values())),
             str(len(members)),
             f"{sum(unit.size_bytes for unit in members) / 1e6:.1f}",
             Text(toolchain),

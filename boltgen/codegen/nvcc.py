@@ -20,8 +20,10 @@ class DeviceCode(Enum):
 LANGUAGE_FLAGS = ("-std=c++17", "-O3", "--no-compress", "--expt-relaxed-constexpr")
 
 # An assertion of CUTLASS calls a function, and ptxas serialises every wgmma of a kernel that calls
-# one (its message C7510).
-_WGMMA_FLAGS = ("-DNDEBUG",)
+# one (its message C7510). The second flag makes CUTLASS's kernels wait for the kernels before them,
+# as `dependent_launch.h` demands. CUTLASS_ENABLE_GDC_FOR_SM90 would also let the next kernel start
+# at the last tile, but stream-K's kernels do not compile with it (CUTLASS 4.2).
+_WGMMA_FLAGS = ("-DNDEBUG", "-DCUTLASS_GDC_ENABLED")
 
 # Flags of a single kernel: its object is linked into a shared library, which uses the process's
 # CUDA runtime.

@@ -37,6 +37,10 @@ DEPTH_OF_WGMMA, WARPGROUP = 16, 128
 
 # Rows of one wgmma. Source: PTX ISA, wgmma.
 WARPGROUP_M = 64
+# Columns of the wgmmas that CUTLASS chooses from, unless `WIDTHS_HEADER` comes before its headers.
+# Source: cute/arch/mma_sm90.hpp.
+COMMON_WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
+WIDTHS_HEADER = "boltgen/wgmma_widths.h"
 
 
 def im2col_rejection(problem: Conv2d) -> str | None:

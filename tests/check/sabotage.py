@@ -45,3 +45,13 @@ def foreign_symbol(source: KernelSource) -> KernelSource:
     """The kernel is there under another name."""
     renamed = source.symbol.replace("boltgen_", "other_")
     return replace(source, text=source.text.replace(source.symbol, renamed))
+
+
+def no_wait(source: KernelSource) -> KernelSource:
+    """The kernel does not wait for the kernel before it."""
+    first = source.text.index("#include")
+    waiting = (
+        '#include "boltgen/dependent_launch.h"\n'
+        "#define wait_for_earlier_kernels() let_next_kernel_start()\n"
+    )
+    return replace(source, text=source.text[:first] + waiting + source.text[first:])

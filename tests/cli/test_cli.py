@@ -155,7 +155,7 @@ def test_inspect_has_a_line_for_each_region(
     assert result.exit_code == 0, result.output
     head, *lines = result.output.splitlines()
     assert head.split() == ["operators", "M", "N", "K", "kernel", "us", "share"]
-    first, second, whole, elsewhere, checked, verdict = lines
+    first, second, whole, elsewhere, checked, audited, verdict = lines
     assert first.split() == ["matmul+relu", "1", "2", "3", "gemm", "64x64x32", "3.0", "25.0%"]
     assert second.split() == [
         *("conv2d+add+add+clip+div..", "8x1605632", "64+2048", "4608", "b2b", "128x64+2048"),
@@ -166,6 +166,7 @@ def test_inspect_has_a_line_for_each_region(
     assert "[red]" in whole, "a name is text, not markup"
     assert "TVM computes: 1" in elsewhere
     assert checked.startswith("not checked")
+    assert "not audited" in audited
     assert verdict.startswith("boltgen computes 80 % of")
     assert "\x1b" not in result.output
 

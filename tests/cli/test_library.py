@@ -71,7 +71,8 @@ def test_build_list_export_and_import(tmp_path, monkeypatch):
 
 def test_other_alignments():
     built = run("build", "--level", "quick", "--ops", "conv2d", "--alignments", "8,2")
-    assert "26 kernels for sm_80: 4 units compiled" in built.output
+    # 13 of each, but one of alignment 2 would spill registers.
+    assert "25 kernels for sm_80: 4 units compiled" in built.output
 
 
 def test_a_library_of_another_toolchain_is_listed_as_such(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,14 @@ from boltgen.families.cutlass3.legality import blocks_at_once, stages
 from boltgen.families.family import CHECKED_SMS, Config
 from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import candidates, compiled, kernel_spec, launch, predict
-from boltgen.families.source import kernel_symbol, render_kernel, workspace_symbol
+from boltgen.families.source import (
+    kernel_symbol,
+    render_kernel,
+    render_library,
+    workspace_symbol,
+)
 from boltgen.families.space import Shape
+from boltgen.families.wgmma import WIDTHS_HEADER
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -97,13 +104,22 @@ def test_other_architectures_lack_its_instructions(arch: str) -> None:
         ({"threadblock": Shape(128, 256, 64), "schedule": Schedule.PINGPONG}, ["registers"]),
         ({"threadblock": Shape(128, 192, 64), "schedule": Schedule.PINGPONG}, []),
         ({"threadblock": Shape(64, 128, 64)}, ["halves"]),
-        ({"threadblock": Shape(128, 96, 64)}, ["tile"]),
+        ({"threadblock": Shape(256, 208, 64)}, ["registers"]),
+        ({"threadblock": Shape(128, 208, 64)}, []),
+        ({"threadblock": Shape(128, 176, 64), "schedule": Schedule.PINGPONG}, []),
+        ({"threadblock": Shape(128, 16, 64)}, []),
+        ({"threadblock": Shape(128, 104, 64)}, ["tile"]),
         ({"threadblock": Shape(128, 128, 32)}, ["tile"]),
         ({"cluster_m": 3}, ["cluster"]),
-        ({"cluster_m": 8}, ["cluster"]),
+        ({"cluster_m": 16}, ["cluster"]),
+        ({"cluster_m": 8}, []),
         ({"cluster_m": 2, "cluster_n": 2}, []),
         ({"cluster_n": 4}, []),
-        ({"cluster_m": 4, "cluster_n": 2}, ["cluster_size"]),
+        ({"cluster_m": 4, "cluster_n": 2}, []),
+        ({"cluster_m": 4, "cluster_n": 4}, ["cluster_size"]),
+        ({"threadblock": Shape(128, 176, 64), "cluster_m": 2}, []),
+        ({"threadblock": Shape(128, 176, 64), "cluster_m": 4}, ["multicast"]),
+        ({"threadblock": Shape(128, 176, 64), "cluster_n": 8}, []),
         ({"swizzle": 3}, ["swizzle"]),
         ({"raster": Raster.ALONG_N}, []),
         ({"split_k": 2}, ["split_k"]),
@@ -176,7 +192,7 @@ def test_a_cluster_is_no_larger_than_the_problem() -> None:
     one_row = Workload.of(replace(GEMM, m=64))
     found = FAMILY.space(one_row, SM90A).candidates
     assert {config.cluster_m for config in found} == {1}
-    assert {config.cluster_n for config in found} == {1, 2, 4}
+    assert {config.cluster_n for config in found} == {1, 2, 4, 8}
 
 
 def _found(**extents: int) -> tuple[Cutlass3Config, ...]:
@@ -190,6 +206,26 @@ def test_a_raster_is_chosen_where_clusters_lie_in_two_directions() -> None:
         assert any(config.raster is raster for config in square)
     # Four tiles side by side are one cluster.
     assert {c.raster for c in square if c.cluster_n == 4} == {Raster.ALONG_M}
+
+
+def test_a_swizzle_adds_no_wave() -> None:
+    """With a swizzle of two there are four rows of tiles for two. An H200 takes 133 us for 71."""
+    tile = Shape(256, 192, 64)
+    found = [c for c in _found(m=512, n=11008) if c.threadblock == tile]
+    assert {c.swizzle for c in found if c.cluster_m == 2} == {1}
+    assert {c.swizzle for c in found if c.cluster_m == 1} == {1, 2}
+
+
+def test_a_width_is_for_problems_whose_waves_it_fills() -> None:
+    def widths(**extents: int) -> set[int]:
+        return {config.threadblock.n for config in _found(**extents)}
+
+    # 126 tiles of 256x176, and 116 of 256x192.
+    assert 176 in widths(m=512, n=11008)
+    assert widths(m=8192, n=8192) == {64, 128, 192, 256}
+    assert widths(m=200704, n=48) == {48, 64}
+    # 128 tiles of 32 columns.
+    assert 32 in widths(m=64, n=4096)
 
 
 def test_stream_k_is_for_a_last_wave_that_is_not_full() -> None:
@@ -214,10 +250,45 @@ def test_slices_are_for_fewer_tiles_than_multiprocessors() -> None:
     assert slices(128 * 67) == {1}
 
 
-def test_a_cluster_of_four_leaves_a_part_of_a_gpc_idle() -> None:
-    assert blocks_at_once(CONFIG, SM90A) == SM90A.sm_count
-    assert blocks_at_once(replace(CONFIG, cluster_m=2), SM90A) == SM90A.sm_count
-    assert blocks_at_once(replace(CONFIG, cluster_m=2, cluster_n=2), SM90A) == 7 * 16 + 4
+def test_a_cluster_of_four_or_eight_leaves_a_part_of_a_gpc_idle() -> None:
+    def at_once(cluster_m: int, cluster_n: int, sm_count: int = SM90A.sm_count) -> int:
+        config = replace(CONFIG, cluster_m=cluster_m, cluster_n=cluster_n)
+        scale = sm_count / SM90A.sm_count
+        arch = replace(
+            SM90A,
+            sm_count=sm_count,
+            tensor_f32_acc_tflops=SM90A.tensor_f32_acc_tflops * scale,
+            tensor_f16_acc_tflops=SM90A.tensor_f16_acc_tflops * scale,
+            fp32_tflops=SM90A.fp32_tflops * scale,
+        )
+        return blocks_at_once(config, arch)
+
+    assert at_once(1, 1) == at_once(2, 1) == SM90A.sm_count
+    assert at_once(2, 2) == at_once(2, 4) == 120
+    assert at_once(2, 2, sm_count=114) == 100
+    assert at_once(2, 4, sm_count=8) == 8
+
+
+def test_clusters_of_eight_are_for_problems_that_still_fit_as_many_waves() -> None:
+    def clusters(m: int, n: int, tile: Shape) -> set[int]:
+        found = [c for c in _found(m=m, n=n) if c.threadblock == tile]
+        return {config.cluster_m * config.cluster_n for config in found}
+
+    # 120 tiles and 128.
+    assert clusters(1280, 768, Shape(64, 128, 64)) == {1, 2, 4, 8}
+    assert clusters(1024, 1024, Shape(64, 128, 64)) == {1, 2, 4}
+
+
+def test_a_width_of_wgmma_that_cutlass_has_to_be_asked_for_has_a_header_that_comes_first() -> None:
+    common, wide = (
+        kernel_spec(WORKLOAD, replace(CONFIG, threadblock=Shape(128, n, 64)), "sm_90a")
+        for n in (96, 176)
+    )
+    assert WIDTHS_HEADER not in render_kernel(common).text
+    assert kernel_symbol(wide).startswith("boltgen_gemm_sm90a_128x176x64_co_c1x1_rc_")
+    for text in (render_kernel(wide).text, render_library([common, wide])):
+        first, *_ = re.findall('#include "(.*)"', text)
+        assert first == WIDTHS_HEADER
 
 
 def test_a_configuration_has_a_json_form() -> None:

@@ -218,6 +218,33 @@ def test_more_registers_than_ptxas_can_spare_are_refused():
     assert names(problem, smaller, sm_75) == set()
 
 
+@pytest.mark.parametrize(
+    ("tile", "warp", "stages", "channels", "spilled_bytes"),
+    [
+        ((256, 64, 32), (64, 64, 32), 2, 3, 20632),
+        ((256, 64, 32), (32, 64, 32), 2, 3, 0),
+        ((192, 64, 32), (48, 64, 32), 2, 3, 2060),
+        ((192, 64, 32), (48, 32, 32), 2, 3, 0),
+        ((160, 64, 32), (80, 32, 32), 2, 3, 1352),
+        ((128, 64, 32), (32, 64, 32), 2, 3, 0),
+        ((96, 64, 32), (48, 32, 32), 2, 3, 0),
+        ((256, 64, 32), (64, 64, 32), 3, 6, 1024),
+    ],
+)
+def test_convolutions_of_narrow_pixels_that_spill_are_refused(
+    tile, warp, stages, channels, spilled_bytes
+):
+    # The bytes are nvcc 13.0's, for sm_90a.
+    config = Cutlass2Config(
+        threadblock=Shape(*tile), warp=Shape(*warp), instruction=Shape(16, 8, 16), stages=stages
+    )
+    first = Conv2d(n=32, h=224, w=224, c=channels, k=48, r=3, s=3)
+    found = names(first, config, arch_named("sm_80"))
+    assert found == ({"registers"} if spilled_bytes else set())
+    wide = replace(first, c=64)
+    assert names(wide, config, arch_named("sm_80")) == set()
+
+
 def test_small_problems_get_small_threadblocks_and_deep_ones_slices():
     small = enumerate_configs(Gemm(m=16, n=64, k=8192), SM80)
     assert {config.threadblock.m for config in small} == {16, 32}

@@ -11,9 +11,9 @@
 // CUTLASS    3.x API, checked with 4.2
 // Spec       c1aed1c7872b3d8cf25e4c6b43d4949da309e49d8d411370f583bb8c93881bb2
 // For        tests/golden
-// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG -gencode
-//            arch=compute_90a,code=[sm_90a,compute_90a] -cudart=shared -Xcompiler=-fPIC -I
-//            templates/include -I $CUTLASS
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG
+//            -DCUTLASS_GDC_ENABLED -gencode arch=compute_90a,code=[sm_90a,compute_90a]
+//            -cudart=shared -Xcompiler=-fPIC -I templates/include -I $CUTLASS
 //            boltgen_conv2d_sm90a_128x192x64_pp_c1x1_nhwc_c1aed1c787.cu
 
 #include "boltgen/activations.h"
@@ -48,8 +48,7 @@ using Conv = boltgen::Conv2dSm90<
 extern "C" __global__ void __launch_bounds__(Conv::Kernel::MaxThreadsPerBlock, /*minBlocks=*/1)
     boltgen_conv2d_sm90a_128x192x64_pp_c1x1_nhwc_c1aed1c787_device(
         CUTLASS_GRID_CONSTANT Conv::Kernel::Params const params) {
-  extern __shared__ char boltgen_shared_memory_sm90[];
-  Conv::Kernel()(params, boltgen_shared_memory_sm90);
+  boltgen::sm90_main<Conv::Kernel>(params);
 }
 
 extern "C" int boltgen_conv2d_sm90a_128x192x64_pp_c1x1_nhwc_c1aed1c787(

@@ -11,9 +11,10 @@
 // CUTLASS    3.x API, checked with 4.2
 // Spec       85121a83641de4221e8c9ba6669488cdc4628793c0ce4a641f353c4103d24c41
 // For        tests/golden
-// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG -gencode
-//            arch=compute_90a,code=[sm_90a,compute_90a] -cudart=shared -Xcompiler=-fPIC -I
-//            templates/include -I $CUTLASS boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_85121a8364.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG
+//            -DCUTLASS_GDC_ENABLED -gencode arch=compute_90a,code=[sm_90a,compute_90a]
+//            -cudart=shared -Xcompiler=-fPIC -I templates/include -I $CUTLASS
+//            boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_85121a8364.cu
 
 #include "boltgen/activations.h"
 #include "boltgen/gemm_sm90.h"
@@ -47,8 +48,7 @@ using Gemm = boltgen::GemmSm90<
 extern "C" __global__ void __launch_bounds__(Gemm::Kernel::MaxThreadsPerBlock, /*minBlocks=*/1)
     boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_85121a8364_device(
         CUTLASS_GRID_CONSTANT Gemm::Kernel::Params const params) {
-  extern __shared__ char boltgen_shared_memory_sm90[];
-  Gemm::Kernel()(params, boltgen_shared_memory_sm90);
+  boltgen::sm90_main<Gemm::Kernel>(params);
 }
 
 extern "C" int boltgen_gemm_sm90a_128x192x64_pp_c1x1_rc_85121a8364(

@@ -8,9 +8,10 @@
 // CUTLASS    2.x API, checked with 4.2
 // Spec       0edeeed39db9cf64c6f5a273f1696cbb6e3ade7b95824e797c25489d5d976fec
 // For        tests/golden
-// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG -gencode
-//            arch=compute_90a,code=[sm_90a,compute_90a] -cudart=shared -Xcompiler=-fPIC -I
-//            templates/include -I $CUTLASS boltgen_move_nchw_f32_to_nhwc_f16_0edeeed39d.cu
+// Reproduce  nvcc -c -std=c++17 -O3 --no-compress --expt-relaxed-constexpr -DNDEBUG
+//            -DCUTLASS_GDC_ENABLED -gencode arch=compute_90a,code=[sm_90a,compute_90a]
+//            -cudart=shared -Xcompiler=-fPIC -I templates/include -I $CUTLASS
+//            boltgen_move_nchw_f32_to_nhwc_f16_0edeeed39d.cu
 
 #include "boltgen/move.h"
 

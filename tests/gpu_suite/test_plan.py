@@ -22,13 +22,16 @@ from benchmarks.gpu.items import (
     write_items,
 )
 from benchmarks.gpu.paper import figures
-from benchmarks.gpu.plan import Part, full_plan
+from benchmarks.gpu.plan import Part, fastest, full_plan, sweep_plan
 from benchmarks.gpu.wanted import Wanted, races, spaces
+from benchmarks.record import ROOT
 from boltgen.arch import arch_named
 from boltgen.families.registry import FAMILIES, compiled
 from boltgen.families.skinny.legality import MOST_ROWS
 from boltgen.families.source import kernel_symbol
 from boltgen.families.space import Shape
+from boltgen.ir.dtypes import Layout
+from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
@@ -201,3 +204,29 @@ def test_every_ratio_of_the_papers_has_an_item(items):
 def test_items_are_read_as_they_were_written(items, tmp_path: Path):
     write_items(tmp_path / "items.json", tuple(items))
     assert read_items(tmp_path / "items.json") == tuple(items)
+
+
+def test_a_sweep_races_many_kernels_and_the_fastest_that_was_measured() -> None:
+    wanted = Wanted(arch_named("sm_90a"))
+    recorded = sorted((ROOT / "benchmarks" / "recorded").glob("*/*.jsonl.gz"))
+    (part,) = sweep_plan(wanted, ["512x11008x4096", "512x11008x4096-row"], recorded)
+    assert [key_of(item) for item in part.items] == [
+        "gemm/512x11008x4096",
+        "gemm/512x11008x4096-row",
+    ]
+    measured = fastest(recorded, wanted.arch)
+    for item, layout in zip(part.items, (Layout.COLUMN, Layout.ROW), strict=True):
+        assert isinstance(item, Race)
+        assert item.problem == Gemm(m=512, n=11008, k=4096, b_layout=layout)
+        configs = [choice.config for choice in item.product.choices]
+        column = Workload.of(replace(item.problem, b_layout=Layout.COLUMN))
+        assert measured[column] in configs
+        kernels = {compiled(config) for config in configs}
+        assert len(kernels) == 10
+        assert Shape(256, 176, 64) in {config.threadblock for config in kernels}
+
+
+@pytest.mark.parametrize("name", ["512x4096", "512x0x64", "512x64x64-column", "512x64x64-row2"])
+def test_a_sweep_of_no_gemm_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' names no GEMM: give MxNxK or MxNxK-row"):
+        sweep_plan(Wanted(arch_named("sm_90a")), [name], [])

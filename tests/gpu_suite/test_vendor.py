@@ -23,10 +23,13 @@ VENDOR = Vendor("cpu")
 CONV = Conv2d(
     n=2, h=9, w=7, c=16, k=24, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 1), dilation=(1, 2)
 )
+# As a first layer in pairs of pixels.
+UNEVEN = Conv2d(n=2, h=10, w=6, c=8, k=16, r=7, s=4, stride=(2, 1), padding=(3, 2, 3, 1))
 PRODUCTS = {
     "column": Gemm(m=17, n=24, k=40, b_layout=Layout.COLUMN),
     "row": Gemm(m=17, n=24, k=40, b_layout=Layout.ROW),
     "conv": CONV,
+    "uneven padding": UNEVEN,
 }
 
 
@@ -58,8 +61,12 @@ def test_the_vendors_product_is_ours(name: str):
     assert len(sets) == 3
     for x, w in sets:
         a, b = as_ours(problem, x, w)
+        if problem is UNEVEN:  # PyTorch's images are padded beforehand
+            assert a.shape == (2, 10 + 3 + 3, 6 + 2 + 1, 8)
+            a = a[:, 3:-3, 2:-1]
+            assert np.count_nonzero(x.numpy()) == np.count_nonzero(a)
         # NHWC and rows behind one another: what our kernels read, the vendor's read.
-        assert a.flags.c_contiguous
+        assert a.flags.c_contiguous or problem is UNEVEN
         assert b.flags.c_contiguous
         found = VENDOR.product(problem)(x, w)
         assert_near(
@@ -111,11 +118,6 @@ def test_attention_has_a_column_for_each_backend():
     assert set(VENDOR.attention(attend(shape), 1)) == {"flash", "cudnn", "efficient"}
 
 
-def test_uneven_padding_is_refused():
-    with pytest.raises(ValueError, match="PyTorch pads both sides alike"):
-        VENDOR.product(Conv2d(n=1, h=5, w=5, c=8, k=8, r=3, s=3, padding=(1, 1, 0, 0)))
-
-
 def test_a_batch_is_refused():
     with pytest.raises(ValueError, match="batch of 3"):
         VENDOR.product(Gemm(batch=3, m=8, n=8, k=8, b_layout=Layout.COLUMN))
@@ -137,6 +139,7 @@ def test_a_gemm_has_four_modes_and_a_convolution_one():
         *("cublas_fp16_sums", "cublas_fp32_sums", "cublaslt_fp16_sums", "cublaslt_fp32_sums"),
     }
     assert set(VENDOR.replays(CONV, 1)) == {"cudnn"}
+    assert set(VENDOR.replays(UNEVEN, 1)) == {"cudnn_padded_before"}
     assert set(VENDOR.fused(CONV, "relu", 1)) == {"eager", "compiled"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import lzma
+import math
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.gpu import races, run_gpu_suite, worker
+from benchmarks.gpu import races, rig, run_gpu_suite, worker
 from benchmarks.gpu.building import unpack
 from benchmarks.gpu.built import Builders, Built, Progress, State
 from benchmarks.gpu.capture import Replay
@@ -45,15 +46,19 @@ def with_races(bundle: Path, folder: Path, statement: str) -> Path:
     return copy
 
 
-def beside(capturing, replayed, **options: float) -> tuple[dict, dict]:
+def beside(
+    columns, replayed, deadline: float = math.inf, vendor: object = "vendor", **options: float
+) -> tuple[dict, dict]:
     """`Rig.beside` with a stand-in for what samples; each failure is forgotten by the runtime."""
     forgotten: list[bool] = []
     rig = SimpleNamespace(
+        vendor=vendor,
+        deadline=deadline,
         calling=lambda replay, *, per_call: replayed(replay, per_call),
         runtime=SimpleNamespace(cudaGetLastError=lambda: forgotten.append(True)),
     )
-    rig._forgotten = partial(Rig._forgotten, rig)
-    samplers, errors = Rig.beside(rig, capturing, **options)
+    rig.forgotten = partial(Rig.forgotten, rig)
+    samplers, errors = Rig.beside(rig, columns, **options)
     assert len(forgotten) == len(errors)
     return samplers, errors
 
@@ -82,7 +87,7 @@ def test_a_column_of_the_vendors_that_fails_leaves_the_others():
         "compiled": fails,
         "spoilt": lambda: Replay(refuses, 1),
     }
-    samplers, errors = beside(capturing, Replayed)
+    samplers, errors = beside(lambda vendor: capturing, Replayed)
     assert {name: (one.replay, one.launches) for name, one in samplers.items()} == {
         "eager": (print, 3)
     }
@@ -99,9 +104,22 @@ def test_columns_that_take_too_long_leave_the_others():
         return SimpleNamespace(sample_us=lambda samples: [1.0])
 
     capturing = {"eager": lambda: Replay(print, 3), "compiled": hangs}
-    samplers, errors = beside(capturing, replayed, most_s=0.1)
+    samplers, errors = beside(lambda vendor: capturing, replayed, most_s=0.1)
     assert set(samplers) == {"eager"}
     assert errors == {"compiled": "TimeoutError: it took over 1 s"}
+    # The end of the run comes before the columns' own limit.
+    soon = time.monotonic() + rig._LAST_S
+    samplers, errors = beside(lambda vendor: capturing, replayed, deadline=soon, most_s=600.0)
+    assert set(samplers) == {"eager"}
+    assert errors == {"compiled": "TimeoutError: it took over 1 s"}
+
+
+def test_a_failure_while_columns_are_made_costs_no_column_of_ours():
+    def fails(vendor: object) -> dict:
+        raise AttributeError("no such backend")
+
+    assert beside(fails, print) == ({}, {"pytorch": "AttributeError: no such backend"})
+    assert beside(fails, print, vendor=None) == ({}, {})
 
 
 def test_a_full_disk_ends_a_run_and_costs_no_item(

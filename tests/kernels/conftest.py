@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
@@ -25,8 +26,9 @@ from tests.chain_cases import all_chain_cases
 from tests.kernels.launch import Cuda, KernelLibrary
 from tests.virtual_gpu import all_checks
 
-# About half a minute of nvcc each, a third of it for CUTLASS's headers.
-_KERNELS_PER_LIBRARY = 24
+# About half a minute of nvcc each, a third of it for CUTLASS's headers. A kernel of wgmma takes
+# nvcc 0.7 GB, and libraries are compiled at once.
+_KERNELS_PER_LIBRARY, _WGMMA_KERNELS_PER_LIBRARY = 24, 6
 
 
 @pytest.fixture(scope="session")
@@ -101,11 +103,13 @@ def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpe
 
 def _groups(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
     by_arch = sorted(specs, key=lambda spec: (spec.arch, kernel_symbol(spec)))
-    for _, same_arch in itertools.groupby(by_arch, key=lambda spec: spec.arch):
+    for arch, same_arch in itertools.groupby(by_arch, key=lambda spec: spec.arch):
+        has_wgmma = arch_named(arch).cutlass_api >= 3
+        most = _WGMMA_KERNELS_PER_LIBRARY if has_wgmma else _KERNELS_PER_LIBRARY
         remaining = list(same_arch)
         while remaining:
-            yield tuple(remaining[:_KERNELS_PER_LIBRARY])
-            del remaining[:_KERNELS_PER_LIBRARY]
+            yield tuple(remaining[:most])
+            del remaining[:most]
 
 
 def _library_source(specs: Sequence[KernelSpec], name: str) -> KernelSource:

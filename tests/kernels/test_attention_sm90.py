@@ -71,6 +71,21 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     assert [finding.message for finding in small_device.vgpu.findings()] == []
 
 
+def test_causal_heads_that_l2_does_not_hold_come_in_sections(
+    small_device: Cuda,
+    hopper_attention: dict[KernelSpec, KernelLibrary],
+    rng: np.random.Generator,
+) -> None:
+    """Two heads have 3 MB of keys and values, as much as L2: sections have 2, 2 and 1 of 5."""
+    workload = attention(200, 6000, 64, 64, batch=5, scores=scaled(64), causal=True)
+    case = attention_sm90_case("three", workload)
+    agreement = judge_chain(
+        small_device, hopper_attention[case.spec], case, random_chain_inputs(case, rng)
+    )
+    assert agreement.within, agreement
+    assert [finding.message for finding in small_device.vgpu.findings()] == []
+
+
 _SEQUENCES, _HEADS, _ROWS, _KEYS = 2, 4, 70, 130
 
 

@@ -13,13 +13,11 @@ import numpy as np
 from boltgen.graph.attributes import RegionCall
 from boltgen.graph.graph import REGION, Graph
 from boltgen.graph.numpy_semantics.interpret import run
+from boltgen.ir.dtypes import DType
 from boltgen.passes import outline
 from boltgen.passes.outline import CarvedRegion
 from tests.frontend.region_oracle import compute
 from tests.passes.differential import AnyArray, Sizes, assert_same, drawn, sizes_of
-
-# A kernel keeps weights of rows, and what it stages between two products, in FP16.
-_UNIT = 2.0**-10
 
 
 def carve(graph: Graph, *args: Any, **kwargs: Any) -> tuple[Graph, tuple[CarvedRegion, ...]]:
@@ -44,12 +42,15 @@ def check_regions(graph: Graph, carved: tuple[CarvedRegion, ...], sizes: Sizes) 
         symbol, given = expr.attrs.of(RegionCall).symbol, [values[arg] for arg in expr.args]
         wanted = run(bodies[symbol], given, sizes=sizes, is_exact=True)
         found = compute(regions[symbol], given)
+        # A kernel keeps weights of rows, and what it stages between two products, in its own type.
+        layers = regions[symbol].workload.layers
+        unit = max(DType.F16.ulp, *(layer.problem.in_dtype.ulp for layer in layers))
         for left, right in zip(found, wanted, strict=True):
-            _assert_near(left.reshape(right.shape), right)
+            _assert_near(left.reshape(right.shape), right, unit)
 
 
-def _assert_near(found: AnyArray, wanted: AnyArray) -> None:
-    """Compare to the roundings of FP16 in a kernel, of the largest of its results."""
+def _assert_near(found: AnyArray, wanted: AnyArray, unit: float) -> None:
+    """Compare to a kernel's roundings by `unit`, of the largest of its results."""
     finite = np.abs(wanted[np.isfinite(wanted)])
-    bound = 8 * _UNIT * max(1.0, float(finite.max(initial=0.0)))
+    bound = 8 * unit * max(1.0, float(finite.max(initial=0.0)))
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=0, atol=bound)

@@ -17,7 +17,7 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload, separate
 from boltgen.tuning.choice.excluded import Excluded
 from boltgen.tuning.choice.fusion import cut_layers
-from boltgen.tuning.choice.select import Costs, Decision, ModelCosts, Task, WithoutSpilling, select
+from boltgen.tuning.choice.select import Costs, Decision, ModelCosts, Task, WithoutFaults, select
 
 ARCH = arch_named("sm_80")
 GEMM = Workload.of(Gemm(m=512, n=256, k=1024))
@@ -106,7 +106,10 @@ def test_a_kernel_that_spills_is_better_than_one_that_failed() -> None:
     spilling = trial_of(chosen(excluded))
     both = Costs(by_config={wrong.config: 1.0, spilling.config: 2.0}, origin="", is_predicted=True)
     source = excluded.out_of(Measured(both), ARCH)
-    left = WithoutSpilling(source, "sm_80", {spilling.spec("sm_80")}).costs(GEMM).by_config
+    model = excluded.out_of(ModelCosts(ARCH), ARCH)
+    others = [Trial(workload=GEMM, config=c) for c in model.costs(GEMM).by_config]
+    spills = {trial.spec("sm_80"): "it spills" for trial in others if trial != wrong}
+    left = WithoutFaults(source, model, "sm_80", spills).costs(GEMM).by_config
     assert isinstance(left[wrong.config], Failure)
     assert left[spilling.config] == 2.0
 

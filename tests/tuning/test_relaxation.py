@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.arena.relaxation import Relaxation
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
 from boltgen.families.family import Level
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.session.candidates import Field
-from boltgen.tuning.strategies.relaxation import Relaxation
 
 PLAIN = Workload.of(Gemm(m=1024, n=1024, k=1024))
 CHAIN = Workload(layers=(Layer(problem=Gemm(m=4096, n=64, k=64)),) * 2)

@@ -18,7 +18,7 @@ from boltgen.tuning.choice.select import (
     Decision,
     ModelCosts,
     Task,
-    WithoutSpilling,
+    WithoutFaults,
     select,
 )
 from tests.tuning.resnet50_layers import biased, resnet50_tasks
@@ -156,21 +156,29 @@ def test_no_tasks_no_decisions():
     assert select([], SM80) == ()
 
 
-def test_a_kernel_that_spills_is_chosen_only_where_it_was_measured_or_is_the_only_one():
+def test_a_kernel_that_spills_is_chosen_only_if_there_is_no_other():
     workload = Workload.of(Gemm(m=512, n=512, k=512))
     source = ModelCosts(SM80)
     (first,) = select([Task(workload=workload)], SM80, source)
-    without = WithoutSpilling(source, "sm_80", {kernel_spec(workload, first.config, "sm_80")})
+    spills = {kernel_spec(workload, first.config, "sm_80"): "it spills"}
+    without = WithoutFaults(source, source, "sm_80", spills)
     (second,) = select([Task(workload=workload)], SM80, without)
     assert second.config.kernel != first.config.kernel
     costs = without.costs(workload)
     failed = {c for c, cost in costs.by_config.items() if isinstance(cost, Failure)}
     assert failed == {c for c in costs.by_config if c.kernel == first.config.kernel}
+    assert {costs.by_config[c].reason for c in failed} == {"it spills"}
 
     measured = Fixed(Costs(by_config={first.config: 1.0, second.config: 2.0}, origin="measured"))
-    assert replace(without, source=measured).costs(workload) == measured.known
-    alone = Fixed(Costs(by_config={first.config: 1.0}, origin=source.origin, is_predicted=True))
-    assert replace(without, source=alone).costs(workload) == alone.known
+    (other,) = select([Task(workload=workload)], SM80, replace(without, source=measured))
+    assert (other.config, other.origin) == (second.config, "measured")
+    # A measurement of it alone says nothing of the others: the model chooses.
+    alone = Fixed(Costs(by_config={first.config: 1.0}, origin="measured"))
+    (third,) = select([Task(workload=workload)], SM80, replace(without, source=alone))
+    assert (third.config, third.origin) == (second.config, source.origin)
+
+    every = {kernel_spec(workload, c, "sm_80"): "it spills" for c in costs.by_config}
+    assert replace(without, source=measured, faults=every).costs(workload) == measured.known
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.arena import ALL_STRATEGIES
+from benchmarks.arena.random_search import random_search
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL, COST_MODELS, cost_model_named
 from boltgen.errors import BoltgenError
@@ -34,7 +36,6 @@ from boltgen.tuning.strategies import STRATEGIES, strategy_named
 from boltgen.tuning.strategies.exhaustive import exhaustive
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.model_first import model_first
-from boltgen.tuning.strategies.random_search import random_search
 from boltgen.tuning.strategies.reach import Reach
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import InOrder, Observation, SearchProblem
@@ -80,7 +81,7 @@ def test_random_search_tries_all_in_an_order_of_its_seed() -> None:
 
 def test_strategies_and_cost_models_are_found_by_their_names() -> None:
     assert strategy_named("exhaustive") is exhaustive
-    assert strategy_named("random") is random_search
+    assert strategy_named("model-first") is model_first
     assert cost_model_named("analytical") is ANALYTICAL
     for named, known in ((strategy_named, STRATEGIES), (cost_model_named, COST_MODELS)):
         with pytest.raises(BoltgenError) as caught:
@@ -103,7 +104,7 @@ def searched(
     name: str, device: Device, trials: int, seed: int = 0, on: SearchProblem | None = None
 ) -> list[tuple[Cutlass2Config, Outcome]]:
     """What a strategy tries, eight at a time, and hears."""
-    strategy = STRATEGIES[name](on or problem(), random.Random(seed))
+    strategy = ALL_STRATEGIES[name](on or problem(), random.Random(seed))
     heard: list[tuple[Cutlass2Config, Outcome]] = []
     while len(heard) < trials:
         results = [(config, device(config)) for config in strategy.propose(8)]
@@ -118,7 +119,7 @@ def best_us(heard: Sequence[tuple[Cutlass2Config, Outcome]]) -> float:
     return min(each.median_us for _, each in heard if isinstance(each, Timing))
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ALL_STRATEGIES)
 def test_a_strategy_tries_nothing_twice_and_comes_to_an_end(name: str) -> None:
     """In a space of some hundred kernels."""
     space = SPACE.pinned(swizzle=1, split_k=1, stages=3, threadblock_k=32)
@@ -136,7 +137,7 @@ def test_a_strategy_tries_nothing_twice_and_comes_to_an_end(name: str) -> None:
     assert bool(beyond) == (name in {"annealing", "evolutionary", "gradient"})
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ALL_STRATEGIES)
 def test_a_strategy_is_decided_by_its_seed(name: str) -> None:
     runs = [searched(name, formula, 40, seed) for seed in (3, 3, 4)]
     assert runs[0] == runs[1]
@@ -252,7 +253,7 @@ def test_a_session_asks_again_when_what_a_strategy_waits_for_is_known(tmp_path: 
                 database,
                 Budget(trials=10_000),
                 lock_folder=tmp_path,
-                options=SessionOptions(strategy=STRATEGIES[name], level=Level.FULL),
+                options=SessionOptions(strategy=ALL_STRATEGIES[name], level=Level.FULL),
             ).run()
         assert report.stopped is None
         measured[name] = report.measured

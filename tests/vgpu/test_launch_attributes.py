@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from boltgen.device.vgpu import Vgpu
 from tests.vgpu.cuda_programs import link, run
 from tests.vgpu.driver import Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER
@@ -26,7 +27,7 @@ def test_clusters_and_early_starts(program: Path, library_folder: Path, check: s
     out, errors = run(program, library_folder, device="sm_90", check=check)
     lines = out.splitlines()
     assert lines[-1] == "passed"
-    assert "finding" not in errors
+    assert errors == ""
     counts = {line.partition(":")[0]: line.partition(":")[2] for line in lines[:-1]}
     assert "largest 8" in lines
     # 132 multiprocessors, two blocks of 1024 threads on each; fewer in groups that hold a cluster.
@@ -92,17 +93,37 @@ class Configuration(ctypes.Structure):
 
 
 def launch(
-    driver: Driver, ptx: str, out: Buffer, grid: int, attributes: dict[int, tuple[int, ...]]
+    driver: Driver,
+    ptx: str,
+    out: Buffer,
+    grid: int,
+    attributes: dict[int, tuple[int, ...]],
+    *,
+    threads: int = 32,
+    captured: bool = False,
 ) -> None:
+    """Launch the kernel of `ptx` and wait: directly, or as the node of a captured graph."""
     function = driver.function(driver.load(ptx), "k")
     listed = (Attribute * max(len(attributes), 1))()
     for k, (name, value) in enumerate(attributes.items()):
         listed[k].id = name
         listed[k].value[: len(value)] = value
-    config = Configuration((grid, 1, 1), (32, 1, 1), 0, None, listed, len(attributes))
+    stream, graph, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    if captured:
+        driver.call("cuStreamCreate", ctypes.byref(stream), 0)
+        driver.call("cuStreamBeginCapture_v2", stream, 0)
+    config = Configuration((grid, 1, 1), (threads, 1, 1), 0, stream, listed, len(attributes))
     pointer = ctypes.c_uint64(out.address)
     pointers = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
     driver.call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
+    if captured:
+        driver.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        flags = ctypes.c_uint64(0)
+        driver.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, flags)
+        driver.call("cuGraphLaunch", executable, stream)
+        driver.call("cuGraphExecDestroy", executable)
+        driver.call("cuGraphDestroy", graph)
+        driver.call("cuStreamDestroy_v2", stream)
     driver.call("cuCtxSynchronize")
 
 
@@ -135,3 +156,60 @@ def test_clusters_that_the_driver_refuses(
     with pytest.raises(CudaError, match=message) as raised:
         launch(hopper, KERNEL, out, grid, {CLUSTER: cluster})
     assert raised.value.code == code
+
+
+# --- kernels that start early, under racecheck ----------------------------------------------------
+
+WAIT = "griddepcontrol.wait;"
+STORE = "st.global.u32 [%d], %t;"
+BEFORE = "access before griddepcontrol.wait"
+COPY = "cp.async.ca.shared.global [%s], [%d], 4; cp.async.wait_all;"
+BULK_STORE = """setp.ne.u32 %p, %t, 0; @%p bra STORED;
+    cp.async.bulk.global.shared::cta.bulk_group [%d], [tile], 16;
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; STORED:"""
+ONE_WAITS = f"setp.ne.u32 %p, %t, 0; @%p bra JOIN; {WAIT} JOIN:"
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["stream", "graph"])
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (f"{WAIT} {STORE}", []),
+        (STORE, [BEFORE, "no griddepcontrol.wait"]),
+        (f"{STORE} {WAIT}", [BEFORE]),
+        (f"ld.global.u32 %r, [%d]; {WAIT}", [BEFORE]),
+        (f"red.global.add.u32 [%d], %t; {WAIT}", [BEFORE]),
+        (f"{COPY} {WAIT}", [BEFORE]),
+        (f"{WAIT} {COPY}", []),
+        (f"{BULK_STORE} {WAIT}", [BEFORE]),
+        (f"{WAIT} {BULK_STORE}", []),
+        (f"ld.const.u32 %r, [table]; {WAIT}", []),
+        (f"prefetch.global.L2 [%d]; {WAIT}", []),
+        # Thread 0 waits, and the others come after it or not.
+        (f"{ONE_WAITS} bar.sync 0; {STORE}", []),
+        (f"{ONE_WAITS} {STORE}", [BEFORE]),
+        (f"bar.sync 0; {ONE_WAITS} {STORE}", [BEFORE]),
+        ("", ["no griddepcontrol.wait"]),
+    ],
+)
+def test_an_early_start_without_a_wait_is_found(
+    checked_hopper: Driver, vgpu: Vgpu, body: str, found: list[str], captured: bool
+) -> None:
+    before = """mov.u32 %t, %tid.x; ld.param.u64 %d, [p0]; mul.wide.u32 %e, %t, 4;
+    add.u64 %d, %d, %e; mov.u32 %s, tile; mad.lo.u32 %s, %t, 4, %s;"""
+    ptx = HEADER + entry(
+        ["u64"],
+        ".reg .b32 %r, %s, %t; .reg .b64 %d, %e; .reg .pred %p; .shared .align 16 .b8 tile[256];",
+        f"{before} {body} ret;",
+        before=".const .align 4 .b32 table[1] = {1};",
+    )
+    out = checked_hopper.buffer(np.zeros(64, np.uint32))
+    launch(checked_hopper, ptx, out, 1, {}, threads=64)
+    launch(checked_hopper, ptx, out, 1, {EARLY_START: (0,)}, threads=64)
+    assert vgpu.findings() == []
+    launch(checked_hopper, ptx, out, 1, {EARLY_START: (1,)}, threads=64, captured=captured)
+    findings = vgpu.findings()
+    assert [finding.kind for finding in findings] == found
+    for finding in findings:
+        assert finding.kernel == "k" and finding.check == "racecheck"
+        assert "execute griddepcontrol.wait" in finding.message

@@ -177,6 +177,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   LaunchState state = {};
   state.resident = static_cast<u32>(std::min<u64>(resident, 0xffffffffu));
   state.workspace = reinterpret_cast<u64>(workspace);
+  state.early_start = shape.early_start;
   state.program = &program;
   state.code = program.code.data();
   std::memcpy(state.grid, shape.grid, sizeof(state.grid));

@@ -16,6 +16,7 @@ struct LaunchShape {
   u32 block[3] = {1, 1, 1};
   u64 dynamic_shared = 0;
   u32 cluster[3] = {0, 0, 0};  // blocks of a cluster; 0: the launch does not say
+  bool early_start = false;    // may start before the kernel ahead of it has ended
   bool cooperative = false;    // all blocks run at once, and may wait for each other
 };
 

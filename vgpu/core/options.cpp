@@ -51,14 +51,23 @@ Code apply_checks(Options& o, const std::string& value) {
   return Code::kSuccess;
 }
 
+// The part of a device that has so many multiprocessors, and as large a share of its L2; 0 is all.
+DeviceModel cut(DeviceModel device, int multiprocessors) {
+  if (multiprocessors) {
+    device.l2_bytes =
+        static_cast<int>(1LL * device.l2_bytes * multiprocessors / device.multiprocessors);
+    device.multiprocessors = multiprocessors;
+  }
+  return device;
+}
+
 Code apply(Options& o, const std::string& name, const std::string& value) {
   if (name == "device") {
     const DeviceModel* d = find_device(parse_capability(value));
     if (!d) {
       return fail(Code::kInvalidValue, "vgpu option device=" + value + ": know " + known_devices());
     }
-    o.device = *d;
-    if (o.multiprocessors) o.device.multiprocessors = o.multiprocessors;
+    o.device = cut(*d, o.multiprocessors);
   } else if (name == "threads") {
     const int n = std::atoi(value.c_str());
     if (n < 1 || n > 1024)
@@ -70,8 +79,7 @@ Code apply(Options& o, const std::string& name, const std::string& value) {
     if (value.empty() || *end || n < 0 || n > 1024)
       return fail(Code::kInvalidValue, "vgpu option sms=" + value + ": want 0 to 1024");
     o.multiprocessors = static_cast<int>(n);
-    o.device.multiprocessors =
-        n ? o.multiprocessors : find_device(o.device.capability)->multiprocessors;
+    o.device = cut(*find_device(o.device.capability), o.multiprocessors);
   } else if (name == "isa") {
     const Isa* isa = find_isa(value);
     if (!isa) {

@@ -100,6 +100,8 @@ LaunchShape shape_of(const cudaLaunchConfig_t& config) {
       std::memcpy(s.cluster, config.attributes[k].value.cluster, sizeof(s.cluster));
     } else if (config.attributes[k].id == kCooperative) {
       s.cooperative = config.attributes[k].value.cooperative != 0;
+    } else if (config.attributes[k].id == kEarlyStart) {
+      s.early_start = config.attributes[k].value.early_start != 0;
     }
   }
   return s;

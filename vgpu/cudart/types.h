@@ -111,6 +111,7 @@ struct vgpu_launch_attribute {
     char bytes[64];
     unsigned cluster[3];
     int cooperative;
+    int early_start;
   } value;
 };
 
@@ -130,6 +131,7 @@ namespace vgpu::cudart {
 
 inline constexpr int kCooperative = 2;       // cudaLaunchAttributeCooperative
 inline constexpr int kClusterDimension = 4;  // cudaLaunchAttributeClusterDimension
+inline constexpr int kEarlyStart = 6;        // cudaLaunchAttributeProgrammaticStreamSerialization
 
 // Remembers a failure for cudaGetLastError, which belongs to the calling thread.
 cudaError_t done(Code code);

@@ -17,6 +17,7 @@ struct CUlaunchAttribute {
     char bytes[64];
     unsigned cluster[3];
     int cooperative;
+    int early_start;
   } value;
 };
 
@@ -34,6 +35,8 @@ namespace vgpu::driver {
 
 inline constexpr int kCooperative = 2;       // CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 inline constexpr int kClusterDimension = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+inline constexpr int kEarlyStart = 6;
 
 CUresult result(Code code);
 CUresult refuse_null(const char* call);

@@ -53,6 +53,7 @@ LaunchShape shape_of(const CUlaunchConfig& c) {
   for (unsigned k = 0; k < c.numAttrs; ++k) {
     if (c.attrs[k].id == driver::kClusterDimension)
       std::memcpy(s.cluster, c.attrs[k].value.cluster, sizeof(s.cluster));
+    if (c.attrs[k].id == driver::kEarlyStart) s.early_start = c.attrs[k].value.early_start != 0;
     if (c.attrs[k].id == driver::kCooperative) s.cooperative = c.attrs[k].value.cooperative != 0;
   }
   return s;

@@ -143,6 +143,10 @@ struct WarpCheck {
   bool fenced;
   std::vector<bool> written;
   u64 wgmmas_over;  // of a warpgroup's first warp: those that some warp has waited for
+  // Of griddepcontrol.wait: lanes that have waited, or come after one that has; and the warp's
+  // latest lane_epoch when its first lane waited.
+  u32 waited;
+  u32 wait_epoch;
 };
 
 struct CtaCheck {
@@ -152,7 +156,8 @@ struct CtaCheck {
     Clock arriving;
     Clock opened[2];  // by generation parity
   } barriers[16];
-  Clock strong;  // what strong accesses to shared memory have ordered
+  Clock strong;            // what strong accesses to shared memory have ordered
+  std::vector<u32> waits;  // epochs of griddepcontrol.wait, one for each warp
   ClusterCheck* cluster;
   // Between blocks: the times of this block, and up to when it has seen others.
   u32 block;
@@ -226,6 +231,7 @@ Status lanes(Warp&, const Ins&, u32);     // __syncwarp
 Status together(Warp&, const Ins&, u32);  // before the parts of stmatrix
 Status operands(Warp&, const Ins&, u32);  // none may be undefined
 Status fence(Warp&, const Ins&, u32);
+Status waits(Warp&, const Ins&, u32);  // for the kernels before this one
 Status wgmma(Warp&, const Ins&, u32);
 Status wgmma_fence(Warp&, const Ins&, u32);
 Status wgmma_wait(Warp&, const Ins&, u32);

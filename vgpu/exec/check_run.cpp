@@ -72,6 +72,7 @@ void start_warp(Warp& w, size_t clocks, u32 latest) {
   check.serial = 0;
   check.fenced = false;
   check.wgmmas_over = 0;
+  check.waited = check.wait_epoch = 0;
   check.written.assign(p.register_bytes / 128 + 1, false);
   if (!launch.checks->has(kInitcheck)) return;
   std::memset(check.local_written, 0, static_cast<size_t>(launch.local_bytes) * kWarpSize);
@@ -88,6 +89,7 @@ void start_cta(Cta& cta, const LaunchState& launch) {
   if (launch.checks->has(kInitcheck)) std::memset(c.shared_written, 0, cta.shared_bytes);
   for (CtaCheck::BarrierClock& b : c.barriers) b = {};
   c.strong = Clock();
+  c.waits.clear();
   c.block = (cta.id[2] * launch.grid[1] + cta.id[1]) * launch.grid[0] + cta.id[0];
   c.clock = 1;
   c.fenced = 0;
@@ -133,7 +135,10 @@ void start_checks(Cluster& cluster, u32 shared_bytes) {
 void end_checks(Warp& w) {
   CheckRun& run = *w.launch->checks;
   watch::end_wgmmas(w);
-  if (w.cta->warps_done == w.cta->warps) watch::end_bulk_copies(w);
+  if (w.cta->warps_done == w.cta->warps) {
+    watch::end_bulk_copies(w);
+    watch::end_early_start(w);
+  }
   if (!w.copy_count || !run.has(kSynccheck)) return;
   const AsyncCopy& copy = w.copies[w.copy_head];
   const int lane = __builtin_ctz(copy.mask);

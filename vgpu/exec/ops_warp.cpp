@@ -258,6 +258,7 @@ void register_warp(OpTable& t) {
   add_function(t, "check.guard", &nothing, "", "p");
   add_function(t, "check.lanes", &nothing, "", "w");
   add_function(t, "check.registers", &nothing, "", "");
+  add_function(t, "check.waits", &nothing, "", "");
   add_function(t, "fence", &fence, "", "");
   add_function(t, "poll", &poll, "", "");
   add_function(t, "poll.shared", &poll_shared, "", "");

@@ -143,6 +143,7 @@ struct Watch {
   bool strong;    // volatile, relaxed, acquire or release: ordered by the memory model
   bool release;   // makes earlier writes visible
   bool atomic;
+  bool constant;        // of loads: from constant memory, which no kernel writes
   bool halves;          // two 16-bit values a lane, independent of each other
   bool packs;           // makes two 16-bit values: the high one of its first source
   bool transpose;       // ldmatrix.trans

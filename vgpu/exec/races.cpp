@@ -259,6 +259,7 @@ void race_copy(Warp& w, const Ins&, const AsyncCopy& copy, int lane) {
   if (copy.source_bytes[lane]) {
     race_global(w, nullptr, {Place::kGlobal, copy.source[lane]}, copy.source_bytes[lane], false,
                 false, lane);
+    early_access(w, copy.source[lane], copy.source_bytes[lane], false, lane);
   }
 }
 

@@ -178,6 +178,7 @@ struct LaunchState {
   u32 samples;        // blocks to count for the model of time, spread over the grid; or 0
   bool only_samples;  // and no others are run, unless one of them waits for them
   u32 resident;       // blocks that the device would run at once
+  bool early_start;   // it may start before the kernel ahead of it in the stream has ended
   u64 workspace;      // of the grid's barrier; 0 unless the launch is cooperative
   CheckRun* checks;   // null when nothing is watched
   u64 seed;           // of a random order of blocks and warps; 0: in order

@@ -128,6 +128,9 @@ void race_copy(Warp& w, const Ins& i, const AsyncCopy& copy, int lane);  // when
 void race_wgmma(Warp& w, u32 address, u32 bytes);
 void finish_wgmma(Warp& w, u32 address, u32 bytes, u32 epoch);
 void acquire(Warp& w, Target t);
+// Global memory is accessed, in a launch that may have started early (watch_dependent.cpp).
+void early_access(Warp& w, u64 address, u32 bytes, bool write, int lane);
+void end_early_start(Warp& w);  // the CTA ends
 // What this lane does from now on comes after all that the warp's lanes have done.
 void order_lane(Warp& w, int lane);
 void order_lanes(Warp& w);  // the same of all lanes

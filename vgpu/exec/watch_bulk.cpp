@@ -269,6 +269,10 @@ void bulk_issued(Warp& w, BulkCopy& copy) {
   const CheckRun& run = *w.launch->checks;
   if (copy.kind == Kind::kValue && run.has(kInitcheck)) mark_value(w, copy);
   if (!run.has(kRacecheck)) return;
+  if (copy.kind == Kind::kLoad || stores(copy)) {
+    early_access(w, copy.tensor ? copy.box.map.address : copy.global, copy.bytes, stores(copy),
+                 copy.lane);
+  }
   if (stores(copy)) return begin_read(w, copy, copy.cta, copy.at, span_of(copy));
   mbarrier_completes(w, *copy.barrier_cta, copy.barrier_at, copy.kind != Kind::kValue, copy.lane);
   const MbarrierCheck& b = mbarrier_of(w, *copy.barrier_cta, copy.barrier_at);

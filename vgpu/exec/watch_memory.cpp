@@ -203,6 +203,8 @@ Status access(Warp& w, const Ins& i, u32 mask) {
         order_lane(w, l);
       }
       race(w, i, t, bytes, watch.store, l);
+      if (t.place == Place::kGlobal && !watch.constant)
+        early_access(w, t.address, bytes, watch.store, l);
       if (watch.strong && watch.store) release(w, t, watch.release);
     }
   }

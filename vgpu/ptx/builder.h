@@ -43,9 +43,10 @@ struct Draft {  // an Ins in the making
   int target = -1;
   int reconverge = -1;
   bool joins = false;
-  bool ends = false;     // a return or a trap: what follows is not reached from here
-  bool strong = false;   // volatile, relaxed, acquire or release
-  bool release = false;  // of an atomic
+  bool ends = false;      // a return or a trap: what follows is not reached from here
+  bool strong = false;    // volatile, relaxed, acquire or release
+  bool release = false;   // of an atomic
+  bool constant = false;  // a load from constant memory
   u32 line = 0;
   CountInfo count;
 };

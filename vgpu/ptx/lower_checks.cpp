@@ -60,6 +60,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
   if (name == "whole_warp") return race ? &watch::together : nullptr;
   if (name == "fence") return race ? &watch::fence : nullptr;
   if (name == "check.registers") return &watch::registers;
+  if (name == "check.waits") return &watch::waits;
   if (name == "wgmma") return &watch::wgmma;
   if (name == "wgmma.fence") return race ? &watch::wgmma_fence : nullptr;
   if (name == "wgmma.wait_group") return init || race ? &watch::wgmma_wait : nullptr;
@@ -70,6 +71,7 @@ OpFn wrapper_of(const Draft& d, u32 checks, Watch& w, u32* moved) {
     w.address = w.atomic ? 1 : w.store ? 0 : w.results;
     w.strong = d.strong || w.atomic;
     w.release = d.release;
+    w.constant = d.constant;
     if (w.atomic) {
       w.bytes = static_cast<u8>(type_bytes(name.substr(name.rfind('.') + 1)));
       w.count = 1;

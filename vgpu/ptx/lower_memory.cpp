@@ -68,6 +68,7 @@ void Builder::lower_load_store(const Instruction& ins, bool store) {
     d.imm = at.offset;
     for (const char* order : {"volatile", "relaxed", "acquire", "release"})
       d.strong |= has(parts, order);
+    d.constant = has(parts, "const");
   }
   const bool strong = has(parts, "acquire") || has(parts, "volatile") || has(parts, "relaxed");
   // No other CTA changes this one's shared memory: who looks at it waits for its own warps.

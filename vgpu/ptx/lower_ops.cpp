@@ -141,8 +141,9 @@ bool Builder::lower_control(const Instruction& ins) {
              base == "applypriority" || base == "pmevent") {
     // Hints: nothing is observable.
   } else if (base == "griddepcontrol") {
-    // A launch begins when what it depends on has ended.
+    // A launch begins when what it depends on has ended, so only racecheck looks at waits.
     if (!has(ins.parts, "wait") && !has(ins.parts, "launch_dependents")) unknown();
+    if (has(ins.parts, "wait") && (checks_ & kRacecheck)) emit("check.waits", {});
   } else if (base == "createpolicy") {
     emit("mov.u64", {result(ins.operands.at(0), 'd', false), constant(Width::kDouble, 0)});
   } else {

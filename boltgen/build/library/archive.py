@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from boltgen.build.cache import Cache
-from boltgen.build.compile import ABOUT
+from boltgen.build.compile import ABOUT, LOG
 from boltgen.build.library.kernels import KIND, OUTPUT, StoredUnit, read_about
+from boltgen.build.nvcc.usage import usage_lines
 from boltgen.errors import LibraryError
 from boltgen.intake.files import written_whole
 from boltgen.intake.json_text import parse_json
@@ -102,7 +103,10 @@ def _is_ours(file: BinaryIO) -> bool:
 
 def _files(unit: StoredUnit) -> dict[str, bytes]:
     sources = [path.name for path in unit.folder.glob("*.cu")]
-    return {name: (unit.folder / name).read_bytes() for name in (ABOUT, OUTPUT, *sorted(sources))}
+    found = {name: (unit.folder / name).read_bytes() for name in (ABOUT, OUTPUT, *sorted(sources))}
+    log = unit.folder / LOG
+    said = usage_lines(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else ""
+    return found | ({LOG: said.encode()} if said else {})
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -218,7 +222,8 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 def _check_unit(path: Path, key: str, contents: dict[str, bytes]) -> None:
     """Check that a unit's key fits its contents: under a wrong key it would be found by mistake."""
     sources = [content for name, content in contents.items() if name.endswith(".cu")]
-    if len(sources) != 1 or not {ABOUT, OUTPUT} <= contents.keys() or len(contents) != 3:
+    others = contents.keys() - {ABOUT, OUTPUT, LOG}
+    if len(sources) != 1 or len(others) != 1 or not {ABOUT, OUTPUT} <= contents.keys():
         raise LibraryError(f"{path}: unit {key} holds {', '.join(sorted(contents))}")
     try:
         about = read_about(contents[ABOUT].decode())

@@ -89,7 +89,7 @@ class StoredUnit:
 
     @property
     def usage(self) -> dict[str, KernelUsage]:
-        """The registers and spills that ptxas reported, by symbol; empty for an imported unit."""
+        """Return what ptxas reported, by symbol; empty for a unit of PTX alone."""
         return kernel_usage(self.folder / LOG)
 
 

@@ -21,6 +21,7 @@ from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
     LDMATRIX_BYTES,
     SCHEDULERS,
+    SHARED_BYTES_PER_CLOCK,
     bytes_per_clock,
     fitting_threadblocks,
     of_element,
@@ -105,7 +106,16 @@ def _clocks(
     if resident * config.warps < 2 * SCHEDULERS:
         both = {"tensor and exponentials": tensor + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * size, arch, c)
+    both["shared memory"] = (
+        resident * config.warps * steps * _read_bytes(config, size) / SHARED_BYTES_PER_CLOCK
+    )
     return {name: first + clocks for name, clocks in both.items()}
+
+
+def _read_bytes(config: AttentionConfig, size: int) -> int:
+    """Bytes of shared memory that a warp reads in a step: keys, values, and its rows of Q."""
+    operands = config.keys * (config.depth + config.columns) + config.warp_rows * config.depth
+    return operands * size
 
 
 def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
@@ -119,14 +129,13 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
     size = workload.first.problem.in_dtype.size_bytes
     copied = config.keys * width * size / (config.threads * narrowest * size)
-    read = (config.keys * width + config.warp_rows * config.depth) * size
     outputs = config.rows * config.columns / config.threads
     scores = steps * config.rows * config.keys / config.threads
     return Instructions(
         threadblocks=math.ceil(first.problem.gemm.m / config.rows) * workload.batch * config.splits,
         steps=steps,
         products=steps * config.warp_rows * config.keys * width / (m * n * k),
-        shared_loads=steps * read / LDMATRIX_BYTES,
+        shared_loads=steps * _read_bytes(config, size) / LDMATRIX_BYTES,
         copies=steps * copied,
         copy_bytes=narrowest * size,
         outputs=outputs,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from boltgen.families.chain.traits import FRAGMENT_PAIR, ChainTraits
+from boltgen.families.chain.traits import ChainTraits, layers_of_sm90
 from boltgen.families.chain.traits import compiled_traits as traits_of_chain
 from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import alignment_elements
@@ -44,14 +44,7 @@ class AttentionSm90Config:
 
 
 def compiled_traits(workload: Workload) -> ChainTraits:
-    """Return the traits for which a kernel of `workload` is compiled.
-
-    TMA takes no operand below 16 bytes of alignment, and a lane stores pairs of columns.
-    """
+    """Return the traits for which a kernel of `workload` is compiled."""
     traits = traits_of_chain(workload)
     aligned = alignment_elements(traits.in_dtype)
-    layers = tuple(
-        replace(layer, alignment_b=aligned, alignment_d=min(layer.alignment_d, FRAGMENT_PAIR))
-        for layer in traits.layers
-    )
-    return replace(traits, layers=layers, alignment_a=aligned)
+    return replace(traits, layers=layers_of_sm90(traits), alignment_a=aligned)

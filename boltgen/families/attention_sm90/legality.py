@@ -27,9 +27,10 @@ _HEADER = "templates/include/boltgen/attention_sm90.h"
 _MOST_STAGES = 4
 # Barriers of the rings and of Q, rounded to what swizzles are aligned to.
 _BARRIER_BYTES = 1024
-# Registers of a thread by the number of warpgroups that multiply. One alone has what it has at
-# first; else those that load give theirs away. Source: PTX ISA, setmaxnreg; `kMathRegisters`. With
-# three, a thread has 160, and ptxas needs no more for what is estimated at 168.
+# Registers of a thread by the number of warpgroups that multiply. A single warpgroup keeps the
+# registers of its launch; two or three get registers from the warpgroup that loads. Source: PTX
+# ISA, setmaxnreg; `kMathRegisters`. With three, a thread has 160, and ptxas needs no more for a
+# kernel that is estimated at 168.
 _MOST_REGISTERS = {1: 255, 2: MATH_REGISTERS, 3: 168}
 # For two rows: the greatest score, the sum, and the factor of the earlier sum.
 _STATISTICS = 6

@@ -17,7 +17,7 @@ import math
 from boltgen.arch import Arch
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import stage_bytes
-from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
+from boltgen.families.chain.traffic import operands_bytes, outputs_bytes, touched_per_filled
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
 from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
@@ -35,8 +35,6 @@ from boltgen.problems.workload import Workload
 # Share of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, and these clocks
 # predict 920. Source: the same, abstract.
 _REACHED = 0.8
-# A warp stores 16 neighbouring bytes of eight rows: half of each sector.
-_STORED_SECTORS = 2
 
 
 def predict(
@@ -56,9 +54,8 @@ def predict(
     of_tile = steps * (step + c.attention_step_clocks) + _output_clocks(workload, config, arch, c)
     clocks = 2 * arch.memory_latency_clocks + per_sm * of_tile
     out_bytes = outputs_bytes(workload)
-    l2_us = (tiles * loaded + _STORED_SECTORS * out_bytes) / (
-        arch.l2_bytes_per_clock * arch.boost_mhz
-    )
+    touched = touched_per_filled(workload.last.problem, config.columns)
+    l2_us = (tiles * loaded + touched * out_bytes) / (arch.l2_bytes_per_clock * arch.boost_mhz)
     dram_us = (operands_bytes(workload) + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(
         (clocks / (arch.boost_mhz * _REACHED), bound_by), (l2_us, "L2"), (dram_us, "DRAM")
@@ -112,7 +109,11 @@ def _output_clocks(
     layer = workload.last
     elements = config.rows * config.columns
     moved = elements * tensor_operand_bytes(layer.epilogue)
-    moved += _STORED_SECTORS * elements * output_bytes_per_element(layer.problem, layer.epilogue)
+    moved += (
+        touched_per_filled(layer.problem, config.columns)
+        * elements
+        * output_bytes_per_element(layer.problem, layer.epilogue)
+    )
     return moved / (arch.l2_bytes_per_clock / arch.sm_count) + arithmetic_clocks(
         layer.epilogue, elements, arch, c
     )

@@ -4,10 +4,10 @@ parameters are fields.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from boltgen.families.chain.traits import FRAGMENT_PAIR, LayerTraits, Residence
+from boltgen.families.chain.traits import LayerTraits, Residence, layers_of_sm90
 from boltgen.families.chain.traits import compiled_traits as traits_of_chain
 from boltgen.families.wgmma import WARPGROUP_M
 from boltgen.ir.dtypes import DType, alignment_elements
@@ -75,12 +75,8 @@ class B2bSm90Traits:
 def compiled_traits(workload: Workload) -> B2bSm90Traits:
     """Return the traits for which a kernel of `workload` is compiled."""
     chain = traits_of_chain(workload)
-    aligned = alignment_elements(chain.in_dtype)
     return B2bSm90Traits(
-        layers=tuple(
-            replace(layer, alignment_b=aligned, alignment_d=min(layer.alignment_d, FRAGMENT_PAIR))
-            for layer in chain.layers
-        ),
+        layers=layers_of_sm90(chain),
         in_dtype=chain.in_dtype,
         out_dtype=chain.out_dtype,
         is_conv=isinstance(workload.first.problem, Conv2d),

@@ -14,7 +14,7 @@ import math
 
 from boltgen.arch import Arch
 from boltgen.families.b2b_sm90.config import B2bSm90Config
-from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
+from boltgen.families.chain.traffic import operands_bytes, outputs_bytes, touched_per_filled
 from boltgen.families.chain.traits import Residence
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
@@ -34,9 +34,6 @@ from boltgen.families.wgmma import (
     steps,
 )
 from boltgen.problems.workload import Workload
-
-# A warp stores 16 neighbouring bytes of eight rows: half of each sector.
-_STORED_SECTORS = 2
 
 
 def predict(
@@ -59,9 +56,8 @@ def predict(
         _steps(workload, config, index) * _step_bytes(workload, config, index) for index in layers
     )
     out_bytes = outputs_bytes(workload)
-    l2_us = (tiles * loaded + _STORED_SECTORS * out_bytes) / (
-        arch.l2_bytes_per_clock * arch.boost_mhz
-    )
+    touched = _touched_per_filled(workload, config)
+    l2_us = (tiles * loaded + touched * out_bytes) / (arch.l2_bytes_per_clock * arch.boost_mhz)
     dram_us = (operands_bytes(workload) + out_bytes) / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
     slowest_us, bound_by = max(
         (clocks / arch.boost_mhz, "threadblocks"), (l2_us, "L2"), (dram_us, "DRAM")
@@ -107,6 +103,10 @@ def _product_clocks(workload: Workload, config: B2bSm90Config, index: int, arch:
     return _steps(workload, config, index) * step
 
 
+def _touched_per_filled(workload: Workload, config: B2bSm90Config) -> int:
+    return touched_per_filled(workload.last.problem, config.columns[-1] // config.along_n)
+
+
 def _epilogue_clocks(
     workload: Workload, config: B2bSm90Config, index: int, arch: Arch, c: ModelConstants
 ) -> float:
@@ -119,7 +119,9 @@ def _epilogue_clocks(
     staged = 0
     if index + 1 == len(workload.layers):
         moved += (
-            _STORED_SECTORS * elements * output_bytes_per_element(layer.problem, layer.epilogue)
+            _touched_per_filled(workload, config)
+            * elements
+            * output_bytes_per_element(layer.problem, layer.epilogue)
         )
     elif config.residence is Residence.SHARED_MEMORY:
         staged = elements * layer.problem.out_dtype.size_bytes

@@ -6,7 +6,8 @@ from boltgen.families.roofline import (
     output_bytes_per_element,
     tensor_operand_bytes,
 )
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
+from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
 
 
@@ -24,6 +25,22 @@ def outputs_bytes(workload: Workload) -> int:
 def operands_bytes(workload: Workload) -> int:
     """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
     return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
+
+
+def touched_per_filled(problem: Problem, columns: int) -> int:
+    """Return the sectors that stores of a warp's `columns` touch, over the sectors that they fill.
+
+    Lanes exchange results of 16 bits for vectors of 16 bytes where D's alignment and four times
+    eight columns allow it. Otherwise each store has 16 bytes of eight rows.
+    Source: templates/include/boltgen/fragment_store.h, store_fragments.
+    """
+    if problem.out_dtype.size_bytes == DType.F32.size_bytes:
+        return 1
+    return (
+        1
+        if problem.alignment_d * problem.out_dtype.size_bytes >= VECTOR_BYTES and columns % 32 == 0
+        else 2
+    )
 
 
 def swizzled_tile_bytes(rows: int, columns: int, dtype: DType) -> int:

@@ -6,12 +6,12 @@ holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
 from boltgen.families.mma_sync.traits import ConvIterator, channel_iterator
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import Launch
 from boltgen.problems.conv2d.problem import Conv2d
@@ -21,6 +21,8 @@ from boltgen.problems.workload import Layer, Workload
 # In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
 # epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
 FRAGMENT_PAIR = 2
+# Columns that four lanes of a fragment exchange, to store them in vectors of 16 bytes.
+_EXCHANGED = 8
 # The sizes of a layer that are arguments; the first layer's are the launch's.
 _LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
@@ -77,6 +79,23 @@ def compiled_traits(workload: Workload) -> ChainTraits:
         conv_iterator=channel_iterator(first) if isinstance(first, Conv2d) else None,
         is_causal=workload.layers[-1].prologue.is_causal,
         window=workload.layers[-1].prologue.window,
+    )
+
+
+def layers_of_sm90(chain: ChainTraits) -> tuple[LayerTraits, ...]:
+    """Return the layers as sm_90a's kernels have them: TMA loads B, which is aligned to 16 bytes,
+    and lanes store pairs of columns of D, or exchange pairs and store eight.
+    """
+    aligned = alignment_elements(chain.in_dtype)
+    return tuple(
+        replace(
+            layer,
+            alignment_b=aligned,
+            alignment_d=layer.alignment_d
+            if layer.alignment_d >= _EXCHANGED
+            else min(layer.alignment_d, FRAGMENT_PAIR),
+        )
+        for layer in chain.layers
     )
 
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
-from boltgen.families.cutlass3.config import Cutlass3Config, Scheduler
+from boltgen.families.cutlass3.config import Cutlass3Config, Schedule, Scheduler
 from boltgen.families.cutlass3.legality import (
     CLUSTERS,
+    MOST_ACCUMULATORS,
+    MOST_IN_CLUSTER,
     RASTERS,
     SCHEDULERS,
     SCHEDULES,
@@ -18,14 +20,21 @@ from boltgen.families.cutlass3.legality import (
     SWIZZLES,
     TILE_M,
     TILE_N,
+    accumulator_registers,
+    at_once,
     blocks_at_once,
     least_steps,
     violations,
+    whole_tiles,
 )
 from boltgen.families.space import Knob, Shape, Space
 from boltgen.families.wgmma import TILE_DEPTH, steps
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
+
+# Widths that are considered for every problem. Tiles of others have to fill the device a twentieth
+# better than larger tiles, and at most a quarter worse than any.
+_USUAL_N, _WORTH_A_WIDTH, _NEAR = (64, 128, 192, 256), 0.95, 1.25
 
 
 def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
@@ -44,21 +53,17 @@ def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
         )
 
     def tried() -> Iterator[Cutlass3Config]:
-        for m, n, schedule, cluster_m, cluster_n, scheduler in itertools.product(
-            TILE_M, TILE_N, SCHEDULES, CLUSTERS, CLUSTERS, SCHEDULERS
-        ):
-            yield Cutlass3Config(
-                threadblock=Shape(m, n, TILE_DEPTH),
-                schedule=schedule,
-                cluster_m=cluster_m,
-                cluster_n=cluster_n,
-                scheduler=scheduler,
-            )
+        shapes = itertools.product(TILE_M, TILE_N)
+        for (m, n), cluster in itertools.product(shapes, itertools.product(CLUSTERS, CLUSTERS)):
+            yield from _kernels(Shape(m, n, TILE_DEPTH), *cluster)
 
     def listed() -> Iterator[Cutlass3Config]:
-        for config in tried():
-            if not violations(layer, config, arch) and _is_sensible(layer.problem, config, arch):
-                yield from _launches(layer.problem, config, arch)
+        tiling = _Tiling(layer.problem, arch)
+        for tile, cluster_m, cluster_n in tiling.sensible():
+            for config in _kernels(tile, cluster_m, cluster_n):
+                # The rules take longer.
+                if tiling.has_part_of_a_wave(config) and not violations(layer, config, arch):
+                    yield from tiling.launches(config)
 
     return Space(
         family=Cutlass3Config.family,
@@ -96,38 +101,111 @@ def _point(config: Cutlass3Config) -> dict[str, int]:
     }
 
 
-def _tiles(problem: Problem, config: Cutlass3Config) -> tuple[int, int]:
-    """Return how many tiles lie below each other, and side by side."""
-    tile, gemm = config.threadblock, problem.gemm
-    return math.ceil(gemm.m / tile.m), math.ceil(gemm.n / tile.n)
+def _kernels(tile: Shape, cluster_m: int, cluster_n: int) -> Iterator[Cutlass3Config]:
+    for schedule, scheduler in itertools.product(SCHEDULES, SCHEDULERS):
+        yield Cutlass3Config(
+            threadblock=tile,
+            schedule=schedule,
+            cluster_m=cluster_m,
+            cluster_n=cluster_n,
+            scheduler=scheduler,
+        )
 
 
-def _is_sensible(problem: Problem, config: Cutlass3Config, arch: Arch) -> bool:
-    """Return whether the tile and the cluster fit the problem, as the excess would idle; and
-    whether stream-K has a last wave to fill.
-    """
-    rows, columns = _tiles(problem, config)
-    tile, gemm = config.threadblock, problem.gemm
-    fits_m = tile.m == TILE_M[0] or tile.m < 2 * gemm.m
-    fits_n = tile.n == TILE_N[0] or tile.n < 2 * gemm.n
-    if config.cluster_m > rows or config.cluster_n > columns or not (fits_m and fits_n):
-        return False
-    tiles = problem.batch * rows * columns
-    return config.scheduler is Scheduler.PERSISTENT or tiles % blocks_at_once(config, arch) != 0
+def _loads(tile: Shape) -> float:
+    """Rows of A and columns of B that are loaded for an element of D."""
+    return 1 / tile.m + 1 / tile.n
 
 
-def _launches(problem: Problem, config: Cutlass3Config, arch: Arch) -> Iterator[Cutlass3Config]:
-    rows, columns = _tiles(problem, config)
-    at_once, tiles = blocks_at_once(config, arch), problem.batch * rows * columns
-    # One row or column of clusters is visited in the same order either way.
-    has_order = rows > config.cluster_m and columns > config.cluster_n
-    for swizzle, raster in itertools.product(SWIZZLES, RASTERS if has_order else RASTERS[:1]):
-        # CUTLASS lessens the swizzle where there are fewer tiles than it.
-        if swizzle == 1 or swizzle <= min(rows, columns):
-            yield replace(config, swizzle=swizzle, raster=raster)
-    if config.scheduler is Scheduler.STREAM_K:
-        for slices in SLICES[1:]:
-            sliced = replace(config, split_k=slices)
-            # Slices are for threadblocks that would have no tile.
-            if slices * tiles <= at_once and steps(problem, TILE_DEPTH) >= least_steps(sliced):
-                yield sliced
+def _has_registers(tile: Shape) -> bool:
+    config = Cutlass3Config(threadblock=tile, schedule=Schedule.COOPERATIVE)
+    return accumulator_registers(config) <= MOST_ACCUMULATORS
+
+
+# All that a thread has registers for, the largest first.
+_TILES = sorted(
+    filter(_has_registers, (Shape(m, n, TILE_DEPTH) for m in TILE_M for n in TILE_N)), key=_loads
+)
+
+
+class _Tiling:
+    """The tiles, clusters and launches that are worth considering for a problem."""
+
+    def __init__(self, problem: Problem, arch: Arch) -> None:
+        self._batch, self._m, self._n = problem.batch, problem.gemm.m, problem.gemm.n
+        self._steps, self._arch = steps(problem, TILE_DEPTH), arch
+
+    def sensible(self) -> Iterator[tuple[Shape, int, int]]:
+        """Tiles with clusters that fit the problem, as the excess would idle.
+
+        A large cluster fills the device as well as no cluster. A tile of no usual width does so
+        better than every tile that loads less for an element of D, and nearly as well as any.
+        """
+        found = [self._waves(tile, 1, 1) * tile.m * tile.n for tile in _TILES]
+        near = _NEAR * min(found)
+        for tile, better in zip(
+            _TILES, [math.inf, *itertools.accumulate(found, min)], strict=False
+        ):
+            fits_m = tile.m == TILE_M[0] or tile.m < 2 * self._m
+            fits_n = tile.n == TILE_N[0] or tile.n < 2 * self._n
+            if not (fits_m and fits_n):
+                continue
+            most = math.inf if tile.n in _USUAL_N else min(near, _WORTH_A_WIDTH * better)
+            for cluster_m, cluster_n in self._clusters(tile):
+                waves = self._waves(tile, cluster_m, cluster_n)
+                is_large = cluster_m * cluster_n == MOST_IN_CLUSTER
+                if waves * tile.m * tile.n <= most and not (
+                    is_large and waves > self._waves(tile, 1, 1)
+                ):
+                    yield tile, cluster_m, cluster_n
+
+    def has_part_of_a_wave(self, config: Cutlass3Config) -> bool:
+        """Return whether stream-K has a last wave to fill: other widths fill waves themselves."""
+        if config.scheduler is Scheduler.PERSISTENT:
+            return True
+        tiles = self._batch * math.prod(self._tiles(config.threadblock))
+        is_usual = config.threadblock.n in _USUAL_N
+        return is_usual and tiles % blocks_at_once(config, self._arch) != 0
+
+    def launches(self, config: Cutlass3Config) -> Iterator[Cutlass3Config]:
+        """The orders of tiles of a kernel, and its slices of K."""
+        rows, columns = self._tiles(config.threadblock)
+        room, tiles = blocks_at_once(config, self._arch), self._batch * rows * columns
+        # One row or column of clusters is visited in the same order either way.
+        has_order = rows > config.cluster_m and columns > config.cluster_n
+        tile, cluster = config.threadblock, (config.cluster_m, config.cluster_n)
+        waves = self._waves(tile, *cluster)
+        for swizzle in SWIZZLES:
+            # CUTLASS lessens the swizzle where there are fewer tiles than it, and adds tiles up to
+            # whole swizzles of clusters.
+            if swizzle == 1 or (
+                swizzle <= min(rows, columns) and self._waves(tile, *cluster, swizzle) <= waves
+            ):
+                for raster in RASTERS if has_order else RASTERS[:1]:
+                    yield replace(config, swizzle=swizzle, raster=raster)
+        if config.scheduler is Scheduler.STREAM_K:
+            for slices in SLICES[1:]:
+                sliced = replace(config, split_k=slices)
+                # Slices are for threadblocks that would have no tile.
+                if slices * tiles <= room and self._steps >= least_steps(sliced):
+                    yield sliced
+
+    def _clusters(self, tile: Shape) -> Iterator[tuple[int, int]]:
+        """Clusters of as many tiles as there are in each direction."""
+        rows, columns = self._tiles(tile)
+        for cluster_m, cluster_n in itertools.product(CLUSTERS, CLUSTERS):
+            is_small = cluster_m * cluster_n <= MOST_IN_CLUSTER
+            if is_small and cluster_m <= rows and cluster_n <= columns:
+                yield cluster_m, cluster_n
+
+    def _waves(self, tile: Shape, cluster_m: int, cluster_n: int, swizzle: int = 1) -> int:
+        """Return how often the device is filled with tiles, with all that are added to a cluster
+        or a swizzle.
+        """
+        rows = whole_tiles(self._m, tile.m, swizzle * cluster_m)
+        columns = whole_tiles(self._n, tile.n, swizzle * cluster_n)
+        return math.ceil(self._batch * rows * columns / at_once(cluster_m * cluster_n, self._arch))
+
+    def _tiles(self, tile: Shape) -> tuple[int, int]:
+        """Return how many tiles lie below each other, and side by side."""
+        return math.ceil(self._m / tile.m), math.ceil(self._n / tile.n)

@@ -14,6 +14,7 @@ from boltgen.families.cutlass3.config import (
     Schedule,
     Scheduler,
 )
+from boltgen.families.wgmma import COMMON_WIDTHS, WIDTHS_HEADER
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.kernel import KernelSpec
 
@@ -66,13 +67,15 @@ class Sm90View:
 
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """Return the headers that a kernel's text includes."""
-    is_conv = isinstance(spec.traits, Cutlass3ConvTraits)
+    config, traits = _parts(spec)
+    is_conv = isinstance(traits, Cutlass3ConvTraits)
     operation = f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h"
-    epilogue = spec.traits.epilogue
-    if not epilogue.further:
-        return "boltgen/activations.h", operation
+    is_common = config.threadblock.n in COMMON_WIDTHS
+    first = () if is_common else (WIDTHS_HEADER,)
+    epilogue = traits.epilogue
     results = "reductions" if epilogue.reductions else "results"
-    return "boltgen/activations.h", operation, f"boltgen/{results}_sm90.h"
+    last = (f"boltgen/{results}_sm90.h",) if epilogue.further else ()
+    return *first, "boltgen/activations.h", operation, *last
 
 
 def stem(spec: KernelSpec) -> str:

@@ -32,8 +32,12 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
 
-TILE_M, TILE_N = (64, 128, 256), (64, 128, 192, 256)
-CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4), 4
+TILE_M = (64, 128, 256)
+# Widths of wgmma are multiples of 8, and the epilogue's subtiles have 16 columns or 32.
+TILE_N = (16, 32, 48, 64, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256)
+# More than 8 threadblocks in a cluster are an attribute that a kernel asks for. Source: CUDA C++
+# Programming Guide, thread block clusters.
+CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4, 8), 8
 SWIZZLES, SLICES = (1, 2, 4, 8), (1, 2, 4, 8)
 SCHEDULES, SCHEDULERS, RASTERS = tuple(Schedule), tuple(Scheduler), tuple(Raster)
 
@@ -42,18 +46,27 @@ _WARPGROUP = 128
 THREADS = 3 * _WARPGROUP
 # Addresses, barriers and the fragments of the epilogue. An estimate.
 _BOOKKEEPING_REGISTERS = 40
+MOST_ACCUMULATORS = MATH_REGISTERS - _BOOKKEEPING_REGISTERS
 # From so many sums of a tile on, a thread has no registers for sums of columns.
 _MOST_BESIDE_COLUMNS = 128
-# Elements of a subtile that the epilogue stores by one TMA, and stages of them.
+# Columns of a subtile that the epilogue stores by one TMA, or a divisor of them that a tile's width
+# is a multiple of; and stages of subtiles.
 # Source: cutlass/epilogue/collective/builders/sm90_builder.inl.
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
-# Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to.
-_BARRIER_BYTES = 2048
+# Rows of the pattern in which TMA swizzles 128 bytes: each threadblock of a cluster brings whole
+# patterns of a tile that they share. Source: CUDA Programming Guide, swizzling modes of TMA.
+_ROWS_OF_SWIZZLE, _SWIZZLED_BYTES = 8, 128
+# Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to: at
+# most; and barriers of a stage. Source: cutlass/gemm/collective/builders/sm90_gmma_builder.inl.
+_BARRIER_BYTES, _STAGE_BARRIER_BYTES = 2048, 16
 # Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
 # Source: cutlass/gemm/kernel/tile_scheduler_params.h, min_iters_per_sk_unit_.
 STREAM_K_STEPS = 8
-# Multiprocessors of a GPC of GH100; clusters lie within one. Source: the same file.
-_SMS_OF_GPC = 18
+# Threadblocks that 132 multiprocessors run at once, by the size of their clusters: a cluster lies
+# within a GPC. Clusters of four: an H200 runs 120 tiles in one wave and 128 in two
+# (benchmarks/recorded). Clusters of eight: 120 tiles in clusters of 2x4 take cuBLAS the time of one
+# wave there (1280x768x3072, benchmarks/results).
+_AT_ONCE, _OF_SMS = {1: 132, 2: 132, 4: 120, 8: 120}, 132
 # SMs of a whole GH100; products have fewer. Source: boltgen/launch_sm90.h.
 _MOST_SMS = 144
 _CACHE_LINE_BYTES = 128
@@ -149,13 +162,13 @@ def whole_tiles(extent: int, tile: int, together: int) -> int:
 
 
 def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
-    """Threadblocks that a device runs at once: a cluster of more than two may not fill a GPC.
+    """Threadblocks that a device runs at once."""
+    return at_once(config.cluster_m * config.cluster_n, arch)
 
-    Source: cutlass/gemm/kernel/tile_scheduler_params.h, get_max_cta_occupancy.
-    """
-    cluster = config.cluster_m * config.cluster_n
-    whole, rest = divmod(arch.sm_count, _SMS_OF_GPC)
-    return (whole * (_SMS_OF_GPC // cluster) + rest // cluster) * cluster
+
+def at_once(cluster: int, arch: Arch) -> int:
+    """The same for clusters of so many, and at least one: more than two may not fill a GPC."""
+    return max(1, _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster) * cluster
 
 
 def accumulator_registers(config: Cutlass3Config) -> int:
@@ -165,23 +178,35 @@ def accumulator_registers(config: Cutlass3Config) -> int:
 
 
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
-    """Shared memory of the epilogue: subtiles of C and D, and rows of operands.
+    """Shared memory of the epilogue: subtiles of C and D, rows of operands, and barriers.
 
-    Subtiles of D take the places of C's where they are as large.
+    Subtiles of D take the places of C's where they are as large. Source:
+    cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp, SharedStorage.
     """
     tile, out_dtype = config.threadblock, layer.problem.out_dtype
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
-    subtiles = math.ceil(tile.m / rows) * math.ceil(tile.n / _SUBTILE_N)
+    subtile_n = math.gcd(_SUBTILE_N, tile.n)
+    subtiles = math.ceil(tile.m / rows) * (tile.n // subtile_n)
     of_c, of_d = min(subtiles, _MOST_C_STAGES), min(subtiles, _MOST_D_STAGES)
-    elements = rows * _SUBTILE_N
+    elements = rows * subtile_n
     taken = elements * out_dtype.size_bytes * of_d
+    widest = out_dtype.size_bytes
     for dtype in _tensors(layer.epilogue):
         if dtype.size_bytes == out_dtype.size_bytes:
-            taken = elements * dtype.size_bytes * max(of_c, of_d + 1)
+            of_c = max(of_c, of_d + 1)
+            taken = elements * dtype.size_bytes * of_c
         else:
             taken += elements * dtype.size_bytes * of_c
+        widest = max(widest, dtype.size_bytes)
     rows_of = (load.dtype for load in layer.epilogue.loads if load.kind is LoadKind.ROW)
-    return taken + sum(tile.n * dtype.size_bytes for dtype in rows_of)
+    # Where there are none, CUTLASS's empty struct takes a byte.
+    taken += max(1, sum(tile.n * dtype.size_bytes for dtype in rows_of))
+    pattern = _ROWS_OF_SWIZZLE * min(_SWIZZLED_BYTES, subtile_n * widest)
+    return _whole(_whole(taken, pattern) + of_c * _STAGE_BARRIER_BYTES, pattern)
+
+
+def _whole(size_bytes: int, alignment: int) -> int:
+    return math.ceil(size_bytes / alignment) * alignment
 
 
 def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
@@ -192,16 +217,17 @@ def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
 
 def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
     """Return how many stages fit beside the epilogue: CUTLASS takes them all."""
-    left = arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer) - _BARRIER_BYTES
-    return max(0, left // stage_bytes(config, layer.problem.in_dtype))
+    stage = stage_bytes(config, layer.problem.in_dtype) + _STAGE_BARRIER_BYTES
+    return max(0, (arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer)) // stage)
 
 
 def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
     """Return the resources of a threadblock; registers are of a thread that multiplies."""
     shared = stages(config, layer, arch) * stage_bytes(config, layer.problem.in_dtype)
+    shared += epilogue_bytes(config, layer) + _BARRIER_BYTES
     return Footprint(
         registers=MATH_REGISTERS,
-        shared_memory_bytes=shared + epilogue_bytes(config, layer) + _BARRIER_BYTES,
+        shared_memory_bytes=min(shared, arch.shared_memory_per_cta_bytes),
         warps=THREADS // 32,
     )
 
@@ -228,7 +254,7 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             slack=tile.m / 128 - 1.0,
         )
     wanted = accumulator_registers(config) + _BOOKKEEPING_REGISTERS
-    if wanted > MATH_REGISTERS:
+    if accumulator_registers(config) > MOST_ACCUMULATORS:
         yield Violation(
             name="registers",
             message=f"{wanted} registers a thread exceed {MATH_REGISTERS}",
@@ -249,16 +275,20 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
         yield Violation(
             name="cluster",
             message=f"a cluster of {config.cluster_m}x{config.cluster_n}",
-            reason="CUTLASS's scheduler divides by powers of two, and of 254 clusters that won on "
-            f"an H100 251 are of at most {MOST_IN_CLUSTER} threadblocks (benchmarks/data)",
+            reason="CUTLASS's scheduler divides by powers of two",
         )
     elif cluster > MOST_IN_CLUSTER:
         yield Violation(
             name="cluster_size",
             message=f"a cluster of {cluster} threadblocks",
-            reason=f"of a GPC's {_SMS_OF_GPC} multiprocessors it leaves "
-            f"{_SMS_OF_GPC % cluster} idle",
+            reason="more than eight are not portable, and a kernel has to ask for them",
             slack=MOST_IN_CLUSTER / cluster - 1.0,
+        )
+    elif tile.n % (_ROWS_OF_SWIZZLE * config.cluster_m) != 0:
+        yield Violation(
+            name="multicast",
+            message=f"{config.cluster_m} threadblocks that bring {tile.n} columns of B together",
+            reason=f"each brings whole patterns of TMA's swizzle, of {_ROWS_OF_SWIZZLE} columns",
         )
     if config.swizzle not in SWIZZLES:
         yield Violation(

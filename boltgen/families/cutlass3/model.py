@@ -51,8 +51,8 @@ def predict(
     """The predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants(arch)
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
-    rows = whole_tiles(gemm.m, tile.m, config.cluster_m)
-    columns = whole_tiles(gemm.n, tile.n, config.cluster_n)
+    rows = whole_tiles(gemm.m, tile.m, config.swizzle * config.cluster_m)
+    columns = whole_tiles(gemm.n, tile.n, config.swizzle * config.cluster_n)
     depth = steps(problem, tile.k)
     at_once = blocks_at_once(config, arch)
     tiles = problem.batch * rows * columns
@@ -219,8 +219,8 @@ def instructions(
     brings a part of A and a part of B in a step: the other parts come from the cluster.
     """
     tile, gemm = config.threadblock, problem.gemm
-    rows = whole_tiles(gemm.m, tile.m, config.cluster_m)
-    columns = whole_tiles(gemm.n, tile.n, config.cluster_n)
+    rows = whole_tiles(gemm.m, tile.m, config.swizzle * config.cluster_m)
+    columns = whole_tiles(gemm.n, tile.n, config.swizzle * config.cluster_n)
     tiles = problem.batch * rows * columns
     useful = problem.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
     at_once = blocks_at_once(config, arch)

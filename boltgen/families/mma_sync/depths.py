@@ -13,8 +13,9 @@ from boltgen.families.mma_sync.legality import (
     map_violations,
     most_registers,
     pipeline_violations,
+    registers_without_spill,
 )
-from boltgen.families.mma_sync.resources import least_registers_per_thread, shared_memory_bytes
+from boltgen.families.mma_sync.resources import shared_memory_bytes
 from boltgen.families.mma_sync.traits import KernelTraits
 
 
@@ -56,7 +57,7 @@ def legal_stages(
 def _has_capacity(traits: KernelTraits, of_all: Tiles, arch: Arch) -> list[bool]:
     """Return whether shared memory and registers suffice, for each configuration of a column."""
     shared: Any = shared_memory_bytes(of_all, traits.in_dtype, traits.acc_dtype)
-    registers: Any = least_registers_per_thread(of_all, traits.in_dtype, traits.acc_dtype)
+    registers: Any = registers_without_spill(traits, of_all)
     most: Any = most_registers(of_all, arch)
     fits = (shared <= arch.shared_memory_per_cta_bytes) & (registers <= most)
     found: list[bool] = fits.tolist()

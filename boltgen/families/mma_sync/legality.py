@@ -13,7 +13,11 @@ from functools import lru_cache
 from boltgen.arch import Arch
 from boltgen.families.columns import least
 from boltgen.families.mma_sync.config import Tiles
-from boltgen.families.mma_sync.resources import least_registers_per_thread, shared_memory_bytes
+from boltgen.families.mma_sync.resources import (
+    least_registers_per_thread,
+    pixel_registers,
+    shared_memory_bytes,
+)
 from boltgen.families.mma_sync.thread_maps import rows_are_shared, threads_cover
 from boltgen.families.mma_sync.traits import (
     ConvIterator,
@@ -172,6 +176,12 @@ def most_registers(config: Tiles, arch: Arch) -> int:
     return most
 
 
+def registers_without_spill(traits: KernelTraits, config: Tiles) -> int:
+    """Return the registers that a thread needs at least if it is to spill none."""
+    registers = least_registers_per_thread(config, traits.in_dtype, traits.acc_dtype)
+    return registers + (pixel_registers(config, traits.alignment_a) if traits.is_conv else 0)
+
+
 def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iterator[Violation]:
     shared = shared_memory_bytes(config, traits.in_dtype, traits.acc_dtype)
     if shared > arch.shared_memory_per_cta_bytes:
@@ -182,7 +192,7 @@ def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Ite
             reason="opt-in shared memory per block, CUDA C++ Programming Guide",
             slack=1.0 - shared / arch.shared_memory_per_cta_bytes,
         )
-    registers = least_registers_per_thread(config, traits.in_dtype, traits.acc_dtype)
+    registers = registers_without_spill(traits, config)
     most = most_registers(config, arch)
     if registers > most:
         yield Violation(

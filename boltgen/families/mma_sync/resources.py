@@ -21,6 +21,8 @@ _CACHE_LINE_BYTES = 128
 # Registers that ptxas (nvcc 13.0) saves before it spills: 128x160x32 in warps of 64x80 would take
 # 272 registers and takes 255 without a spill; 256x64x64 in warps of 64x64 (280, sm_75) spills.
 _SPARED_REGISTERS = 17
+# Of a copy of A of at most two elements, by `pixel_registers`.
+_NARROW_ELEMENTS, _REGISTERS_PER_COPY = 2, 3
 
 
 def main_loop_bytes(config: Tiles, in_dtype: DType) -> int:
@@ -75,6 +77,20 @@ def registers_per_thread(config: Tiles, in_dtype: DType, acc_dtype: DType) -> in
 def least_registers_per_thread(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
     """Estimated registers with which a thread does not spill."""
     return _wanted_registers(config, in_dtype, acc_dtype) - _SPARED_REGISTERS
+
+
+def pixel_registers(config: Tiles, alignment_a: int) -> int:
+    """Estimated registers that a convolution needs besides, to copy A in narrow vectors.
+
+    For each copy a thread keeps masks of rows and columns of the filter. CUTLASS keeps them for
+    whole vectors too, where copies are few. Fitted to what ptxas (nvcc 13.0) reports of twelve
+    first layers of 3 and 6 channels.
+    """
+    if alignment_a > _NARROW_ELEMENTS:
+        return 0
+    tile = config.threadblock
+    copies: int = tile.m * tile.k // (alignment_a * most(config.threads, 1))
+    return _REGISTERS_PER_COPY * copies
 
 
 def _wanted_registers(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:

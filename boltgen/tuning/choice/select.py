@@ -172,26 +172,41 @@ def launches_of(
 
 
 @dataclass(frozen=True, slots=True)
-class WithoutSpilling:
-    """The costs of `source`, except predictions for kernels that ptxas compiled with spills.
+class WithoutFaults:
+    """The costs of `source`, except of kernels that ptxas compiled with `faults`.
 
-    Kernels of `specs` spill registers, which the model does not know. Their predicted costs become
-    failures, unless no other kernel is left. Measured costs stay.
+    Their costs become failures, whether predicted or measured: no model knows of spills, and a
+    measurement of one slow kernel says nothing of the others. Where `source` knows only such
+    kernels, the costs are of `model`; where that knows no other either, they stay, and the kernel
+    fails the audit.
     """
 
     source: CostSource
+    model: CostSource
     arch: str
-    specs: Collection[KernelSpec]
+    faults: Mapping[KernelSpec, str]
 
     def costs(self, workload: Workload) -> Costs:
         """The costs of a workload."""
         costs = self.source.costs(workload)
-        spilling = launches_of(self.specs, workload, costs, self.arch)
-        usable = {c for c, cost in costs.by_config.items() if not isinstance(cost, Failure)}
-        if not spilling or not costs.is_predicted or usable <= spilling:
+        if not self.faults:
             return costs
-        spills = Failure(fault=Fault.COMPILE, reason="ptxas says that it spills registers")
-        return replace(costs, by_config={**costs.by_config, **dict.fromkeys(spilling, spills)})
+        for source in (self.source, self.model):
+            found = self._without(workload, source.costs(workload))
+            if any(not isinstance(cost, Failure) for cost in found.by_config.values()):
+                return found
+        return costs
+
+    def _without(self, workload: Workload, costs: Costs) -> Costs:
+        reasons = {
+            config: self.faults[kernel_spec(workload, config, self.arch)]
+            for config in launches_of(self.faults, workload, costs, self.arch)
+        }
+        failures = {
+            config: Failure(fault=Fault.COMPILE, reason=reason)
+            for config, reason in reasons.items()
+        }
+        return replace(costs, by_config={**costs.by_config, **failures}) if failures else costs
 
     @property
     def measurements(self) -> Sequence[Measurements]:

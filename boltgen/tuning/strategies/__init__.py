@@ -1,25 +1,19 @@
 """Search strategies, which decide what to try next. One short file each; `STRATEGIES` has them by
-name.
+name, and `benchmarks/arena` has others that they are compared with.
 """
 
 from __future__ import annotations
 
 from boltgen.errors import BoltgenError
-from boltgen.tuning.strategies.annealing import Annealing
 from boltgen.tuning.strategies.evolutionary import Evolutionary
 from boltgen.tuning.strategies.exhaustive import exhaustive
-from boltgen.tuning.strategies.gradient_descent import GradientDescent
 from boltgen.tuning.strategies.model_first import model_first
-from boltgen.tuning.strategies.random_search import random_search
 from boltgen.tuning.strategies.strategy import StrategyFactory
 
 STRATEGIES: dict[str, StrategyFactory] = {
     "exhaustive": exhaustive,
-    "random": random_search,
-    "annealing": Annealing,
     "evolutionary": Evolutionary,
     "model-first": model_first,
-    "gradient": GradientDescent,
 }
 
 

@@ -26,7 +26,7 @@ _PIPELINE = "boltgen"
 _NAMES = {tirx.Max: "maximum", tirx.Min: "minimum"}
 # The block in which TVM pads an image before it pools it, and how the names of blocks end in which
 # a reduction that is split begins.
-_PADDING, _BEGIN = "pad_temp", "_init"
+PADDING, _BEGIN = "pad_temp", "_init"
 
 
 @functools.cache
@@ -136,7 +136,7 @@ def _reducer(reducer: te.CommReducer) -> te.CommReducer:
 def _pad_with_infinity(body: Any) -> Any:
     def padded(block: s_tir.SBlock) -> s_tir.SBlock:
         store = block.body
-        if not block.name_hint.startswith(_PADDING) or not isinstance(store, tirx.BufferStore):
+        if not block.name_hint.startswith(PADDING) or not isinstance(store, tirx.BufferStore):
             return block
         if not isinstance(store.value, tvm.ir.Call):
             return block

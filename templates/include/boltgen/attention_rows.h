@@ -19,6 +19,7 @@
 #include "boltgen/arguments.h"
 #include "boltgen/attention_keys.h"
 #include "boltgen/b2b_epilogue.h"
+#include "boltgen/fragment_store.h"
 #include "boltgen/launch.h"
 
 namespace boltgen {
@@ -314,41 +315,17 @@ struct SeenSteps {
   }
 };
 
-/// Stores as many of two neighbouring results as there are columns.
-template <bool kPaired, typename ElementD>
-CUTLASS_DEVICE void store_pair(ElementD* target, cutlass::Array<float, 2> const& pair,
-                               int columns) {
-  auto const results = cutlass::NumericArrayConverter<ElementD, float, 2>()(pair);
-  if constexpr (kPaired) {
-    if (columns > 0) {
-      *reinterpret_cast<cutlass::AlignedArray<ElementD, 2>*>(target) =
-          reinterpret_cast<cutlass::AlignedArray<ElementD, 2> const&>(results);
-    }
-  } else {
-    CUTLASS_PRAGMA_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      if (e < columns) {
-        target[e] = results[e];
-      }
-    }
-  }
-}
-
 /// Applies the output's epilogue to the sums of a lane that begin with row `row` and column
 /// `column`, and stores them in the head's matrix `d`.
 template <typename Layer, int kM, int kN, typename Sums, typename ElementD>
 CUTLASS_DEVICE void store_output(Sums const& sums, boltgen_attention_layer const& layer, Head head,
                                  int row, int rows, int column, ElementD* d, int64_t ldd) {
-  constexpr bool kPaired = Layer::kAlignmentD > 1;
   HeadOperands<typename Layer::Graph::Operands> const operands(layer, head);
-  inner_epilogue<typename Layer::Graph, kPaired, kM, kN>(
-      sums, operands.own, 0, row, rows, column, layer.n,
-      [&](int m, int n, int half, cutlass::Array<float, 2> const& pair) {
-        int const r = row + 16 * m + 8 * half, c = column + 8 * n;
-        if (r < rows) {
-          store_pair<kPaired>(d + r * ldd + c, pair, layer.n - c);
-        }
-      });
+  auto const apply = [&](auto const& store) {
+    inner_epilogue<typename Layer::Graph, (Layer::kAlignmentD > 1), kM, kN>(
+        sums, operands.own, 0, row, rows, column, layer.n, store);
+  };
+  store_fragments<ElementD, Layer::kAlignmentD, kM, kN>(apply, d, ldd, row, rows, column, layer.n);
 }
 
 /// Checks the strides of heads against the vectors in which the kernel loads each operand.

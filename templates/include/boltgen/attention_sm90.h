@@ -163,7 +163,8 @@ struct AttentionSm90 {
     int batch;
     int heads;
     int row_tiles;
-    int tiles;  ///< of all heads
+    int tiles;             ///< of all heads
+    int heads_of_section;  ///< products of the batch whose keys and values stay in L2 together
     boltgen_attention_layer layers[2];
     ElementD* d;
     int64_t ldd;
@@ -177,13 +178,37 @@ struct AttentionSm90 {
     Head head;
     SeenSteps<kIsCausal, kWindow, kKeys> steps;
 
-    /// Causal rows are the longer the later they are: the longest come first, and none last alone.
-    /// Where there are masks of keys, all lanes of a warp find together which keys those are.
+    /// Where there are masks of keys, all lanes of a warp find together which keys they show.
     CUTLASS_DEVICE
-    Work(Params const& params, int tile)
-        : row_tile(kIsCausal ? params.row_tiles - 1 - tile / params.batch
-                             : tile % params.row_tiles),
-          head(kIsCausal ? tile % params.batch : tile / params.row_tiles, params.heads),
+    Work(Params const& params, int tile) : Work(params, place_of(params, tile)) {}
+
+   private:
+    struct Place {
+      int row_tile;
+      int product;  ///< of the batch
+    };
+
+    /// Causal rows are the longer the later they are. In each section of heads the longest come
+    /// first, so that few threadblocks are busy alone at the end; and a section's keys and values
+    /// stay in L2. Source: FlashAttention-3's scheduler, which calls it
+    /// longest-processing-time-first.
+    CUTLASS_DEVICE
+    static Place place_of(Params const& params, int tile) {
+      if constexpr (kIsCausal) {
+        int const section = tile / (params.heads_of_section * params.row_tiles);
+        int const first = section * params.heads_of_section;
+        int const products = min(params.heads_of_section, params.batch - first);
+        int const rest = tile - first * params.row_tiles;
+        return {params.row_tiles - 1 - rest / products, first + rest % products};
+      } else {
+        return {tile % params.row_tiles, tile / params.row_tiles};
+      }
+    }
+
+    CUTLASS_DEVICE
+    Work(Params const& params, Place place)
+        : row_tile(place.row_tile),
+          head(place.product, params.heads),
           steps(row_tile * kRows, (row_tile + 1) * kRows, params.layers[0].n,
                 params.layers[0].n - params.rows) {
       if constexpr (Masks::kAny) {
@@ -212,6 +237,7 @@ struct AttentionSm90 {
       cutlass::arch::fence_barrier_init();
     }
     __syncthreads();
+    wait_for_earlier_kernels();
     // Each thread of two warpgroups has as many registers as there can be.
     constexpr bool kMovesRegisters = kWarpgroups > 1;
     if (warpgroup == 0) {
@@ -447,6 +473,17 @@ struct AttentionSm90 {
   }
 };
 
+/// Products of the batch that threadblocks work on together: half of L2 holds their keys and
+/// values.
+template <typename Kernel>
+int heads_of_section(boltgen_attention_args const& args, int l2_bytes) {
+  auto const& [scores, output] = args.layers;
+  int64_t const bytes =
+      int64_t(scores.n) * (args.k + output.n) * int(sizeof(typename Kernel::Element));
+  int64_t const matrices = std::max(int64_t(1), l2_bytes / 2 / bytes);
+  return int(std::min(matrices * std::min(scores.group_b, output.group_b), int64_t(args.batch)));
+}
+
 template <typename Kernel>
 int run_attention_sm90(void (*kernel)(typename Kernel::Params), boltgen_attention_args const* args,
                        boltgen_status* status) {
@@ -469,6 +506,12 @@ int run_attention_sm90(void (*kernel)(typename Kernel::Params), boltgen_attentio
   params.heads = heads;
   params.row_tiles = (args->m + Kernel::kRows - 1) / Kernel::kRows;
   params.tiles = params.row_tiles * args->batch;
+  int l2_bytes = 0;
+  if (cudaError_t const error = device_attribute(l2_bytes, cudaDevAttrL2CacheSize);
+      error != cudaSuccess) {
+    return fail_cuda(status, error, "cannot ask the device for the size of its L2 cache");
+  }
+  params.heads_of_section = heads_of_section<Kernel>(*args, l2_bytes);
   std::copy_n(args->layers, 2, params.layers);
   params.d = static_cast<typename Kernel::ElementD*>(args->d);
   params.ldd = args->ldd;

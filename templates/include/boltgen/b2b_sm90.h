@@ -154,6 +154,7 @@ struct ChainSm90 {
       cutlass::arch::fence_barrier_init();
     }
     __syncthreads();
+    wait_for_earlier_kernels();
     // Each thread of two warpgroups has as many registers as there can be.
     constexpr bool kMovesRegisters = kWarpgroups > 1;
     if (warpgroup == 0) {

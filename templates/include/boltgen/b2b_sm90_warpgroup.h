@@ -9,6 +9,7 @@
 
 #include "boltgen/b2b_epilogue.h"
 #include "boltgen/b2b_sm90_tiles.h"
+#include "boltgen/fragment_store.h"
 
 namespace boltgen {
 
@@ -218,26 +219,11 @@ class ChainWarpgroup {
 
   CUTLASS_DEVICE
   void store(Sums<kLayers - 1> const& sums) {
-    constexpr int kWidth = Kernel::kAlignmentD > 1 ? 2 : 1;
-    using Vector = cutlass::AlignedArray<ElementD, kWidth>;
-    int const columns = params_.layers[kLayers - 1].n;
-    int const row = first_row_ + row_in_tile();
-    int const column = first_column<kLayers - 1>();
-    ElementD* const d = params_.d + batch_ * params_.batch_stride_d;
-    apply_epilogue<kLayers - 1>(sums, column, [&](int, int n, int half, auto const& pair) {
-      ElementD* const pointer = d + (row + 8 * half) * params_.ldd + column + 8 * n;
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < 2; e += kWidth) {
-        Vector vector;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kWidth; ++i) {
-          vector[i] = ElementD(pair[e + i]);
-        }
-        if (row + 8 * half < params_.rows && column + 8 * n + e < columns) {
-          *reinterpret_cast<Vector*>(pointer + e) = vector;
-        }
-      }
-    });
+    int const row = first_row_ + row_in_tile(), column = first_column<kLayers - 1>();
+    auto const apply = [&](auto const& store) { apply_epilogue<kLayers - 1>(sums, column, store); };
+    store_fragments<ElementD, Kernel::kAlignmentD, 1, Tiling<kLayers - 1>::kColumns / 8>(
+        apply, params_.d + batch_ * params_.batch_stride_d, params_.ldd, row, params_.rows, column,
+        params_.layers[kLayers - 1].n);
   }
 
   /// Frees the stage that has been read longest, once all threads of the warp call.

@@ -119,7 +119,10 @@ struct Conv2dSm90 {
   using Epilogue = EpilogueSm90<ElementD, Graph, Tile, Cluster, EpilogueSchedule>;
   using Collective = typename Im2colCollective<ElementA, Tile, Cluster, MainSchedule,
                                                Epilogue::kSharedBytes>::Type;
-  using Kernel = KernelSm90<ConvMainloopSm90<Collective, Tile>, Epilogue, Scheduler>;
+  using Mainloop = ConvMainloopSm90<Collective, Tile>;
+  using Kernel = KernelSm90<Mainloop, Epilogue, Scheduler>;
+
+  static_assert(kHasOneWgmmaInWidth<Mainloop>, "wgmma_widths.h must come before CUTLASS's headers");
 
   static constexpr int kAlignment = 128 / cutlass::sizeof_bits<ElementA>::value;
   static constexpr int kDepth = cute::size<2>(Tile{});

@@ -200,6 +200,12 @@ template <typename Mainloop, typename Epilogue, typename Scheduler>
 using KernelSm90 = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop,
                                                         typename Epilogue::Collective, Scheduler>;
 
+/// Whether one wgmma has all columns of a tile. Without wgmma_widths.h CUTLASS takes several narrow
+/// ones instead, and each of them reads A again.
+template <typename Mainloop>
+constexpr bool kHasOneWgmmaInWidth = cute::size<1>(typename Mainloop::TiledMma::AtomShape_MNK{}) ==
+                                     cute::size<1>(typename Mainloop::TileShape{});
+
 /// The mainloop of a product. `Schedule` is CUTLASS's tag.
 template <typename Element, typename LayoutB, typename Tile, typename Cluster, typename Schedule,
           int kCarvedBytes>
@@ -216,9 +222,11 @@ struct GemmSm90 {
   using Cluster = Cluster_;
   using Scheduler = Scheduler_;
   using Epilogue = EpilogueSm90<ElementD, Graph, Tile, Cluster, EpilogueSchedule>;
-  using Kernel = KernelSm90<
-      GemmMainloopSm90<ElementA, LayoutB, Tile, Cluster, MainSchedule, Epilogue::kSharedBytes>,
-      Epilogue, Scheduler>;
+  using Mainloop =
+      GemmMainloopSm90<ElementA, LayoutB, Tile, Cluster, MainSchedule, Epilogue::kSharedBytes>;
+  using Kernel = KernelSm90<Mainloop, Epilogue, Scheduler>;
+
+  static_assert(kHasOneWgmmaInWidth<Mainloop>, "wgmma_widths.h must come before CUTLASS's headers");
 
   static constexpr int kAlignment = 128 / cutlass::sizeof_bits<ElementA>::value;
   static constexpr bool kRowMajorB = std::is_same<LayoutB, cutlass::layout::RowMajor>::value;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "boltgen/arguments.h"
+#include "boltgen/dependent_launch.h"
 #include "boltgen/operands.h"
 #include "boltgen/per_device.h"
 
@@ -76,6 +77,7 @@ struct ReservedMemory {
 template <typename Kernel>
 __device__ __forceinline__ void device_main(typename Kernel::Params const& params) {
   extern __shared__ __align__(16) unsigned char boltgen_shared_memory[];
+  wait_for_earlier_kernels();
   Kernel kernel;
   kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(boltgen_shared_memory));
 }
@@ -115,7 +117,7 @@ static int launch(void (*kernel)(typename Kernel::Params), typename Kernel::Para
   // left behind.
   void* arguments[] = {const_cast<typename Kernel::Params*>(&params)};
   cudaError_t const error =
-      cudaLaunchKernel(function, grid, Kernel::kThreadCount, arguments, shared_bytes, cuda_stream);
+      enqueue(function, grid, Kernel::kThreadCount, shared_bytes, stream, arguments);
   if (error != cudaSuccess) {
     devices.forget();
     return fail_cuda(status, error,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <cutlass/arch/grid_dependency_control.h>
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/gemm.h>
 #include <cute/tensor.hpp>
@@ -13,6 +14,7 @@
 #include <type_traits>
 
 #include "boltgen/arguments.h"
+#include "boltgen/dependent_launch.h"
 #include "boltgen/launch.h"
 #include "boltgen/per_device.h"
 
@@ -98,6 +100,17 @@ typename Op::Kernel::TileSchedulerArguments scheduler_arguments(Args const& args
   return made;
 }
 
+/// The body of every generated `__global__` function. CUTLASS's kernels wait for the kernels before
+/// them by themselves, in the warps that load.
+template <typename Kernel>
+__device__ __forceinline__ void sm90_main(typename Kernel::Params const& params) {
+  static_assert(cutlass::arch::IsGdcGloballyEnabled,
+                "compile with -DCUTLASS_GDC_ENABLED: the launch lets a kernel start early");
+  let_next_kernel_start();
+  extern __shared__ char boltgen_shared_memory_sm90[];
+  Kernel()(params, boltgen_shared_memory_sm90);
+}
+
 /// Launches a kernel for arguments `Args`. Static for the reason that `launch` is.
 template <typename Op, typename Args>
 static int run_sm90(void (*kernel)(typename Op::Kernel::Params), Args const* args,
@@ -167,7 +180,7 @@ static int run_sm90(void (*kernel)(typename Op::Kernel::Params), Args const* arg
   typename Kernel::Params params = Kernel::to_underlying_arguments(arguments, args->workspace);
   config.gridDim = Kernel::get_grid_shape(params);
   void* pointers[] = {&params};
-  error = cudaLaunchKernelExC(&config, function, pointers);
+  error = enqueue(function, config, pointers);
   if (error != cudaSuccess) {
     devices.forget();
     return fail_cuda(status, error,

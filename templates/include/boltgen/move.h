@@ -8,6 +8,7 @@
 #pragma once
 
 #include "boltgen/arguments.h"
+#include "boltgen/dependent_launch.h"
 #include "boltgen/move_layout.h"
 #include "boltgen/move_rows.h"
 
@@ -15,12 +16,14 @@ namespace boltgen {
 
 template <typename Body>
 __global__ void __launch_bounds__(kMoveThreads) move_kernel(boltgen_move_args const args) {
+  wait_for_earlier_kernels();
   Body::run(args);
 }
 
 template <typename Body>
 __global__ void __launch_bounds__(kMoveThreads)
     move_kernel(boltgen_move_args const args, typename Body::Tile const tile) {
+  wait_for_earlier_kernels();
   Body::run(args, tile);
 }
 
@@ -28,9 +31,8 @@ template <typename... Arguments>
 int launch_move(void (*kernel)(Arguments...), dim3 grid, int shared_bytes,
                 boltgen_move_args const& args, boltgen_status* status, Arguments... arguments) {
   void* pointers[] = {&arguments...};
-  cudaError_t const error =
-      cudaLaunchKernel(reinterpret_cast<void const*>(kernel), grid, dim3(kMoveThreads), pointers,
-                       size_t(shared_bytes), static_cast<cudaStream_t>(args.stream));
+  cudaError_t const error = enqueue(reinterpret_cast<void const*>(kernel), grid, kMoveThreads,
+                                    shared_bytes, args.stream, pointers);
   if (error != cudaSuccess) {
     return fail_cuda(status, error, "launch of %u x %u x %u blocks of %d threads", grid.x, grid.y,
                      grid.z, kMoveThreads);

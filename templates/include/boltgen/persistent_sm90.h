@@ -10,12 +10,20 @@
 
 namespace boltgen {
 
-/// The body of every generated `__global__` function. Swizzles repeat after 1024 bytes.
+/// The body of every generated `__global__` function. Swizzles repeat after 1024 bytes. The kernel
+/// waits for earlier kernels by itself, after it has set up its barriers.
 template <typename Kernel>
 __device__ __forceinline__ void persistent_main(typename Kernel::Params const& params) {
   extern __shared__ __align__(1024) unsigned char boltgen_swizzled_memory[];
   Kernel kernel;
   kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(boltgen_swizzled_memory));
+}
+
+/// Asks the current device for one of its properties.
+inline cudaError_t device_attribute(int& value, cudaDeviceAttr attribute) {
+  int device = 0;
+  cudaError_t const error = cudaGetDevice(&device);
+  return error == cudaSuccess ? cudaDeviceGetAttribute(&value, attribute, device) : error;
 }
 
 /// Enqueues a kernel whose arguments were checked, a threadblock on every multiprocessor that has a
@@ -24,12 +32,9 @@ template <typename Kernel>
 static int launch_persistent(void (*kernel)(typename Kernel::Params),
                              typename Kernel::Params const& params, void* stream,
                              boltgen_status* status) {
-  int device = 0, multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess) {
+  int multiprocessors = 0;
+  if (cudaError_t const error = device_attribute(multiprocessors, cudaDevAttrMultiProcessorCount);
+      error != cudaSuccess) {
     return fail_cuda(status, error, "cannot ask the device for its multiprocessors");
   }
   dim3 const grid(params.tiles < multiprocessors ? params.tiles : multiprocessors);

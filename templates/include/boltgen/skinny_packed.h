@@ -81,7 +81,7 @@ struct SkinnyStep<Element, Packed<kBits, kGroup, kHasZeros>, kColumns, kAlignmen
         uint8_t zero = 0;
         // A byte of an unsigned load has no helper of CUTLASS's.
         if (exists) {
-          zero = __ldg(row + zeros_at + group);
+          zero = row[zeros_at + group];
         }
         zeros_[i] = zero;
       }

@@ -35,6 +35,7 @@ __global__ void OF_FOUR ranks_of_four(int* out) { write_rank(out); }
 
 __global__ void produce(int* data, int value) {
 #if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
   data[blockIdx.x * blockDim.x + threadIdx.x] = value;
@@ -165,6 +166,8 @@ int main(int argc, char**) {
       }
     }
   }
+  CHECK(cudaFree(data));
+  CHECK(cudaFree(out));
   std::puts("passed");
   return 0;
 }

@@ -17,10 +17,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.arena.relaxation import Relaxation
 from boltgen.families.family import Config
 from boltgen.families.registry import order
 from boltgen.ir.outcome import Timing
-from boltgen.tuning.strategies.relaxation import Relaxation
 from boltgen.tuning.strategies.residual import Points, Residual
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
