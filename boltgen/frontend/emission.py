@@ -40,6 +40,7 @@ def shared_writers(op: Any) -> Mapping[str, Writer]:
 
     return {
         "reshape": lambda expr, args: op.reshape(*args, expr.shape),
+        "broadcast_to": lambda expr, args: op.broadcast_to(*args, expr.shape),
         "clip": lambda expr, args: op.clip(*args, *expr.attrs.of(Clip).named().values()),
         **dict.fromkeys(_PLAIN, plainly),
     }

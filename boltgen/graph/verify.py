@@ -112,7 +112,10 @@ def _of_split(graph: Graph, part: Expr) -> str | None:
     if whole is None or not whole.is_static or not part.is_static:
         return None
     shape, made = whole.static_shape, part.static_shape
-    axis = split.attrs.of(Axis).at(len(shape))
+    try:
+        axis = split.attrs.of(Axis).at(len(shape))
+    except ValueError as error:
+        return str(error)
     is_beside = len(made) == len(shape) and not any(
         differs(own, of_whole)
         for at, (own, of_whole) in enumerate(zip(made, shape, strict=True))

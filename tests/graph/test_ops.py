@@ -116,10 +116,10 @@ def test_indexed_tensors(shapes: list[tuple[int, ...]]) -> None:
 def test_parts_of_a_split(axis: int) -> None:
     parts = np.split(np.zeros((6, 9), np.float32), [2, 3], axis)
 
-    def graph(*shapes: tuple[int, ...]) -> Graph:
+    def graph(*shapes: tuple[int, ...], along: int = axis) -> Graph:
         b = GraphBuilder()
         x = b.add(Expr(op=INPUT, shape=(6, 9), dtype=F32))
-        whole = b.add(Expr(op="split", args=(x,), attrs=Axis(axis)))
+        whole = b.add(Expr(op="split", args=(x,), attrs=Axis(along)))
         read = [b.operator(PART, [whole], s, F32, index=i) for i, s in enumerate(shapes)]
         return b.graph(tuple(read))
 
@@ -127,3 +127,5 @@ def test_parts_of_a_split(axis: int) -> None:
     for wrong in ((6, 10), (7, 9), (6,), (4, 4)):
         with pytest.raises(GraphError, match=r"a part of \(6, 9\) along axis"):
             Verifier().verify(graph(parts[0].shape, wrong))
+    with pytest.raises(GraphError, match=r"an axis of \(2,\) is beyond the 2"):
+        Verifier().verify(graph(parts[0].shape, along=2))

@@ -175,7 +175,6 @@ _WRITERS: Mapping[str, Writer] = {
     "permute_dims": lambda expr, args: relax.op.permute_dims(
         *args, expr.attrs.of(Permutation).axes
     ),
-    "broadcast_to": lambda expr, args: relax.op.broadcast_to(*args, expr.shape),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
     "nn.conv2d": _conv2d,
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -51,9 +50,9 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
     claimed = {each for product in products for each in product.computed}
     made = {product.tail.output: product for product in products if product.exit is None}
     for norm in find_norms(graph, claimed).found:
-        if not norm.anchor.problem.is_matrix:
+        problem, before = norm.anchor.problem, made.get(norm.anchor.a)
+        if not isinstance(problem, Norm):
             continue  # no matmul has whole rows of images
-        problem, before = cast("Norm", norm.anchor.problem), made.get(norm.anchor.a)
         if before is None or norm.summed is not None:
             continue
         if graph[norm.anchor.a].dtype == _WIDE:

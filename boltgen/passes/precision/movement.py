@@ -148,7 +148,7 @@ def _image(call: OperatorCall) -> Order | None:
 def _on_image(call: OperatorCall, x: Value, order: Order, dtype: str | None) -> int:
     """Apply the operator to an image in NHWC."""
     expr = call.store.get(x, order, dtype)
-    attrs = replace(call.attrs.of(Layouts), layout="NHWC", out_layout="NHWC")
+    attrs = replace(call.attrs.of(Layouts), layout="NHWC", out_layout="")
     shape = permuted(call.shape, order)
     return call.builder.operator(call.name, [expr], shape, call.builder.dtype(expr), attrs)
 

@@ -26,7 +26,6 @@ from boltgen.passes.precision.values import (
 )
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
-_LAYOUT_NAMES = ("data_layout", "kernel_layout", "out_layout")
 # A sine of a sum of at most so many products is taken of a position.
 _FEW_POSITIONS = 16
 
