@@ -53,10 +53,11 @@ def read(name: str, attrs: Any, **own: object) -> Attributes:
     for field in fields(kind):
         if field.name not in own and (field.default is MISSING or hasattr(attrs, field.name)):
             found[field.name] = _READERS[str(field.type)](getattr(attrs, field.name))
-    pixels = 1 if name == "nn.conv1d" else 2
+    pixels = 1 if "1d" in name else 2
     for key, count in (
         ("strides", pixels),
         ("dilation", pixels),
+        ("output_padding", pixels),
         ("pool_size", pixels),
         ("padding", 2 * pixels),
     ):

@@ -299,6 +299,13 @@ class Convolution(Groups):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransposedConvolution(Convolution):
+    """The gradient of a convolution; `padding` is taken off the result, `output_padding` added."""
+
+    output_padding: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layouts(Attributes):
     """The layouts of images before and after an operator."""
 
@@ -402,7 +409,8 @@ KINDS: Mapping[str, _Kinds] = {
     "group_norm": (ImageNorm,),
     "boltgen.normed": (Normed,),
     **dict.fromkeys(("nn.conv1d", "nn.conv2d"), (Convolution,)),
-    **dict.fromkeys(("nn.conv3d", "nn.conv1d_transpose", "nn.conv2d_transpose"), (Groups,)),
+    **dict.fromkeys(("nn.conv1d_transpose", "nn.conv2d_transpose"), (TransposedConvolution,)),
+    "nn.conv3d": (Groups,),
     "nn.max_pool2d": (Pool,),
     "nn.avg_pool2d": (MeanPool,),
     "nn.adaptive_avg_pool2d": (AdaptivePool,),

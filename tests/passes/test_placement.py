@@ -59,7 +59,13 @@ def _placed(graph: Graph) -> list[Placement]:
         ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], (2, 5, 7), _CONV1D, 2 * 2 * 5 * 7 * 6),
         ("nn.conv3d", [(1, 3, 4, 4, 4), (5, 3, 2, 2, 2)], (1, 5, 3, 3, 3), _ONE, 2 * 5 * 27 * 24),
         # Each of the 2 x 3 x 64 elements meets the 5 x 4 numbers of its channel's filter.
-        ("nn.conv2d_transpose", [(2, 3, 8, 8), (3, 5, 2, 2)], (2, 5, 9, 9), _ONE, 2 * 384 * 20),
+        (
+            "nn.conv2d_transpose",
+            [(2, 3, 8, 8), (3, 5, 2, 2)],
+            (2, 5, 9, 9),
+            {**_CONV, "kernel_layout": "IOHW", "output_padding": (0, 0)},
+            2 * 384 * 20,
+        ),
         ("einsum", [(2, 3, 5), (2, 4, 5)], (3, 4), {"subscripts": "bik, bjk -> ij"}, 2 * 12 * 10),
         ("einsum", [(3, 5), (5, 4)], (3, 4), {"subscripts": "ij,jk"}, 2 * 12 * 5),
         ("einsum", [(9, 3, 5), (9, 5, 4)], (9, 3, 4), {"subscripts": "...ij,...jk->...ik"}, 1080),
@@ -93,7 +99,7 @@ _ATTRIBUTES = {"nn.conv1d": _CONV1D, "image_mean": {"axis": (1, 2), "keepdims": 
     [
         ("nn.relu", [(3, 4)], "not a matrix product or convolution"),
         ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], "two dimensions only: give it a height of one"),
-        ("nn.conv3d_transpose", [(2, 3, 8), (5, 3, 2)], "a resize and a convolution have kernels"),
+        ("nn.conv3d_transpose", [(2, 3, 8), (5, 3, 2)], "convolutions of two dimensions only"),
         ("image_mean", [(2, 3)], "not a matrix product or convolution"),
     ],
 )

@@ -112,6 +112,9 @@ def test_several_filters_for_each_channel_stay() -> None:
         relay.einsum((relay.nn.relu(MATRIX), array(4, 5)), "ij,jk->ik"),
         convolution(array(3, 3, 4, 8), "HWIO", channels=8),
         convolution(array(3, 3, 4, 1), "HWOI", channels=4, groups=4),
+        relay.nn.conv2d_transpose(
+            IMAGE, array(6, 8, 4, 4), (2, 2), (1, 1), channels=8, kernel_size=(4, 4)
+        ),
         relay.image.resize2d(IMAGE, (3, 3), layout="NHWC"),
         relay.nn.global_avg_pool2d(IMAGE, layout="NHWC"),
     ],

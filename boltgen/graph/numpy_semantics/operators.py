@@ -35,6 +35,7 @@ from boltgen.graph.attributes import (
     Slice,
     SteppedSlice,
     Take,
+    TransposedConvolution,
     Unpack,
 )
 from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPACK, Array
@@ -47,7 +48,13 @@ from boltgen.graph.numpy_semantics.norms import (
     rms_norm,
 )
 from boltgen.graph.numpy_semantics.operation import NARROW, Operation, along, is_float, numpy_dtype
-from boltgen.graph.numpy_semantics.windows import adaptive_mean, convolution, mean_pool, most_pool
+from boltgen.graph.numpy_semantics.windows import (
+    adaptive_mean,
+    convolution,
+    mean_pool,
+    most_pool,
+    transposed,
+)
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.pair import halves, run_of
 
@@ -344,6 +351,9 @@ _ARITHMETIC: Mapping[str, _Function] = {
         lambda op, x, weight: convolution(
             op.attrs.of(Convolution), x.astype(op.wide), weight.astype(op.wide)
         ),
+    ),
+    "nn.conv2d_transpose": lambda op, x, weight: transposed(
+        op.attrs.of(TransposedConvolution), op.shape, x.astype(op.wide), weight.astype(op.wide)
     ),
     "nn.max_pool2d": lambda op, x: most_pool(op.attrs.of(Pool), op.shape, x),
     "nn.avg_pool2d": lambda op, x: mean_pool(op.attrs.of(MeanPool), op.shape, x),

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.graph.attributes import AdaptivePool, Convolution, MeanPool, Pool
+from boltgen.graph.attributes import (
+    AdaptivePool,
+    Convolution,
+    MeanPool,
+    Pool,
+    TransposedConvolution,
+)
 from boltgen.graph.graph import Array
 
 _PIXELS = "DHW"
@@ -34,6 +40,32 @@ def convolution(attrs: Convolution, x: Array, weight: Array) -> Array:
     made = np.einsum(f"ngc{places}{taps},gfc{taps}->ngf{places}", apart, of_groups, optimize=True)
     made = made.reshape(n, len(filters), *rest[:k])
     return _laid(made, "".join(("N", "C", *pixels)), attrs.out_layout)
+
+
+def transposed(attrs: TransposedConvolution, shape: Sequence[int], x: Array, w: Array) -> Array:
+    """Add the filter times each pixel to a result of `shape`, in the layouts that `attrs` name."""
+    images, filters = _laid(x, attrs.data_layout, "NHWC"), _laid(w, attrs.kernel_layout, "HWIO")
+    groups, taps = attrs.groups, filters.shape[:2]
+    n, *pixels, c = images.shape
+    reach = [
+        step * (extent - 1) + apart * (tap - 1) + 1 + more
+        for step, extent, apart, tap, more in zip(
+            attrs.strides, pixels, attrs.dilation, taps, attrs.output_padding, strict=True
+        )
+    ]
+    made = np.zeros((n, *reach, groups, filters.shape[-1]), np.result_type(x, w))
+    apart = images.reshape(n, *pixels, groups, c // groups)
+    of_groups = filters.reshape(*taps, groups, c // groups, -1)
+    for row, column in np.ndindex(*taps):
+        begin = (row * attrs.dilation[0], column * attrs.dilation[1])
+        rows, columns = (
+            slice(at, at + step * (extent - 1) + 1, step)
+            for at, step, extent in zip(begin, attrs.strides, pixels, strict=True)
+        )
+        made[:, rows, columns] += np.einsum("nhwgc,gck->nhwgk", apart, of_groups[row, column])
+    top, left, bottom, right = attrs.padding
+    kept = made[:, top : made.shape[1] - bottom, left : made.shape[2] - right]
+    return _laid(kept.reshape(*kept.shape[:3], -1), "NHWC", attrs.out_layout).reshape(shape)
 
 
 def most_pool(attrs: Pool, shape: Sequence[int], x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Normalise matmuls, convolutions and the batch norms that follow them."""
+"""Normalise matmuls, convolutions of images, and the batch norms that follow them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
 from boltgen.passes.precision.elementwise import apply
-from boltgen.passes.precision.movement import viewed
 from boltgen.passes.precision.reach import BEYOND, WITHIN, Reach
 from boltgen.passes.precision.values import (
     FLOATS,
@@ -22,7 +21,6 @@ from boltgen.passes.precision.values import (
     Value,
     identity,
     is_same,
-    permuted,
 )
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
@@ -30,7 +28,8 @@ _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
 _FEW_POSITIONS = 16
 
 
-def _order(layout: str, goal: str) -> Order:
+def order_of(layout: str, goal: str) -> Order:
+    """Return the axes of `layout` in the order of `goal`."""
     return tuple(layout.index(letter) for letter in goal)
 
 
@@ -75,7 +74,8 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
     return call.narrow, WITHIN
 
 
-def _conv2d(call: OperatorCall) -> Item | Declined | None:
+def conv2d(call: OperatorCall) -> Item | Declined | None:
+    """Write a convolution of images in NHWC, with filters in OHWI."""
     attrs = call.attrs.of(Convolution)
     layout, kernel_layout, groups = attrs.data_layout, attrs.kernel_layout, attrs.groups
     known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
@@ -89,7 +89,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
         return None
     x, padding = _with_padding(x, layout, attrs.padding)
-    order, kernel_order = _order(layout, "NHWC"), _order(kernel_layout, "OHWI")
+    order, kernel_order = order_of(layout, "NHWC"), order_of(kernel_layout, "OHWI")
     shape = tuple(call.shape[axis] for axis in order)
     store, builder = call.store, call.builder
     store.settle(x)
@@ -117,60 +117,7 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
         return folded.finish(builder, made)
 
     linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
-    return _pending(call, linear, order, out_dtype, reach)
-
-
-def _conv1d(call: OperatorCall) -> Item | Declined | None:
-    """Write a convolution of images whose height is one."""
-    attrs = call.attrs.of(Convolution)
-    layout, kernel_layout = attrs.data_layout, attrs.kernel_layout
-    known = layout in {"NCW", "NWC"} and set(kernel_layout) == set("OIW")
-    if not known or attrs.out_layout != layout:
-        return None
-
-    def taller(shape: tuple[int, ...], given: str) -> tuple[int, ...]:
-        at = given.index("W")
-        return (*shape[:at], 1, *shape[at:])
-
-    def seen(x: Value, given: str) -> Value:
-        shape = taller(x.shape, given)
-        if x.constant is not None:
-            return call.store.of_array(x.constant.reshape(shape))
-        made = viewed(replace(call, args=(x,), shape=shape, dtype=x.dtype))
-        made.single_use = x.single_use
-        return made
-
-    left, right = attrs.padding
-    wide = replace(
-        call,
-        name="nn.conv2d",
-        original=None,
-        args=(seen(call.tensor(0), layout), seen(call.tensor(1), kernel_layout)),
-        shape=taller(call.shape, layout),
-        attrs=replace(
-            attrs,
-            strides=(1, *attrs.strides),
-            dilation=(1, *attrs.dilation),
-            padding=(0, left, 0, right),
-            data_layout=layout.replace("W", "HW"),
-            kernel_layout=kernel_layout.replace("W", "HW"),
-            out_layout=layout.replace("W", "HW"),
-        ),
-    )
-    made = _conv2d(wide)
-    if not isinstance(made, Value):
-        return made
-    order = _order(layout, "NWC")
-    pending, shape = made.pending, permuted(call.shape, order)
-    if pending is None:
-        expr = call.builder.reshape(call.store.get(made, made.order), shape)
-        return call.result(expr, order, reach=made.reach)
-
-    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
-        return call.builder.reshape(pending.emit(array, bias, reach), shape)
-
-    linear = Linear(emit, pending.weight, pending.axis, layout.index("C"))
-    return _pending(call, linear, order, made.stored, made.reach)
+    return pending(call, linear, order, out_dtype, reach)
 
 
 def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
@@ -186,7 +133,8 @@ def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Valu
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
-def _pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach: Reach) -> Value:
+def pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach: Reach) -> Value:
+    """Return the result of a product that is not written yet, in `order` and stored as `stored`."""
     return Value(
         shape=call.shape,
         dtype=call.dtype,
@@ -246,7 +194,7 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
         return folded.finish(call.builder, expr)
 
     linear = Linear(emit, weight, axis=1, channel=len(call.shape) - 1)
-    return _pending(call, linear, identity(len(call.shape)), out_dtype, reach)
+    return pending(call, linear, identity(len(call.shape)), out_dtype, reach)
 
 
 def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
@@ -308,8 +256,7 @@ def _batch_norm(call: OperatorCall) -> Item | None:
 
 
 RULES: dict[str, Rule] = {
-    "nn.conv1d": _conv1d,
-    "nn.conv2d": _conv2d,
+    "nn.conv2d": conv2d,
     "matmul": _matmul,
     GROUPED: _grouped_matmul,
     "nn.batch_norm": _batch_norm,

@@ -23,7 +23,7 @@ from boltgen.graph.graph import (
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import UndecidedExtentError
-from boltgen.passes.precision import elementwise, movement, products
+from boltgen.passes.precision import convolutions, elementwise, movement, products
 from boltgen.passes.precision.call import (
     Context,
     Declined,
@@ -46,7 +46,12 @@ from boltgen.passes.precision.softplus import softplus, spelled_softplus
 from boltgen.passes.precision.values import Store, Value
 from boltgen.passes.regions.anchor import ANCHORS
 
-RULES: dict[str, Rule] = {**elementwise.RULES, **movement.RULES, **products.RULES}
+RULES: dict[str, Rule] = {
+    **elementwise.RULES,
+    **movement.RULES,
+    **products.RULES,
+    **convolutions.RULES,
+}
 
 
 def normalise(

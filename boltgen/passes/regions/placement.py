@@ -26,13 +26,13 @@ _NO_GRAPH = "boltgen does not look into branches and calls"
 EINSUM = "einsum"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
 _TWO_DIMENSIONS = "kernels exist for convolutions of two dimensions only"
-_TRANSPOSED = "no kernel computes a transposed convolution: a resize and a convolution have kernels"
+_TRANSPOSED = "only normalisation writes it as a convolution, which kernels compute"
 _OTHER_PRODUCTS = {
     "nn.conv1d": f"{_TWO_DIMENSIONS}: give it a height of one",
     "nn.conv3d": _TWO_DIMENSIONS,
     "nn.conv1d_transpose": _TRANSPOSED,
     "nn.conv2d_transpose": _TRANSPOSED,
-    "nn.conv3d_transpose": _TRANSPOSED,
+    "nn.conv3d_transpose": _TWO_DIMENSIONS,
     EINSUM: "no kernel computes a diagonal or a sum along one operand's axis beside a product: "
     "write it as an operator of its own",
 }

@@ -1,0 +1,98 @@
+"""Transposed convolutions become convolutions that kernels compute, as PyTorch has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import Tensor, nn
+
+from boltgen.pipeline import PipelineOptions
+from boltgen.tvm_build.model import import_model, partition
+from tests.frontend.oracle_kernels import Model
+from tests.test_end_to_end import fp16_tolerance
+
+
+class _UNet(nn.Module):
+    """One level down and up, with the upper image beside the raised one; then two times up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, 1)
+        self.up, self.joined = nn.ConvTranspose2d(32, 16, 2, 2), nn.Conv2d(32, 16, 3, padding=1)
+        norm = nn.BatchNorm2d(8)
+        nn.init.uniform_(norm.running_mean, -1, 1)
+        self.raised = nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 2, 1), norm, nn.ReLU())
+        self.last = nn.ConvTranspose2d(8, 8, 3, 2, 1, output_padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        upper = torch.relu(self.first(x))
+        raised = self.up(torch.relu(self.down(upper)))
+        joined = torch.relu(self.joined(torch.cat([upper, raised], 1)))
+        return self.last(self.raised(joined))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "a U-Net": (_UNet, (2, 3, 16, 20), 6),
+    "a vocoder": (
+        lambda: nn.Sequential(
+            nn.ConvTranspose1d(16, 8, 16, 8, 4), nn.LeakyReLU(), nn.ConvTranspose1d(8, 8, 4, 2, 1)
+        ),
+        (1, 16, 25),
+        2,
+    ),
+    "a stride that no filter fills": (
+        lambda: nn.ConvTranspose2d(8, 8, 2, 3, bias=False),
+        (1, 8, 5, 4),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_no_transposed_convolution_left(name: str) -> None:
+    torch.manual_seed(0)
+    build, shape, products = MODELS[name]
+    module, x = build().eval(), torch.randn(shape)
+    imported = import_model(torch.export.export(module, (x,)), PipelineOptions())
+    partition(imported, "sm_80", PipelineOptions())
+    placed = imported.partitioned.placements
+    assert not any("transpose" in each.operator for each in placed if "conv" in each.operator)
+    layers = [layer for each in imported.partitioned.regions for layer in each.workload.layers]
+    assert len(layers) == products
+    (found,) = Model.of_annotated(imported.partitioned).run(x.numpy())
+    wanted = module(x).detach().numpy()
+    error = float(np.sqrt(np.mean(np.square(found - wanted))))
+    assert error <= fp16_tolerance(wanted, layers=products)
+
+
+def test_an_onnx_model_s_is_offloaded_too() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((4, 6, 3, 2)).astype(np.float32)
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["y"], strides=[2, 1], pads=[1, 0, 0, 1], dilations=[1, 2]
+    )
+    graph = helper.make_graph(
+        [node],
+        "up",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 5, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph))
+    imported = import_model(model, PipelineOptions())
+    partition(imported, "sm_80", PipelineOptions())
+    assert len(imported.partitioned.regions) == 1
+    x = rng.standard_normal((2, 4, 5, 6)).astype(np.float32)
+    (found,) = Model.of_annotated(imported.partitioned).run(x)
+    whole = torch.nn.functional.conv_transpose2d(
+        torch.tensor(x), torch.tensor(weight), stride=(2, 1), dilation=(1, 2)
+    )
+    wanted = whole[:, :, 1:, :-1].numpy()
+    error = float(np.sqrt(np.mean(np.square(found - wanted))))
+    assert found.shape == wanted.shape
+    assert error <= fp16_tolerance(wanted, layers=1)
