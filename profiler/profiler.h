@@ -138,6 +138,7 @@ typedef struct profiler_conv2d {
   int32_t stride_w;
   int32_t dilation_h;
   int32_t dilation_w;
+  int32_t groups;
 } profiler_conv2d;
 
 /* Between which values each element of a right output lies. `nodes` is on the host; the rest is on

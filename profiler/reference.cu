@@ -104,6 +104,8 @@ struct Conv2d {
     int const within = int(at.row % (uint64_t(c.p) * uint64_t(c.q)));
     int const top = within / c.q * c.stride_h - c.pad_h;
     int const left = within % c.q * c.stride_w - c.pad_w;
+    int const channels = c.c / c.groups;
+    int const first = int(at.column) / (c.k / c.groups) * channels;
     Sum<kIsExact> sum;
     for (int r = 0; r < c.r; ++r) {
       int const y = top + r * c.dilation_h;
@@ -112,9 +114,9 @@ struct Conv2d {
         if (y < 0 || y >= c.h || x < 0 || x >= c.w) {
           continue;
         }
-        uint64_t const pixel = ((uint64_t(image) * c.h + y) * c.w + x) * c.c;
-        Element const* const weight = b + ((at.column * c.r + r) * c.s + s) * c.c;
-        for (int i = 0; i < c.c; ++i) {
+        uint64_t const pixel = ((uint64_t(image) * c.h + y) * c.w + x) * c.c + first;
+        Element const* const weight = b + ((at.column * c.r + r) * c.s + s) * channels;
+        for (int i = 0; i < channels; ++i) {
           sum.add(a, a_error, pixel + i, weight[i]);
         }
       }

@@ -44,9 +44,11 @@ WIDTHS_HEADER = "boltgen/wgmma_widths.h"
 
 
 def im2col_rejection(problem: Conv2d) -> str | None:
-    """Return why a tensor map cannot describe a convolution, or None. Source: CUDA driver API,
+    """Return why wgmma's kernels do not compute a convolution, or None. Source: CUDA driver API,
     cuTensorMapEncodeIm2col.
     """
+    if problem.groups > 1:
+        return f"{problem.groups} groups: the collective multiplies all channels by all filters"
     if max(problem.stride) > _MOST_STRIDE:
         return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"
     sides = (problem.r, problem.h, problem.p), (problem.s, problem.w, problem.q)

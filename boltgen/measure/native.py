@@ -68,7 +68,7 @@ class Conv2dExtents(ctypes.Structure):
         (name, ctypes.c_int32)
         for name in (
             *"nhwckrspq",
-            *("pad_h", "pad_w", "stride_h", "stride_w", "dilation_h", "dilation_w"),
+            *("pad_h", "pad_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "groups"),
         )
     )
 

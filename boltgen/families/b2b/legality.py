@@ -21,7 +21,7 @@ from boltgen.families.mma_sync.legality import (
     pipeline_violations,
     tile_violations,
 )
-from boltgen.families.mma_sync.traits import kernel_traits
+from boltgen.families.mma_sync.traits import groups_of, kernel_traits
 from boltgen.families.rejections import one_result_rejection, packed_rejection
 from boltgen.families.resources import INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
@@ -45,6 +45,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     first = workload.first.problem
     if not isinstance(first, (Gemm, Conv2d)):
         return f"it begins with a matrix product or a convolution, not a {type(first).__name__}"
+    if (groups := groups_of(first)) > 1:
+        return f"it begins with a convolution of one group, not of {groups}"
     if not all(layer.prologue.is_identity for layer in workload.layers):
         return "data on its way to shared memory cannot be changed before the product"
     if (reason := intermediate_rejection(first)) is not None:

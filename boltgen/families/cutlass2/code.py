@@ -17,6 +17,7 @@ from boltgen.ir.kernel import KernelSpec
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
 _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
+_IN_GROUPS_HEADER = "boltgen/conv2d_in_groups.h"
 
 
 # Turns CUTLASS's own mainloop, `Mainloop`, into the mainloop of a kernel.
@@ -39,10 +40,13 @@ class GemmView(MainloopView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2dView(MainloopView):
-    """One convolution kernel; `mainloop` is made from the template's `Mainloop`."""
+    """One convolution kernel of the C++ type `kernel`; `mainloop` is made from the template's
+    `Mainloop`.
+    """
 
     TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
 
+    kernel: str
     iterator_algorithm: str
     mainloop: str
 
@@ -55,6 +59,8 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
         further = (f"boltgen/{'reductions' if epilogue.reductions else 'results'}.h",)
     elif epilogue.is_paired:
         further = ("boltgen/pair.h",)
+    if spec.traits.in_groups:
+        return _ACTIVATIONS_HEADER, _IN_GROUPS_HEADER, *further
     match spec.traits.conv_iterator:
         case None:
             return _ACTIVATIONS_HEADER, _GEMM_HEADER, *further
@@ -72,6 +78,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Con
         graph = "boltgen::Paired<Epilogue>" if traits.epilogue.is_paired else "Epilogue"
         return GemmView(graph=graph, layout_b=layout_of_b(spec), **shared)
     return Conv2dView(
+        kernel="Conv2dInGroups" if traits.in_groups else "Conv2d",
         iterator_algorithm=ITERATOR_ALGORITHM[traits.conv_iterator],
         mainloop=MAINLOOP[traits.conv_iterator],
         **shared,

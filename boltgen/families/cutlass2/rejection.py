@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from boltgen.arch import Arch
+from boltgen.families.mma_sync.traits import groups_of
 from boltgen.families.rejections import MMA_SYNC, graph_rejection, operand_rejection
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
@@ -24,9 +26,23 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if (reason := operand_rejection(problem, arch, MMA_SYNC)) is not None:
         return reason
     epilogue = workload.single.epilogue
+    if groups_of(problem) > 1 and (reason := _groups_rejection(epilogue)) is not None:
+        return reason
     if epilogue.is_paired and epilogue.stores:
         return f"a pair of products stores D alone, not {epilogue.describe()}"
     for store in epilogue.reductions:
         if store.columns and problem.gemm.n % store.columns:
             return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
     return graph_rejection(epilogue)
+
+
+# Operands that a group reads from its first column on.
+_OF_GROUPS = frozenset({LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN})
+
+
+def _groups_rejection(epilogue: ElementwiseGraph) -> str | None:
+    """Return why no kernel of a convolution in groups computes an epilogue, or None."""
+    if epilogue.further:
+        return "a convolution in groups stores D alone"
+    others = [load.kind for load in epilogue.loads if load.kind not in _OF_GROUPS]
+    return f"no group of a convolution loads a {others[0].value}" if others else None

@@ -15,21 +15,32 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
 
+_GROUPS = 2
+
 
 def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload, ...]:
     """A large workload and a small one.
 
     The large one has several tiles along M and N, the last of them ragged by the kernel's
-    alignment, more steps along K than the pipeline has stages and a ragged last one, several images
-    or products of a batch, and as many slices of K as the launch has. The small one has less than a
-    tile of everything. Filter, stride, padding and dilation are the workload's own. An illegal one
-    is left out; if both are illegal, return the workload itself.
+    alignment, more steps along K than the pipeline has stages and a ragged last one, several
+    images, products of a batch or groups, and as many slices of K as the launch has. The small one
+    has less than a tile of everything. Filter, stride, padding and dilation are the workload's own.
+    An illegal one is left out; if both are illegal, return the workload itself.
     """
     problem, epilogue = workload.single.problem, workload.single.epilogue
     traits, tile = compiled_traits(problem, epilogue), config.threadblock
+    if traits.in_groups:
+        assert isinstance(problem, Conv2d)
+        problem = problem.group
+
+    def grouped(sized: Problem) -> Problem:
+        if not traits.in_groups:
+            return sized
+        assert isinstance(sized, Conv2d)
+        return sized.in_groups(_GROUPS)
 
     def fits(sized: Problem) -> bool:
-        return compiled_traits(sized, epilogue) == traits
+        return compiled_traits(grouped(sized), epilogue) == traits
 
     # Whole numbers of what `columns` of D make.
     unit = max([1, *(store.columns for store in epilogue.reductions)])
@@ -46,8 +57,8 @@ def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload,
         # Slices need not divide a few channels more or less.
         for deeper in range(MOST_TRIED):
             deep = first_beyond(sized, depth + deeper * tile.k, with_depth, fits)
-            if fits(deep) and not violations(deep, config, arch):
-                found.append(Workload.of(deep, epilogue))
+            if fits(deep) and not violations(grouped(deep), config, arch):
+                found.append(Workload.of(grouped(deep), epilogue))
                 break
     return tuple(dict.fromkeys(found)) or (workload,)
 

@@ -25,7 +25,7 @@ from boltgen.families.mma_sync.legality import (
     result_violations,
     tile_violations,
 )
-from boltgen.families.mma_sync.traits import KernelTraits, kernel_traits
+from boltgen.families.mma_sync.traits import KernelTraits, groups_of, kernel_traits
 from boltgen.families.space import Knob, Shape, Space
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
@@ -195,12 +195,12 @@ def _fits(tile: int, extent: int) -> bool:
 
 def _launches(problem: Problem, kernel: Tiles, arch: Arch) -> Iterator[Tiles]:
     """`kernel` with the swizzles and slices of K that make sense for the extents."""
-    gemm = problem.gemm.unpaired
+    gemm, groups = problem.gemm.unpaired, groups_of(problem)
     rows = math.ceil(gemm.m / kernel.threadblock.m)
-    columns = math.ceil(gemm.n / kernel.threadblock.n)
+    columns = math.ceil(gemm.n // groups / kernel.threadblock.n)
     slices = [1]
     # Slices cost a reduction: only where the tiles alone cannot fill the SMs.
-    if problem.batch == 1 and rows * columns < arch.sm_count:
+    if problem.batch == groups == 1 and rows * columns < arch.sm_count:
         steps = math.ceil(gemm.k / kernel.threadblock.k)
         most = min(steps // _MIN_STEPS_PER_SLICE, 2 * arch.sm_count // (rows * columns))
         slices += [count for count in SLICES if 1 < count <= most]
@@ -236,7 +236,7 @@ def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
 def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
     """The knobs of the 2.x kernels for a problem, in a fixed order."""
     stages = stage_counts(kernel_traits(problem), arch)
-    slices = SLICES[:1] if problem.batch > 1 else SLICES
+    slices = SLICES[:1] if max(problem.batch, groups_of(problem)) > 1 else SLICES
     return (
         Knob("threadblock_m", TILE_EXTENTS, 128),
         Knob("threadblock_n", TILE_EXTENTS, 128),

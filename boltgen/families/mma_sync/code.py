@@ -43,6 +43,7 @@ def stem(spec: KernelSpec) -> str:
     """Return a name for people, `gemm_sm80_128x128x32_64x64_s3_rc888`."""
     config, traits = _parts(spec)
     kind = "conv2d" if traits.conv_iterator else "gemm"
+    kind += "_in_groups" if traits.in_groups else ""
     layouts = "nhwc" if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
     return (
         f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_"
@@ -73,9 +74,10 @@ def problem_text(traits: MainloopTraits) -> str:
     """Describe the product in a line: shapes, types and layouts."""
     types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
     if traits.conv_iterator:
+        channels = "C / groups" if traits.in_groups else "C"
         return (
-            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, C) {0}, D: (N, P, Q, K) {2}, "
-            "accumulated in {1}".format(*types)
+            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, {3}) {0}, D: (N, P, Q, K) {2}, "
+            "accumulated in {1}".format(*types, channels)
         )
     b = "column" if traits.b_layout is Layout.COLUMN else "row"
     columns = f"2 N), {traits.alignment_d} of each by turns," if traits.epilogue.is_paired else "N)"

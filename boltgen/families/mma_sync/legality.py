@@ -23,6 +23,7 @@ from boltgen.families.mma_sync.traits import (
     ConvIterator,
     KernelTraits,
     conv_iterator,
+    groups_of,
     kernel_traits,
 )
 from boltgen.families.resources import INT32_MAX
@@ -314,7 +315,8 @@ def epilogue_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violati
 
 def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
     """The rules that concern the extents of one problem, and what its launch is given."""
-    gemm = problem.gemm.unpaired
+    gemm, groups = problem.gemm.unpaired, groups_of(problem)
+    products = max(problem.batch, groups)
     tile = config.threadblock
     if config.swizzle not in (1, 2, 4, 8):
         yield Violation(
@@ -322,10 +324,10 @@ def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
             message=f"swizzle {config.swizzle} is not 1, 2, 4 or 8",
             reason="cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile",
         )
-    if config.split_k < 1 or (config.split_k > 1 and problem.batch > 1):
+    if config.split_k < 1 or (config.split_k > 1 and products > 1):
         yield Violation(
             name="split_k_batched",
-            message=f"{config.split_k} slices of K of {problem.batch} products",
+            message=f"{config.split_k} slices of K of {products} products",
             reason="the grid's z dimension counts the slices, or the products of a batch",
         )
     elif config.split_k > 1 and _has_fixed_channels(problem):
@@ -347,11 +349,12 @@ def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
                 reason="a slice would be empty; cutlass/gemm/kernel/gemm.h, gemm_k_size",
                 slack=1.0 - needed / steps,
             )
-    columns = math.ceil(gemm.n / tile.n)
-    if columns > _MAX_GRID_YZ * config.swizzle or config.split_k > _MAX_GRID_YZ:
+    columns = math.ceil(gemm.n // groups / tile.n)
+    slices = max(config.split_k, groups)
+    if columns > _MAX_GRID_YZ * config.swizzle or slices > _MAX_GRID_YZ:
         yield Violation(
             name="grid",
-            message=f"{columns} tiles along N in {config.split_k} slices",
+            message=f"{columns} tiles along N in {slices} slices or groups",
             reason=f"the grid's y and z dimensions end at {_MAX_GRID_YZ}; "
             "CUDA C++ Programming Guide",
             slack=1.0 - columns / (_MAX_GRID_YZ * max(config.swizzle, 1)),
@@ -378,7 +381,7 @@ def _index_violations(problem: Problem) -> Iterator[Violation]:
         operand = problem.in_dtype.size_bytes
         sizes = {
             "activation": problem.n * problem.h * problem.w * problem.c * operand,
-            "filter": problem.k * problem.r * problem.s * problem.c * operand,
+            "filter": problem.b_bytes,
             "output": problem.gemm.m * problem.k * problem.out_dtype.size_bytes,
         }
         reason = "CUTLASS 2.x addresses convolution tensors with 32-bit byte offsets; "

@@ -12,7 +12,7 @@ from boltgen.arch import Arch
 from boltgen.families.columns import ceil_div, least, most, where
 from boltgen.families.constants import ModelConstants
 from boltgen.families.mma_sync.config import Tiles
-from boltgen.families.mma_sync.traits import ConvIterator, conv_iterator
+from boltgen.families.mma_sync.traits import ConvIterator, conv_iterator, groups_of
 from boltgen.families.roofline import output_bytes_per_element
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
@@ -27,9 +27,9 @@ class Tiling(NamedTuple):
     """The cover of a problem by threadblock tiles: `blocks` of them, at most `steps` of K deep
     each.
 
-    `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` products, or of both
-    of a pair. All threadblocks together do `all_steps`, and read operands in `read_steps`: a
-    convolution's slices may go beyond its channels, where they multiply zeros.
+    `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` products or groups,
+    or of both of a pair. All threadblocks together do `all_steps`, and read operands in
+    `read_steps`: a convolution's slices may go beyond its channels, where they multiply zeros.
     """
 
     gemm: Gemm
@@ -63,6 +63,8 @@ class Traffic(NamedTuple):
 def tiling(problem: Problem, config: Tiles) -> Tiling:
     """The threadblocks of a launch."""
     gemm, batch = problem.gemm.unpaired, problem.batch
+    if isinstance(problem, Conv2d) and problem.groups > 1:
+        gemm, batch = problem.group.gemm, problem.groups
     tile = config.threadblock
     rows, columns = ceil_div(gemm.m, tile.m), ceil_div(gemm.n, tile.n)
     tiles, blocks = rows * columns * batch, rows * columns * batch * config.split_k
@@ -97,7 +99,8 @@ def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
     Each of several slices of K has its part of the channels, in all filter positions.
     Source: cutlass/conv/conv2d_problem_size.h, implicit_gemm_k_iterations.
     """
-    steps: int = problem.r * problem.s * ceil_div(ceil_div(problem.c, slices), depth)
+    channels = problem.c // problem.groups
+    steps: int = problem.r * problem.s * ceil_div(ceil_div(channels, slices), depth)
     return steps
 
 
@@ -130,7 +133,8 @@ def traffic(
     # Tiles are whole in shared memory; nothing beyond the edges moves through L2.
     staged = 2 * tile.m * tile.n * problem.acc_dtype.size_bytes
     rows = tiles.batch * tiles.gemm.m
-    out_bytes = rows * problem.gemm.n * output_bytes_per_element(problem, epilogue)
+    columns = problem.gemm.n // groups_of(problem)
+    out_bytes = rows * columns * output_bytes_per_element(problem, epilogue)
     partial_bytes = 2 * (config.split_k - 1) * rows * tiles.gemm.n * _F32_BYTES
     return Traffic(
         flops=problem.flops,
@@ -233,11 +237,11 @@ def _line_factor(config: Tiles, size_bytes: int) -> float:
 
 
 def _copies(problem: Problem) -> tuple[int, int]:
-    """Return how many matrices A and B are."""
+    """Return how many matrices A and B are; each group has its own channels."""
     if isinstance(problem, Gemm):
         batch = problem.batch
         return (batch if problem.a_batched else 1), (batch if problem.b_batched else 1)
-    return 1, 1
+    return groups_of(problem), groups_of(problem)
 
 
 def _missed(wanted_bytes: float, kept_bytes: float) -> float:

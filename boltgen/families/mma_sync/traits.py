@@ -46,7 +46,8 @@ class MainloopTraits:
     """The compiled part of a workload.
 
     `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
-    for a GEMM. `weights` is the form of packed B, or None.
+    for a GEMM. `weights` is the form of packed B, or None. `in_groups` tells whether the grid's z
+    dimension counts groups of a convolution.
     """
 
     # Keys of kernels have the name that the class had at first.
@@ -62,6 +63,7 @@ class MainloopTraits:
     alignment_d: int
     conv_iterator: ConvIterator | None = None
     weights: PackedWeights | None = field(default=None, metadata={"absent_at_default": True})
+    in_groups: bool = field(default=False, metadata={"absent_at_default": True})
 
     @property
     def operands(self) -> KernelTraits:
@@ -93,6 +95,8 @@ def conv_iterator(problem: Conv2d) -> ConvIterator:
     The others make steps of K within the channels of one filter position: with four channels,
     seven eighths of a step of 32 are zeros. With a vector for each position, steps are full.
     """
+    if problem.groups > 1:
+        return channel_iterator(problem)
     if problem.c == problem.alignment_a and problem.c in _FIXED_CHANNELS:
         return ConvIterator.FIXED_CHANNELS
     return channel_iterator(problem)
@@ -133,4 +137,10 @@ def compiled_traits(problem: Problem, epilogue: ElementwiseGraph) -> MainloopTra
         alignment_d=problem.alignment_d,
         conv_iterator=conv_iterator(problem) if isinstance(problem, Conv2d) else None,
         weights=packed_weights(problem),
+        in_groups=groups_of(problem) > 1,
     )
+
+
+def groups_of(problem: Problem) -> int:
+    """Return the groups of a convolution: the grid's z dimension counts them; 1 of all else."""
+    return problem.groups if isinstance(problem, Conv2d) else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -35,15 +35,16 @@ def _implicit_gemm(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2d:
-    """Forward convolution (cross-correlation), one group.
+    """Forward convolution (cross-correlation).
 
-    Activation: (N, H, W, C). Weight: (K, R, S, C). Output: (N, P, Q, K). Padding is (top, left,
-    bottom, right), in pixels.
+    Activation: (N, H, W, C). Weight: (K, R, S, C / groups). Output: (N, P, Q, K). Padding is (top,
+    left, bottom, right), in pixels. Of several groups, each multiplies its C / groups neighbouring
+    channels by its K / groups neighbouring filters.
 
     Raises:
         InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            its types are none that a `Gemm` takes, or the filter does not fit into the padded
-            activation.
+            its types are none that a `Gemm` takes, the filter does not fit into the padded
+            activation, or channels or filters are no whole groups.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -61,9 +62,14 @@ class Conv2d:
     in_dtype: DType = DType.F16
     acc_dtype: DType = DType.F32
     out_dtype: DType = DType.F16
+    groups: int = field(default=1, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
-        check_positive(self, ("n", "h", "w", "c", "k", "r", "s"))
+        check_positive(self, ("n", "h", "w", "c", "k", "r", "s", "groups"))
+        if self.c % self.groups or self.k % self.groups:
+            raise InvalidProblemError(
+                f"Conv2d: c={self.c} channels and k={self.k} filters are no {self.groups} groups"
+            )
         check_dtypes(self)
         if min(self.stride) < 1 or min(self.dilation) < 1 or min(self.padding) < 0:
             raise InvalidProblemError(
@@ -98,12 +104,27 @@ class Conv2d:
     def short(self) -> str:
         """`conv 1x56x56x64 to 64, 3x3, stride 2x2`."""
         stride = "" if self.stride == (1, 1) else f", stride {self.stride[0]}x{self.stride[1]}"
-        return f"conv {self.n}x{self.h}x{self.w}x{self.c} to {self.k}, {self.r}x{self.s}{stride}"
+        groups = "" if self.groups == 1 else f", {self.groups} groups"
+        image = f"{self.n}x{self.h}x{self.w}x{self.c}"
+        return f"conv {image} to {self.k}, {self.r}x{self.s}{stride}{groups}"
+
+    @property
+    def group(self) -> Conv2d:
+        """The convolution of one group."""
+        c, k = self.c // self.groups, self.k // self.groups
+        return self if self.groups == 1 else replace(self, c=c, k=k, groups=1)
+
+    def in_groups(self, groups: int) -> Conv2d:
+        """Return so many of these convolutions as one in groups."""
+        return replace(self, c=groups * self.c, k=groups * self.k, groups=groups)
 
     @property
     def gemm(self) -> Gemm:
-        """The matrix product that computes it: M = N*P*Q, N = K, K = R*S*C."""
-        extents = self.n * self.p * self.q, self.k, self.r * self.s * self.c
+        """The matrix product that computes it: M = N*P*Q, N = K, K = R*S*C / groups.
+
+        Of several groups, each multiplies an A of its own by its part of N.
+        """
+        extents = self.n * self.p * self.q, self.k, self.r * self.s * (self.c // self.groups)
         return _implicit_gemm(extents, self.in_dtype, self.acc_dtype, self.out_dtype)
 
     @property
@@ -114,7 +135,7 @@ class Conv2d:
     @property
     def canonical(self) -> Problem:
         """The plain matmul if it is pointwise: in NHWC its activation is a matrix."""
-        return self.gemm if self.is_pointwise else self
+        return self.gemm if self.is_pointwise and self.groups == 1 else self
 
     @property
     def is_product(self) -> bool:
@@ -148,8 +169,8 @@ class Conv2d:
 
     @property
     def b_shape(self) -> tuple[int, ...]:
-        """(K, R, S, C)."""
-        return self.k, self.r, self.s, self.c
+        """(K, R, S, C / groups)."""
+        return self.k, self.r, self.s, self.c // self.groups
 
     @property
     def d_shape(self) -> tuple[int, ...]:
@@ -159,22 +180,22 @@ class Conv2d:
     @property
     def alignment_a(self) -> int:
         """Elements of the activation per vector access."""
-        return alignment_elements(self.in_dtype, self.c)
+        return alignment_elements(self.in_dtype, self.c // self.groups)
 
     @property
     def alignment_b(self) -> int:
         """Elements of the weight per vector access."""
-        return alignment_elements(self.in_dtype, self.c)
+        return alignment_elements(self.in_dtype, self.c // self.groups)
 
     @property
     def alignment_d(self) -> int:
         """Elements of the output, and of every tensor of its shape, per vector access."""
-        return alignment_elements(self.out_dtype, self.k)
+        return alignment_elements(self.out_dtype, self.k // self.groups)
 
     @property
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
-        return 2 * self.n * self.p * self.q * self.k * self.r * self.s * self.c
+        return 2 * self.n * self.p * self.q * self.k * self.r * self.s * (self.c // self.groups)
 
     @property
     def a_bytes(self) -> int:
@@ -185,7 +206,7 @@ class Conv2d:
     @property
     def b_bytes(self) -> int:
         """Bytes of the filters."""
-        return self.k * self.r * self.s * self.c * self.in_dtype.size_bytes
+        return self.k * self.r * self.s * (self.c // self.groups) * self.in_dtype.size_bytes
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -198,6 +219,7 @@ class Conv2d:
             "stride_w": self.stride[1],
             "dilation_h": self.dilation[0],
             "dilation_w": self.dilation[1],
+            "groups": self.groups,
         }
 
     @property
@@ -227,6 +249,10 @@ class Conv2d:
         """The convolution in FP64."""
         top, left, bottom, right = self.padding
         padded = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
+        if self.groups > 1:
+            of_groups = np.split(padded, self.groups, -1), np.split(b, self.groups)
+            one = replace(self.group, h=padded.shape[1], w=padded.shape[2], padding=(0, 0, 0, 0))
+            return np.concatenate(list(map(one.product, *of_groups)), -1)
         result = np.zeros(self.d_shape)
         for r in range(self.r):
             for s in range(self.s):

@@ -137,6 +137,7 @@ typedef struct boltgen_conv2d_args {
   int32_t stride_w;
   int32_t dilation_h;
   int32_t dilation_w;
+  int32_t groups; /* of c / groups channels and k / groups filters each */
   void const* a;
   void const* b;
   void* d;

@@ -86,6 +86,7 @@ void check_gemm_chain(ArgumentCheck& check, boltgen_gemm_chain_args const& args)
 /// The first layer as a convolution of its own.
 inline boltgen_conv2d_args first_convolution(boltgen_conv2d_chain_args const& args) {
   boltgen_conv2d_args first{};
+  first.groups = 1;
   first.a = args.a;
   first.b = args.layers[0].b;
   first.n = args.n;

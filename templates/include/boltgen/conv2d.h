@@ -17,7 +17,8 @@ template <typename ElementD, int kAlignmentD, typename ElementAccumulator>
 using PlaceholderOutputOp =
     cutlass::epilogue::thread::LinearCombination<ElementD, kAlignmentD, ElementAccumulator, float>;
 
-/// A convolution with `Graph` as its epilogue; alignments are in elements.
+/// A convolution with `Graph` as its epilogue; alignments are in elements. `Conv2dInGroups` is the
+/// one whose channels and filters are in groups.
 template <typename Mainloop, typename Graph, typename ElementD, int kAlignmentD_>
 struct Conv2d : cutlass::conv::kernel::ImplicitGemmConvolution<
                     Mainloop, GraphEpilogue<Mainloop, ElementD, kAlignmentD_, Graph>,
@@ -26,18 +27,24 @@ struct Conv2d : cutlass::conv::kernel::ImplicitGemmConvolution<
   static constexpr int kAlignmentA = Mainloop::IteratorA::AccessType::kElements;
   static constexpr int kAlignmentB = Mainloop::IteratorB::AccessType::kElements;
   static constexpr int kAlignmentD = kAlignmentD_;
+  static constexpr bool kInGroups = false;
 };
 
-/// Members by name: the constructors of Conv2dProblemSize disagree on the order of their integers.
+/// The channels and the filters of a group; of all, where there is one.
+inline int channels_of_group(boltgen_conv2d_args const& args) { return args.c / args.groups; }
+inline int filters_of_group(boltgen_conv2d_args const& args) { return args.k / args.groups; }
+
+/// The problem of one group. Members by name: the constructors of Conv2dProblemSize disagree on the
+/// order of their integers.
 inline cutlass::conv::Conv2dProblemSize conv2d_problem(boltgen_conv2d_args const& args) {
   cutlass::conv::Conv2dProblemSize problem;
   problem.N = args.n;
   problem.H = args.h;
   problem.W = args.w;
-  problem.C = args.c;
+  problem.C = channels_of_group(args);
   problem.P = args.p;
   problem.Q = args.q;
-  problem.K = args.k;
+  problem.K = filters_of_group(args);
   problem.R = args.r;
   problem.S = args.s;
   problem.pad_h = args.pad_h;
@@ -67,10 +74,14 @@ typename Kernel::Params conv2d_params(boltgen_conv2d_args const& args, int* sema
   typename Kernel::Arguments const arguments(
       conv2d_problem(args),
       {static_cast<A*>(const_cast<void*>(args.a)), Nhwc::packed({args.n, args.h, args.w, args.c})},
-      {static_cast<B*>(const_cast<void*>(args.b)), Nhwc::packed({args.k, args.r, args.s, args.c})},
+      {static_cast<B*>(const_cast<void*>(args.b)),
+       Nhwc::packed({args.k, args.r, args.s, channels_of_group(args)})},
       /*ref_C=*/d, d, epilogue);
   typename Kernel::Params params(arguments, semaphore);
   params.swizzle_log_tile = swizzle_log_tile(args.swizzle, params.grid_tiled_shape);
+  if constexpr (Kernel::kInGroups) {
+    Kernel::count_groups(params, args);
+  }
   return params;
 }
 
@@ -113,6 +124,7 @@ inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args cons
                        {"stride_w", args.stride_w},
                        {"dilation_h", args.dilation_h},
                        {"dilation_w", args.dilation_w},
+                       {"groups", args.groups},
                        {"split_k", args.split_k}};
   for (auto const& extent : extents) {
     check.at_least(extent.name, extent.value, 1);
@@ -133,16 +145,23 @@ inline void check_conv2d_geometry(ArgumentCheck& check, boltgen_conv2d_args cons
 template <typename Kernel>
 void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
   check_conv2d_geometry(check, args, Kernel::kIteratorAlgorithm, sizeof(typename Kernel::ElementA));
+  if (check.failed()) {
+    return;  // what follows divides by the number of groups
+  }
   check_order(check, args.swizzle, args.raster);
+  check.at_most("groups", args.groups, Kernel::kInGroups ? 65535 : 1);
+  check.multiple("c (of all groups)", args.c, args.groups);
+  check.multiple("k (of all groups)", args.k, args.groups);
+  check.at_most("split_k (in groups)", args.split_k, Kernel::kInGroups ? 1 : 65535);
   check_conv2d_tensor(check, "bytes of D", args.n, args.p, args.q, args.k,
                       sizeof(typename Kernel::ElementC));
   if (Kernel::kIteratorAlgorithm == cutlass::conv::IteratorAlgorithm::kFixedChannels) {
     check.at_most("c (fixed channels)", args.c, Kernel::kAlignmentA);
     check.at_most("split_k (fixed channels)", args.split_k, 1);
   }
-  check.multiple("c (of A)", args.c, Kernel::kAlignmentA);
-  check.multiple("c (of B)", args.c, Kernel::kAlignmentB);
-  check.multiple("k (of D)", args.k, Kernel::kAlignmentD);
+  check.multiple("c (of A)", channels_of_group(args), Kernel::kAlignmentA);
+  check.multiple("c (of B)", channels_of_group(args), Kernel::kAlignmentB);
+  check.multiple("k (of D)", filters_of_group(args), Kernel::kAlignmentD);
   check.pointer("a", args.a, Kernel::kAlignmentA, sizeof(typename Kernel::ElementA));
   check.pointer("b", args.b, Kernel::kAlignmentB, sizeof(typename Kernel::ElementB));
   check.pointer("d", args.d, Kernel::kAlignmentD, sizeof(typename Kernel::ElementC));
