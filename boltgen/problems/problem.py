@@ -185,6 +185,13 @@ def gathered(problem: Problem) -> Gathered | None:
     return found
 
 
+def is_channelwise(problem: Problem) -> bool:
+    """Return whether each channel of D is of one channel of A: no tensor core sums such products,
+    and A and D have their channels together.
+    """
+    return bool(getattr(problem, "is_channelwise", False))
+
+
 def element_b(problem: Problem) -> ElementType:
     """The type of B's elements in memory."""
     return problem.in_dtype if packed_weights(problem) is None else BYTES

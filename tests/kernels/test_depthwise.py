@@ -65,7 +65,9 @@ KERNELS: Mapping[str, tuple[DepthwiseConfig, Workload, str]] = {
     ),
     "strided": (
         _config(64, 2, 2, 4),
-        _case((1, 12, 13, 40), (5, 5), EPILOGUES["per_channel"], stride=(2, 2), padding=(1, 2, 2, 1)),
+        _case(
+            (1, 12, 13, 40), (5, 5), EPILOGUES["per_channel"], stride=(2, 2), padding=(1, 2, 2, 1)
+        ),
         "sm_75",
     ),
     "large": (

@@ -78,9 +78,7 @@ def _launch(workload: Workload, config: DepthwiseConfig) -> Launch:
     return Launch(struct=code.ARGUMENTS, sizes=problem.sizes | {"slab": slab})
 
 
-def _boundaries(
-    workload: Workload, config: DepthwiseConfig, arch: Arch
-) -> tuple[Workload, ...]:
+def _boundaries(workload: Workload, config: DepthwiseConfig, arch: Arch) -> tuple[Workload, ...]:
     """Two images of several ragged tiles, with a vector of channels more than a slab; and a single
     pixel of one vector.
     """

@@ -135,8 +135,7 @@ def instructions(layer: Layer, config: DepthwiseConfig, arch: Arch) -> Instructi
         steps=_steps(problem),
         products=0.0,
         shared_loads=0.0,
-        copies=_loads(problem, config)
-        + config.rows * config.columns * len(layer.epilogue.loads),
+        copies=_loads(problem, config) + config.rows * config.columns * len(layer.epilogue.loads),
         copy_bytes=min(vector_of_a(problem) * problem.in_dtype.size_bytes, VECTOR_BYTES),
         outputs=outputs,
         arithmetic=_arithmetic(layer, config),

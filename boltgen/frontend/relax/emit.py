@@ -20,6 +20,7 @@ from boltgen.frontend.relax.translate import free_variables
 from boltgen.graph.graph import (
     CONSTANT,
     CORNER,
+    DEPTHWISE_KERNEL,
     FURTHER,
     GROUPED,
     INPUT,
@@ -148,7 +149,10 @@ def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
 
 def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     options = {key: value for key, value in expr.attrs.items() if key in _CONV2D}
-    return relax.op.nn.conv2d(*args, **options, out_dtype=expr.dtype)
+    # TVM accumulates in the output's type.
+    summed = "float32" if expr.attrs["kernel_layout"] == DEPTHWISE_KERNEL else expr.dtype
+    made = relax.op.nn.conv2d(*args, **options, out_dtype=summed)
+    return made if summed == expr.dtype else relax.op.astype(made, expr.dtype)
 
 
 def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from boltgen.graph.graph import GROUPED, Array
+from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, Array
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
@@ -90,17 +90,19 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
         return None
     x, padding = _with_padding(x, layout, cast("tuple[int, ...]", attrs["padding"]))
-    order, kernel_order = _order(layout, "NHWC"), _order(kernel_layout, "OHWI")
+    is_depthwise = 1 < groups == channels
+    goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
+    order, kernel_order = _order(layout, "NHWC"), _order(kernel_layout, goal)
     shape = tuple(call.shape[axis] for axis in order)
     store, builder = call.store, call.builder
     store.settle(x)
-    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+    layouts = {"data_layout": "NHWC", "kernel_layout": goal, "out_layout": "NHWC"}
     written = {**attrs, "padding": padding, **layouts}
     out_dtype, reach = _result_dtype(call)
 
     def product(kernel: int, dtype: str, wanted: str, **more: object) -> int:
         # TVM accumulates in the output's type: grouped convolutions are summed in FP32.
-        summed = "float32" if groups != 1 else wanted
+        summed = "float32" if groups != 1 and not is_depthwise else wanted
         args = [store.get(x, order, dtype), kernel]
         expr = builder.operator("nn.conv2d", args, shape, summed, **written, **more)
         return expr if summed == wanted else builder.astype(expr, wanted)
@@ -111,7 +113,8 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
 
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
         laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
-        folded = fold_constants(call, laid, bias, reach, axis=0, along=along)
+        axis = goal.index("O")
+        folded = fold_constants(call, laid, bias, reach, axis=axis, along=along)
         made = product(folded.weight, folded.dtype, folded.summed, **folded.attrs)
         return folded.finish(builder, made)
 

@@ -28,8 +28,7 @@ class Depthwise:
     """
 
     kind: ClassVar[str] = "depthwise"
-    # One multiply-add after another, on no tensor core: see `reference.accumulation_rounding`.
-    sums_singly: ClassVar[bool] = True
+    is_channelwise: ClassVar[bool] = True
 
     n: int
     h: int

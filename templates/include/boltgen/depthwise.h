@@ -31,11 +31,17 @@ struct Window {
     return (columns - 1) * kStride + (kTaps - 1) * kDilation + 1;
   }
 
+  /// The column of the output whose `tap` meets that pixel of the span; -1 where none of so many.
+  static constexpr int column(int pixel, int tap, int columns) {
+    int const before = pixel - tap * kDilation;
+    return before >= 0 && before % kStride == 0 && before / kStride < columns ? before / kStride
+                                                                             : -1;
+  }
+
   /// Whether any of `columns` of the output meets that pixel of the span.
   static constexpr bool meets(int pixel, int columns) {
     for (int tap = 0; tap < kTaps; ++tap) {
-      int const before = pixel - tap * kDilation;
-      if (before >= 0 && before % kStride == 0 && before / kStride < columns) {
+      if (column(pixel, tap, columns) >= 0) {
         return true;
       }
     }
@@ -46,6 +52,52 @@ struct Window {
 /// Any other filter: a tile's pixels are read for each of its columns.
 struct AnyWindow {
   static constexpr int kTaps = 0;
+};
+
+/// An operand of which all of a thread's pixels have the same vector: it is loaded once.
+template <typename Operand>
+struct Fixed : Operand {};
+
+template <typename Operand, int kVector>
+class VectorOperand<Fixed<Operand>, kVector> : public VectorOperand<Operand, kVector> {
+ public:
+  using VectorOperand<Operand, kVector>::VectorOperand;
+
+  CUTLASS_DEVICE
+  void load(Place const& place, bool) {
+    if (!is_loaded_) {  // known when the loops over pixels are unrolled
+      VectorOperand<Operand, kVector>::load(place, true);
+      is_loaded_ = true;
+    }
+  }
+
+ private:
+  bool is_loaded_ = false;
+};
+
+template <typename Operand>
+struct OfPixels {
+  using Type = Operand;
+};
+
+template <typename Element>
+struct OfPixels<Row<Element>> {
+  using Type = Fixed<Row<Element>>;
+};
+
+template <typename Element>
+struct OfPixels<SliceRow<Element>> {
+  using Type = Fixed<SliceRow<Element>>;
+};
+
+template <typename... Operand>
+struct OfPixels<Operands<Operand...>> {
+  using Type = Operands<typename OfPixels<Operand>::Type...>;
+};
+
+template <typename Loads, typename... Result>
+struct OfPixels<OperandsAndResults<Loads, Result...>> {
+  using Type = OperandsAndResults<typename OfPixels<Loads>::Type, Result...>;
 };
 
 /// Vectors have kVector_ of D's channels, and kMultiplier_ neighbouring ones are of one channel of
@@ -104,6 +156,8 @@ struct Depthwise {
   using VectorA = cutlass::AlignedArray<ElementIn, kVectorA>;
   using VectorB = cutlass::AlignedArray<ElementIn, kVector>;
   using VectorD = cutlass::AlignedArray<ElementD, kVector>;
+  using WideA = cutlass::Array<float, kVectorA>;
+  using WideB = cutlass::Array<float, kVector>;
 
   /// The work of a thread.
   struct Tile {
@@ -146,28 +200,35 @@ struct Depthwise {
     /// Adds a row of the filter whose columns are known.
     CUTLASS_DEVICE
     void add_row(int r) {
-      VectorB weights[kTaps];
+      constexpr int kSpan = Filter::span(kColumns);
+      WideB weights[kTaps];
       CUTLASS_PRAGMA_UNROLL
       for (int s = 0; s < kTaps; ++s) {
-        weights[s] = weight(r, s);
+        weights[s] = widen(weight(r, s));
       }
+      int const left = column * Filter::kStride - params.pad_w;
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kRows; ++i) {
-        constexpr int kSpan = Filter::span(kColumns);
         VectorA pixels[kSpan];
-        Row const pixels_of(*this, i, r);
-        int const left = column * Filter::kStride - params.pad_w;
+        Row pixels_of(*this, i, r, left);
         CUTLASS_PRAGMA_UNROLL
         for (int x = 0; x < kSpan; ++x) {
           if (Filter::meets(x, kColumns)) {
-            pixels_of.load(pixels[x], left + x);
+            pixels_of.load(pixels[x]);
           }
+          pixels_of.advance(1);
         }
         CUTLASS_PRAGMA_UNROLL
-        for (int s = 0; s < kTaps; ++s) {
-          CUTLASS_PRAGMA_UNROLL
-          for (int j = 0; j < kColumns; ++j) {
-            add(sums[i][j], pixels[j * Filter::kStride + s * Filter::kDilation], weights[s]);
+        for (int x = 0; x < kSpan; ++x) {
+          if (Filter::meets(x, kColumns)) {
+            WideA const pixel = widen(pixels[x]);
+            CUTLASS_PRAGMA_UNROLL
+            for (int s = 0; s < kTaps; ++s) {
+              int const j = Filter::column(x, s, kColumns);
+              if (j >= 0) {
+                add(sums[i][j], pixel, weights[s]);
+              }
+            }
           }
         }
       }
@@ -178,19 +239,20 @@ struct Depthwise {
     void add_row_of_any(int r) {
       CUTLASS_PRAGMA_NO_UNROLL
       for (int s = 0; s < params.s; ++s) {
-        VectorB const weights = weight(r, s);
+        WideB const weights = widen(weight(r, s));
+        int const left = column * params.stride_w - params.pad_w + s * params.dilation_w;
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kRows; ++i) {
-          Row const pixels_of(*this, i, r);
-          int const left = column * params.stride_w - params.pad_w + s * params.dilation_w;
           VectorA pixels[kColumns];
+          Row pixels_of(*this, i, r, left);
           CUTLASS_PRAGMA_UNROLL
           for (int j = 0; j < kColumns; ++j) {
-            pixels_of.load(pixels[j], left + j * params.stride_w);
+            pixels_of.load(pixels[j]);
+            pixels_of.advance(params.stride_w);
           }
           CUTLASS_PRAGMA_UNROLL
           for (int j = 0; j < kColumns; ++j) {
-            add(sums[i][j], pixels[j], weights);
+            add(sums[i][j], widen(pixels[j]), weights);
           }
         }
       }
@@ -198,44 +260,58 @@ struct Depthwise {
 
     CUTLASS_DEVICE
     VectorB weight(int r, int s) const {
-      return *reinterpret_cast<VectorB const*>(b + int64_t(r * params.s + s) * params.k);
+      return *reinterpret_cast<VectorB const*>(b + (r * params.s + s) * params.k);
+    }
+
+    /// Two halves at a time.
+    template <typename Vector>
+    CUTLASS_DEVICE static auto widen(Vector const& vector) {
+      return cutlass::NumericArrayConverter<float, ElementIn, Vector::kElements>()(vector);
     }
 
     CUTLASS_DEVICE
-    static void add(float (&sum)[kVector], VectorA const& pixel, VectorB const& weight) {
+    static void add(float (&sum)[kVector], WideA const& pixel, WideB const& weight) {
       CUTLASS_PRAGMA_UNROLL
       for (int e = 0; e < kVector; ++e) {
-        sum[e] += float(ElementIn(pixel[e / kMultiplier])) * float(ElementIn(weight[e]));
+        sum[e] += pixel[e / kMultiplier] * weight[e];
       }
     }
 
-    /// The row of the image that a row of the tile meets with one of the filter; zeros around it.
+    /// Pixels of the row of the image that a row of the tile meets with one of the filter, from
+    /// column `x` on; zeros around the image.
     struct Row {
-      ElementIn const* begin;
-      int stride;
+      ElementIn const* pixel;
+      int x;
       int width;  ///< 0 where there is no such row
+      int stride;
 
       CUTLASS_DEVICE
-      Row(Tile const& tile, int i, int r) : stride(tile.params.c) {
+      Row(Tile const& tile, int i, int r, int left) : x(left), stride(tile.params.c) {
         Params const& params = tile.params;
         int const y = (tile.row + i) * params.stride_h - params.pad_h + r * params.dilation_h;
-        begin = tile.a + int64_t(y) * params.w * params.c;
-        width = y >= 0 && y < params.h ? params.w : 0;
+        pixel = tile.a + (int64_t(y) * params.w + left) * stride;
+        width = unsigned(y) < unsigned(params.h) ? params.w : 0;
       }
 
       CUTLASS_DEVICE
-      void load(VectorA& pixel, int x) const {
-        pixel.clear();
-        cutlass::arch::global_load<VectorA, sizeof(VectorA)>(pixel, begin + int64_t(x) * stride,
-                                                             x >= 0 && x < width);
+      void load(VectorA& to) const {
+        to.clear();
+        cutlass::arch::global_load<VectorA, sizeof(VectorA)>(to, pixel,
+                                                             unsigned(x) < unsigned(width));
+      }
+
+      CUTLASS_DEVICE
+      void advance(int columns) {
+        x += columns;
+        pixel += int64_t(columns) * stride;
       }
     };
 
     CUTLASS_DEVICE
     void store() {
       Graph const graph;
-      VectorOperands<typename Graph::Operands, kVector> operands(params.operands,
-                                                                 params.operands + kLoads);
+      VectorOperands<typename OfPixels<typename Graph::Operands>::Type, kVector> operands(
+          params.operands, params.operands + kLoads);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kRows; ++i) {
         int64_t const begin = (int64_t(image) * params.p + row + i) * params.q + column;
@@ -244,12 +320,14 @@ struct Depthwise {
           bool const inside = row + i < params.p && column + j < params.q;
           Place const place{begin + j, channel};
           operands.load(place, inside);
-          VectorD vector;
+          WideB made;
           CUTLASS_PRAGMA_UNROLL
           for (int e = 0; e < kVector; ++e) {
-            vector[e] = cutlass::NumericConverter<ElementD, float>()(
-                operands.apply(graph, sums[i][j][e], e));
+            made[e] = operands.apply(graph, sums[i][j][e], e);
           }
+          VectorD vector;
+          static_cast<cutlass::Array<ElementD, kVector>&>(vector) =
+              cutlass::NumericArrayConverter<ElementD, float, kVector>()(made);
           operands.store(place, inside);
           cutlass::arch::global_store<VectorD, sizeof(VectorD)>(
               vector, params.d + place.row * params.k + channel, inside);
