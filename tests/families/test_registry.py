@@ -30,6 +30,7 @@ from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
 from boltgen.measure.abi import arguments, structs
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -40,7 +41,6 @@ from boltgen.problems.layout_transform.problem import (
     LayoutTransform,
     Move,
 )
-from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.workload import Layer, Workload
 from tests.attention_cases import attention, scaled

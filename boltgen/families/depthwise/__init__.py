@@ -31,7 +31,7 @@ from boltgen.families.family import KernelFamily, of_layer
 from boltgen.families.space import Knob, Space
 from boltgen.ir.kernel import Launch
 from boltgen.problems.depthwise.problem import Depthwise
-from boltgen.problems.workload import Layer, Workload
+from boltgen.problems.workload import Workload
 
 _NAMES = ("threads", "rows", "columns", "slab")
 

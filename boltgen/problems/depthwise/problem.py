@@ -18,7 +18,7 @@ from boltgen.problems.gemm.problem import Gemm
 class Depthwise:
     """Forward convolution (cross-correlation) of as many groups as channels, summed in FP32.
 
-    Activation: (N, H, W, C). Weight: (R, S, K), K = C * multiplier. Output: (N, P, Q, K), whose
+    Activation: (N, H, W, C). Weight: (R, S, K, 1), K = C * multiplier. Output: (N, P, Q, K), whose
     channel k is of the activation's channel k / multiplier. Padding is (top, left, bottom, right),
     in pixels. Its `gemm` has the rows and columns of the output, and the filter's pixels as K.
 
@@ -91,8 +91,13 @@ class Depthwise:
     @property
     def gemm(self) -> Gemm:
         """M = N*P*Q, N = K, K = R*S: extents alone, since each column has an A of its own."""
-        extents = {"m": self.n * self.p * self.q, "n": self.k, "k": self.r * self.s}
-        return Gemm(**extents, in_dtype=self.in_dtype, out_dtype=self.out_dtype)
+        return Gemm(
+            m=self.n * self.p * self.q,
+            n=self.k,
+            k=self.r * self.s,
+            in_dtype=self.in_dtype,
+            out_dtype=self.out_dtype,
+        )
 
     @property
     def batch(self) -> int:
@@ -136,8 +141,8 @@ class Depthwise:
 
     @property
     def b_shape(self) -> tuple[int, ...]:
-        """(R, S, K)."""
-        return self.r, self.s, self.k
+        """(R, S, K, 1): the layout HWOI."""
+        return self.r, self.s, self.k, 1
 
     @property
     def d_shape(self) -> tuple[int, ...]:
@@ -215,7 +220,7 @@ class Depthwise:
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
         """Return the padding of the weight's dimensions."""
         del channels
-        return 0, 0, filters
+        return 0, 0, filters, 0
 
     def product(self, a: Array, b: Array) -> Array:
         """The convolution in FP64."""
@@ -228,5 +233,5 @@ class Depthwise:
                 y, x = r * self.dilation[0], s * self.dilation[1]
                 rows = slice(y, y + (self.p - 1) * self.stride[0] + 1, self.stride[0])
                 columns = slice(x, x + (self.q - 1) * self.stride[1] + 1, self.stride[1])
-                result += padded[:, rows, columns, :] * b[r, s]
+                result += padded[:, rows, columns, :] * b[r, s, :, 0]
         return result

@@ -35,7 +35,7 @@ struct Window {
   static constexpr int column(int pixel, int tap, int columns) {
     int const before = pixel - tap * kDilation;
     return before >= 0 && before % kStride == 0 && before / kStride < columns ? before / kStride
-                                                                             : -1;
+                                                                              : -1;
   }
 
   /// Whether any of `columns` of the output meets that pixel of the span.
@@ -129,12 +129,12 @@ struct Depthwise {
     ElementD* d;
     int h, w, c, k, r, s, p, q;
     int pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w;
-    int vectors;                     ///< of D's channels
-    int tiles;                       ///< of all images
-    cutlass::FastDivmod slabs;       ///< of channels
-    cutlass::FastDivmod slab;        ///< vectors of channels
+    int vectors;                       ///< of D's channels
+    int tiles;                         ///< of all images
+    cutlass::FastDivmod slabs;         ///< of channels
+    cutlass::FastDivmod slab;          ///< vectors of channels
     cutlass::FastDivmod tile_columns;  ///< of an image
-    cutlass::FastDivmod tile_rows;   ///< of an image
+    cutlass::FastDivmod tile_rows;     ///< of an image
     boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
   };
 
