@@ -1,4 +1,4 @@
-"""Blocks with depthwise convolutions, from PyTorch and ONNX to a compiled model that is executed."""
+"""Blocks with depthwise convolutions, from PyTorch and ONNX to a model that is executed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _made(name: str) -> tuple[nn.Module, Tensor]:
 
 
 def _judge(artifact: Artifact, x: Tensor, expected: Tensor, checking: Vgpu) -> None:
-    """The depthwise convolution is one kernel of boltgen's, all checks pass, the result is right."""
+    """One depthwise kernel is launched, all checks pass, and the result is right."""
     checking.clear_launches()
     (info,) = artifact.metadata.inputs
     given = x.numpy().astype(info.dtype)

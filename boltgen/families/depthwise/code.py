@@ -58,7 +58,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     filters = "" if traits.multiplier == 1 else f", {traits.multiplier} filters of each channel"
     operands, result = traits.in_dtype.value, traits.out_dtype.value
     return {
-        "Problem": f"depthwise convolution, A: (N, H, W, C) {operands}, B: (R, S, K, 1) {operands}, "
+        "Problem": f"Depthwise, A: (N, H, W, C) {operands}, B: (R, S, K, 1) {operands}, "
         f"D: (N, P, Q, K) {result}, sums in float32; filter columns: {columns}{filters}",
         "Epilogue": traits.epilogue.formula,
         "Alignment": f"{traits.vector} elements",

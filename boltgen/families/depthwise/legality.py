@@ -10,7 +10,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.depthwise.traits import depthwise_of, vector_of, vector_of_a, window_of
 from boltgen.families.family import Footprint
-from boltgen.families.rejections import others_rejection
+from boltgen.families.rejections import MMA_SYNC_IN_F32, others_rejection, type_rejection
 from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
 from boltgen.ir.elementwise import MAX_OPERANDS
@@ -36,9 +36,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it computes depthwise convolutions, not a {type(problem).__name__}"
     if not layer.prologue.is_identity:
         return f"it multiplies A as it is, not {layer.prologue.describe()}"
-    operand = problem.in_dtype
-    if problem.acc_dtype not in operand.accumulators(arch.compute_capability):
-        return f"{arch.name} has no {operand.value}"
+    if (reason := type_rejection(problem, arch, MMA_SYNC_IN_F32)) is not None:
+        return reason
     if any(store.reduction for store in layer.epilogue.results):
         return f"it stores full tensors, not {layer.epilogue.describe()}"
     if (reason := others_rejection(layer.epilogue)) is not None:
