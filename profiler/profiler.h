@@ -161,6 +161,9 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
                           profiler_status* status);
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status);
+/* Of as many groups as channels; B is (r, s, k). */
+int profiler_enclose_depthwise(profiler_conv2d const* problem, profiler_reference const* reference,
+                               profiler_status* status);
 
 /* How far a softmax in FP32 may be from the exact one, relative to it: expm1(fixed + of_difference
  * * |x - maximum|), and by `flushed`; and how far its rounding to the type that is multiplied is

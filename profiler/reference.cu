@@ -86,6 +86,29 @@ struct Gemm {
   }
 };
 
+/// Calls `use` with the index of each pixel of A that an element of the output meets, and with the
+/// place in the filter.
+template <typename Use>
+__device__ void visit(profiler_conv2d const& c, Place at, Use const& use) {
+  int const image = int(at.row / (uint64_t(c.p) * uint64_t(c.q)));
+  int const within = int(at.row % (uint64_t(c.p) * uint64_t(c.q)));
+  int const top = within / c.q * c.stride_h - c.pad_h;
+  int const left = within % c.q * c.stride_w - c.pad_w;
+  for (int r = 0; r < c.r; ++r) {
+    int const y = top + r * c.dilation_h;
+    for (int s = 0; s < c.s; ++s) {
+      int const x = left + s * c.dilation_w;
+      if (y >= 0 && y < c.h && x >= 0 && x < c.w) {
+        use((uint64_t(image) * c.h + y) * c.w + x, uint64_t(r) * c.s + s);
+      }
+    }
+  }
+}
+
+inline Extents extents_of(profiler_conv2d const& c) {
+  return {1, uint64_t(c.n) * uint64_t(c.p) * uint64_t(c.q), uint64_t(c.k)};
+}
+
 template <typename Element, bool kIsExact>
 struct Conv2d {
   profiler_conv2d c;
@@ -93,34 +116,42 @@ struct Conv2d {
   Element const* b;
   float const* a_error;
 
-  Extents extents() const {
-    return {1, uint64_t(c.n) * uint64_t(c.p) * uint64_t(c.q), uint64_t(c.k)};
-  }
+  Extents extents() const { return extents_of(c); }
 
   __device__ bool is_paired() const { return false; }
 
   __device__ Sum<kIsExact> operator()(Place at, bool) const {
-    int const image = int(at.row / (uint64_t(c.p) * uint64_t(c.q)));
-    int const within = int(at.row % (uint64_t(c.p) * uint64_t(c.q)));
-    int const top = within / c.q * c.stride_h - c.pad_h;
-    int const left = within % c.q * c.stride_w - c.pad_w;
     int const channels = c.c / c.groups;
     int const first = int(at.column) / (c.k / c.groups) * channels;
     Sum<kIsExact> sum;
-    for (int r = 0; r < c.r; ++r) {
-      int const y = top + r * c.dilation_h;
-      for (int s = 0; s < c.s; ++s) {
-        int const x = left + s * c.dilation_w;
-        if (y < 0 || y >= c.h || x < 0 || x >= c.w) {
-          continue;
-        }
-        uint64_t const pixel = ((uint64_t(image) * c.h + y) * c.w + x) * c.c + first;
-        Element const* const weight = b + ((at.column * c.r + r) * c.s + s) * channels;
-        for (int i = 0; i < channels; ++i) {
-          sum.add(a, a_error, pixel + i, weight[i]);
-        }
+    visit(c, at, [&](uint64_t pixel, uint64_t tap) {
+      Element const* const weight = b + (at.column * c.r * c.s + tap) * channels;
+      for (int i = 0; i < channels; ++i) {
+        sum.add(a, a_error, pixel * c.c + first + i, weight[i]);
       }
-    }
+    });
+    return sum;
+  }
+};
+
+/// Filters of single channels, (r, s, k).
+template <typename Element, bool kIsExact>
+struct Depthwise {
+  profiler_conv2d c;
+  Element const* a;
+  Element const* b;
+  float const* a_error;
+
+  Extents extents() const { return extents_of(c); }
+
+  __device__ bool is_paired() const { return false; }
+
+  __device__ Sum<kIsExact> operator()(Place at, bool) const {
+    uint64_t const channel = at.column / (c.k / c.c);
+    Sum<kIsExact> sum;
+    visit(c, at, [&](uint64_t pixel, uint64_t tap) {
+      sum.add(a, a_error, pixel * c.c + channel, b[tap * c.k + at.column]);
+    });
     return sum;
   }
 };
@@ -333,6 +364,11 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
 int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
                             profiler_status* status) {
   return enclose_problem<Conv2d>(*problem, *reference, status);
+}
+
+int profiler_enclose_depthwise(profiler_conv2d const* problem, profiler_reference const* reference,
+                               profiler_status* status) {
+  return enclose_problem<Depthwise>(*problem, *reference, status);
 }
 
 int profiler_middle(float const* low, float const* high, int dtype, uint64_t count, void* out,

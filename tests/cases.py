@@ -14,6 +14,7 @@ from typing import Any
 from boltgen.arch import arch_named
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule
+from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.mma_sync.legality import violations
 from boltgen.families.mma_sync.traits import ConvIterator
@@ -29,6 +30,7 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.layout_transform.problem import Move
@@ -640,6 +642,14 @@ def golden_specs() -> dict[str, KernelSpec]:
         "skinny_sm80": kernel_spec(
             Workload.of(replace(gemm, m=12), EPILOGUES["bias_gelu_erf"]),
             SkinnyConfig(rows=16, columns=32, warps=8, steps=2),
+            "sm_80",
+        ),
+        "depthwise_sm80": kernel_spec(
+            Workload.of(
+                Depthwise(n=2, h=56, w=56, c=144, r=3, s=3, padding=(1, 1, 1, 1)),
+                EPILOGUES["residual_before"],
+            ),
+            DepthwiseConfig(threads=128, rows=1, columns=4, slab=4),
             "sm_80",
         ),
         "grouped_gemm_sm80": kernel_spec(

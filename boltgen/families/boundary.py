@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from boltgen.errors import InvalidProblemError
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 
@@ -69,13 +70,13 @@ def with_rows(problem: Problem, rows: int) -> Problem:
             images, q = (_IMAGES, _ROW_PIXELS)
             if rows == 1:
                 images, q = (_IMAGES if problem.is_pointwise else 1), 1
-            h, w = _reach(problem, 0, -(-rows // (images * q))), _reach(problem, 1, q)
+            h, w = input_extent(problem, 0, -(-rows // (images * q))), input_extent(problem, 1, q)
             return replace(problem, n=images, h=h, w=w)
         case _:
             raise AssertionError(f"{problem.short} has no rows")
 
 
-def _reach(problem: Conv2d, axis: int, extent: int) -> int:
+def input_extent(problem: Conv2d | Depthwise, axis: int, extent: int) -> int:
     """Return the activation's extent that gives `extent` of the output, or the least valid one.
 
     Pixels beyond the last window, which no output reads, are there where the stride allows them.

@@ -32,6 +32,8 @@ PART = "part"  # the element `index` of a tuple
 UNPACK = "boltgen.unpack"
 # The first elements of a constant along each dimension, as many as the result's open extents.
 CORNER = "corner"
+# The layout of a depthwise convolution's weight in which its channels are side by side.
+DEPTHWISE_KERNEL = "HWOI"
 # Rows in groups times the matrices of these: (a, b, ends) as of `GroupedGemm`; b is (groups, K, N).
 # No IR has it.
 GROUPED = "grouped_matmul"

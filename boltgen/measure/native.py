@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from boltgen.ir.dtypes import DType
 from boltgen.measure.epilogue_nodes import Node
@@ -55,6 +55,7 @@ class SoftmaxRounding(ctypes.Structure):
 class GemmExtents(ctypes.Structure):
     """`profiler_gemm`."""
 
+    reference: ClassVar[str] = "profiler_enclose_gemm"
     _fields_ = tuple(
         (name, ctypes.c_int32)
         for name in ("batch", "m", "n", "k", "b_is_column", "a_batched", "b_batched", "run")
@@ -64,6 +65,7 @@ class GemmExtents(ctypes.Structure):
 class Conv2dExtents(ctypes.Structure):
     """`profiler_conv2d`."""
 
+    reference: ClassVar[str] = "profiler_enclose_conv2d"
     _fields_ = tuple(
         (name, ctypes.c_int32)
         for name in (
@@ -73,9 +75,19 @@ class Conv2dExtents(ctypes.Structure):
     )
 
 
+class DepthwiseExtents(Conv2dExtents):
+    """`profiler_conv2d` of as many groups as channels."""
+
+    reference: ClassVar[str] = "profiler_enclose_depthwise"
+
+
 Extents: TypeAlias = GemmExtents | Conv2dExtents
-# By the kind of problem; the reference of each is `profiler_enclose_` and the kind.
-EXTENTS: dict[str, type[Extents]] = {"gemm": GemmExtents, "conv2d": Conv2dExtents}
+# By the kind of problem; `reference` is the function that takes it.
+EXTENTS: dict[str, type[Extents]] = {
+    "gemm": GemmExtents,
+    "conv2d": Conv2dExtents,
+    "depthwise": DepthwiseExtents,
+}
 
 
 class _Reference(ctypes.Structure):
@@ -270,7 +282,6 @@ class Profiler:
 
         `a_error` is the address of how far each element of A may be off; 0 where A is exact.
         """
-        is_conv = isinstance(extents, Conv2dExtents)
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
             node_count=len(nodes),
@@ -283,8 +294,7 @@ class Profiler:
             low=low,
             high=high,
         )
-        name = "profiler_enclose_conv2d" if is_conv else "profiler_enclose_gemm"
-        self.call(name, ctypes.byref(extents), ctypes.byref(reference))
+        self.call(extents.reference, ctypes.byref(extents), ctypes.byref(reference))
 
     def softmax(
         self,

@@ -185,6 +185,18 @@ def gathered(problem: Problem) -> Gathered | None:
     return found
 
 
+def is_channelwise(problem: Problem) -> bool:
+    """Return whether each channel of D is of one channel of A: no tensor core sums such products,
+    and A and D have their channels together.
+    """
+    return bool(getattr(problem, "is_channelwise", False))
+
+
+def has_groups(problem: Problem) -> bool:
+    """Return whether a group of D's channels is of a group of A's, so that both change together."""
+    return is_channelwise(problem) or int(getattr(problem, "groups", 1)) > 1
+
+
 def element_b(problem: Problem) -> ElementType:
     """The type of B's elements in memory."""
     return problem.in_dtype if packed_weights(problem) is None else BYTES

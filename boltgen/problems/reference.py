@@ -29,7 +29,7 @@ from boltgen.ir.interval import (
     round_unbounded,
 )
 from boltgen.problems.gemm.problem import packed_weights
-from boltgen.problems.problem import Problem, element_b
+from boltgen.problems.problem import Problem, element_b, is_channelwise
 from boltgen.problems.results import reduced_view
 
 AnyArray: TypeAlias = NDArray[Any]
@@ -404,6 +404,13 @@ class Rounding:
 def accumulation_rounding(problem: Problem) -> Rounding:
     """The rounding of the problem's sums; see `error_bound`."""
     k = problem.gemm.k
+    if is_channelwise(problem):
+        # Each multiply-add rounds once, to nearest, and may underflow.
+        return Rounding(
+            relative=math.expm1(k * math.log1p(problem.acc_dtype.unit_roundoff)),
+            absolute=k * problem.acc_dtype.smallest_normal,
+            overflow=problem.acc_dtype.overflow_threshold,
+        )
     blocks = -(-k // _BLOCK)
     # Tensor cores truncate, so an addition loses a whole ulp and not half of one.
     ulp = math.log1p(problem.acc_dtype.ulp)

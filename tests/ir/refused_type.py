@@ -22,6 +22,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.options.checks import accumulator
 from boltgen.passes.regions.anchor import match_anchor
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -76,6 +77,7 @@ UNCONVERTED: Mapping[str, Callable[[], object]] = {
     "matmul": lambda: Gemm(**PRODUCT, **TYPES),
     "result": lambda: Gemm(**PRODUCT, out_dtype=E4M3),
     "convolution": lambda: Conv2d(n=1, h=8, w=8, c=64, k=64, r=1, s=1, **TYPES),
+    "depthwise convolution": lambda: Depthwise(n=1, h=8, w=8, c=64, r=1, s=1, **TYPES),
     "grouped matmul": lambda: GroupedGemm(groups=2, **PRODUCT, **TYPES),
     "norm": lambda: Norm(rows=4, columns=64, function=NormFunction.SOFTMAX, in_dtype=E4M3),
     "group norm": lambda: GroupNorm(n=1, h=8, w=8, c=64, groups=8, out_dtype=E4M3),
@@ -120,6 +122,7 @@ def by_family() -> Mapping[str, Callable[[], object]]:
         "cutlass3": plain,
         "skinny": plain,
         "prologue": Workload(layers=(Layer(problem=product, prologue=gate.build()),)),
+        "depthwise": Workload.of(Depthwise(n=1, h=8, w=8, c=64, r=3, s=3, **TYPES)),
         "grouped": Workload.of(
             GroupedGemm(groups=2, **PRODUCT, **TYPES, ends_dtype=IndexType.INT32)
         ),

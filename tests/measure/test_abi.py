@@ -17,6 +17,7 @@ from boltgen.measure.native import EXTENTS
 from boltgen.measure.operands import extents_of
 from boltgen.paths import resource_dir
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.layout_transform.problem import NHWC_F16, LayoutTransform, Move
 from boltgen.problems.workload import MAX_LAYERS
@@ -28,6 +29,7 @@ NAMES = {
     "boltgen_gemm_args",
     "boltgen_grouped_gemm_args",
     "boltgen_conv2d_args",
+    "boltgen_depthwise_args",
     "boltgen_move_args",
     "boltgen_chain_layer",
     "boltgen_gemm_chain_args",
@@ -124,6 +126,7 @@ def test_a_type_that_nobody_knows_is_named(tmp_path: Path) -> None:
         Gemm(batch=2, m=3, n=5, k=7, a_batched=False),
         Gemm(m=3, n=6, k=7, paired=True),
         Conv2d(n=1, h=9, w=8, c=3, k=4, r=3, s=2, stride=(2, 1), padding=(1, 2, 0, 1)),
+        Depthwise(n=1, h=9, w=8, c=3, r=3, s=2, multiplier=2, padding=(1, 2, 0, 1)),
     ],
     ids=lambda problem: problem.short,
 )

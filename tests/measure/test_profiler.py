@@ -17,6 +17,7 @@ from boltgen.measure.operands import extents_of
 from boltgen.measure.tensors import input_tensors
 from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.slices import slices
 from boltgen.problems.workload import Layer
@@ -139,8 +140,9 @@ def test_no_function_turns_twice():
     [
         Gemm(m=7, n=10, k=12, slice_rows=3),
         Conv2d(n=3, h=4, w=5, c=4, k=6, r=3, s=3),
+        Depthwise(n=3, h=4, w=5, c=3, r=3, s=2, multiplier=2, padding=(1, 0, 2, 1)),
     ],
-    ids=["rows", "images"],
+    ids=["rows", "images", "channels"],
 )
 def test_rows_of_slices_and_of_positions(device, rng, problem):
     b = ElementwiseBuilder()
@@ -167,6 +169,15 @@ def test_every_operation(device, rng, operation, dtypes):
     else:
         problem = replace(problem, m=11, n=13, k=17)
     check(device, problem, epilogue, rng)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_filters_of_single_channels(device, rng, dtype):
+    problem = Depthwise(
+        n=2, h=9, w=8, c=7, r=3, s=3, stride=(2, 1), dilation=(1, 2), padding=(0, 1, 2, 3),
+        in_dtype=dtype, out_dtype=dtype,
+    )  # fmt: skip
+    check(device, problem, ElementwiseGraph(), rng)
 
 
 @pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])

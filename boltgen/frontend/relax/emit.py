@@ -140,7 +140,11 @@ def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
-    return relax.op.nn.conv2d(*args, **expr.attrs.of(Convolution).named(), out_dtype=expr.dtype)
+    attrs = expr.attrs.of(Convolution)
+    # TVM accumulates in the output's type.
+    summed = expr.dtype if attrs.groups == 1 else "float32"
+    made = relax.op.nn.conv2d(*args, **attrs.named(), out_dtype=summed)
+    return made if summed == expr.dtype else relax.op.astype(made, expr.dtype)
 
 
 def _image_mean(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:

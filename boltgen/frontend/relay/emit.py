@@ -147,19 +147,22 @@ class _Emission:
         """Write a convolution; TVM computes NHWC with weights in HWIO, or HWOI if depthwise."""
         attrs = expr.attrs.of(Convolution)
         x, weight = expr.args
-        filters, *kernel_size, _ = self._graph[weight].static_shape
-        layout, kernel = "OHWI", self._values[weight]
-        if not self._is_region:
-            layout = "HWIO" if attrs.groups == 1 else "HWOI"
-            kernel = self._permuted(weight, tuple("OHWI".index(letter) for letter in layout))
-        return relay.nn.conv2d(
+        layout, kernel = attrs.kernel_layout, self._values[weight]
+        extents = dict(zip(layout, self._graph[weight].static_shape, strict=True))
+        if not self._is_region and attrs.groups == 1:
+            kernel = self._permuted(weight, tuple(layout.index(letter) for letter in "HWIO"))
+            layout = "HWIO"
+        # TVM accumulates in the output's type.
+        summed = expr.dtype if attrs.groups == 1 else "float32"
+        made = relay.nn.conv2d(
             self._values[x],
             kernel,
             **replace(attrs, kernel_layout=layout, out_layout="").named(),
-            channels=filters,
-            kernel_size=kernel_size,
-            out_dtype=expr.dtype,
+            channels=extents["O"],
+            kernel_size=[extents["H"], extents["W"]],
+            out_dtype=summed,
         )
+        return made if summed == expr.dtype else relay.cast(made, expr.dtype)
 
     def _matmul(self, expr: Expr) -> relay.Expr:
         """Write a matmul; TVM takes B transposed if it is one matrix."""

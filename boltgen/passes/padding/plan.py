@@ -27,6 +27,7 @@ from boltgen.passes.padding.tensors import (
 from boltgen.passes.regions.products import Product, find_products
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.problem import has_groups
 from boltgen.problems.workload import Workload
 
 # An image's three channels: half a vector is enough, where a vector is all channels of a pixel.
@@ -104,6 +105,8 @@ def plan_padding(
 def _has_constant_weight(graph: Graph, product: Product) -> bool:
     """Return whether all but A is constant."""
     problem = product.anchor.problem
+    if has_groups(problem):  # A and D would have to be padded together
+        return False
     if problem.batch > 1 or packed_weights(problem) is not None or product.anchor.ends is not None:
         return False
     weight = graph[product.anchor.b]

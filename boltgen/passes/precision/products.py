@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.graph.attributes import BatchNorm, Convolution
-from boltgen.graph.graph import GROUPED, Array, Expr
+from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, Array, Expr
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
@@ -26,6 +26,8 @@ from boltgen.passes.precision.values import (
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
 # A sine of a sum of at most so many products is taken of a position.
 _FEW_POSITIONS = 16
+# Channels of a group that fill at most half of a step of 32.
+_FEW_CHANNELS = 16
 
 
 def order_of(layout: str, goal: str) -> Order:
@@ -89,22 +91,27 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
         return None
     x, padding = _with_padding(x, layout, attrs.padding)
-    order, kernel_order = order_of(layout, "NHWC"), order_of(kernel_layout, "OHWI")
+    is_depthwise = 1 < groups == channels
+    goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
+    order, kernel_order = order_of(layout, "NHWC"), order_of(kernel_layout, goal)
     shape = tuple(call.shape[axis] for axis in order)
     store, builder = call.store, call.builder
     store.settle(x)
+    joint = 1 if is_depthwise or weight.constant is None else _joint_groups(groups, channels)
     written = replace(
-        attrs, padding=padding, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"
+        attrs,
+        padding=padding,
+        groups=groups // joint,
+        data_layout="NHWC",
+        kernel_layout=goal,
+        out_layout="NHWC",
     )
     out_dtype, reach = _result_dtype(call)
 
     def product(kernel: int, dtype: str, wanted: str, reason: str = "") -> int:
-        # TVM accumulates in the output's type: grouped convolutions are summed in FP32.
-        summed = "float32" if groups != 1 else wanted
         args = (store.get(x, order, dtype), kernel)
         made: dict[str, Any] = {"attrs": written, "reason": reason}
-        expr = builder.add(Expr(op="nn.conv2d", args=args, shape=shape, dtype=summed, **made))
-        return expr if summed == wanted else builder.astype(expr, wanted)
+        return builder.add(Expr(op="nn.conv2d", args=args, shape=shape, dtype=wanted, **made))
 
     if weight.constant is None:
         made = product(store.get(weight, kernel_order, call.narrow), call.narrow, out_dtype)
@@ -112,12 +119,44 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
 
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
         laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
-        folded = fold_constants(call, laid, bias, reach, axis=0, along=along)
+        axis = goal.index("O")
+        laid = _of_joint_groups(laid, groups, joint)
+        folded = fold_constants(call, laid, bias, reach, axis=axis, along=along)
         made = product(folded.weight, folded.dtype, folded.summed, folded.reason)
         return folded.finish(builder, made)
 
     linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
     return pending(call, linear, order, out_dtype, reach)
+
+
+def _joint_groups(groups: int, channels: int) -> int:
+    """Return the number of groups that are multiplied as one: as few as have enough channels.
+
+    Tensor cores multiply a step of K whether or not it has so many channels: a convolution of 32
+    groups of 4 channels takes as long as one of 4 groups of 32.
+    """
+    enough = (
+        count
+        for count in range(1, groups + 1)
+        if groups % count == 0 and count * (channels // groups) > _FEW_CHANNELS
+    )
+    return next(enough, groups)
+
+
+def _of_joint_groups(weight: Array, groups: int, joint: int) -> Array:
+    """Return filters (O, H, W, I) of `groups` as filters of fewer groups, with zeros for the
+    channels of the others: (O, H, W, joint x I).
+
+    An infinite number in one of the joint groups makes NaN in all of them.
+    """
+    if joint == 1:
+        return weight
+    filters, high, wide, channels = weight.shape
+    apart = weight.reshape(groups, filters // groups, high, wide, channels)
+    made = np.zeros((*apart.shape[:4], joint, channels), weight.dtype)
+    for group in range(groups):
+        made[group, ..., group % joint, :] = apart[group]
+    return made.reshape(filters, high, wide, joint * channels)
 
 
 def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:

@@ -13,12 +13,13 @@ from typing import Any
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Convolution, Unpack
 from boltgen.graph.facts import permutation
-from boltgen.graph.graph import GROUPED, UNPACK, Graph
+from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, UNPACK, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.problems.cells import localised
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.problem import Problem
@@ -133,36 +134,32 @@ def _check_dtypes(graph: Graph, index: int) -> None:
 def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     expr = graph[index]
     attrs = expr.attrs.of(Convolution)
-    if attrs.groups != 1:
-        raise _NotOffloadableError(
-            f"it has groups={attrs.groups}; kernels exist for one group only"
-        )
+    x, weight = expr.args
+    channels = graph[x].static_shape[attrs.data_layout.index("C")]
+    is_depthwise = 1 < attrs.groups == channels
+    kernel = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
-    if layouts != ("NHWC", "OHWI", "NHWC"):
+    if layouts != ("NHWC", kernel, "NHWC"):
         raise _NotOffloadableError(
             f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take NHWC "
-            "activations and OHWI weights (normalisation converts them)"
+            f"activations and {kernel} weights (normalisation converts them)"
         )
-    x, weight = expr.args
     n, h, w, c = graph[x].static_shape
-    k, r, s, _ = graph[weight].static_shape
+    extents = dict(zip(kernel, graph[weight].static_shape, strict=True))
     (down, right), (apart, beside) = attrs.strides, attrs.dilation
     top, left, bottom, end = attrs.padding
-    problem = Conv2d(
-        n=n,
-        h=h,
-        w=w,
-        c=c,
-        k=k,
-        r=r,
-        s=s,
-        stride=(down, right),
-        padding=(top, left, bottom, end),
-        dilation=(apart, beside),
-        in_dtype=DType(graph[x].dtype),
-        acc_dtype=accumulate,
-        out_dtype=DType(expr.dtype),
-    )
+    given: dict[str, Any] = {
+        **{"n": n, "h": h, "w": w, "c": c, "r": extents["H"], "s": extents["W"]},
+        "stride": (down, right),
+        "padding": (top, left, bottom, end),
+        "dilation": (apart, beside),
+        "in_dtype": DType(graph[x].dtype),
+        "out_dtype": DType(expr.dtype),
+    }
+    if is_depthwise:
+        problem: Problem = Depthwise(**given, multiplier=extents["O"] // c)
+    else:
+        problem = Conv2d(**given, k=extents["O"], groups=attrs.groups, acc_dtype=accumulate)
     return Anchor(index=index, problem=problem, a=x, operand_b=weight)
 
 

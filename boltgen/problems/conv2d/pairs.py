@@ -37,7 +37,7 @@ class Paired:
 
 def paired(problem: Problem) -> Paired | None:
     """Return the convolution of pairs of pixels that computes the same, or None if none does."""
-    if not isinstance(problem, Conv2d) or problem.c != _CHANNELS:
+    if not isinstance(problem, Conv2d) or problem.c != _CHANNELS or problem.groups > 1:
         return None
     if (problem.stride[1], problem.dilation[1], problem.w % _PAIR) != (_PAIR, 1, 0):
         return None

@@ -150,6 +150,39 @@ typedef struct boltgen_conv2d_args {
   void* stream;
 } boltgen_conv2d_args;
 
+/* D = epilogue(depthwise convolution of A), a cross-correlation with as many groups as channels.
+ *
+ * A: (n, h, w, c). B: (r, s, k). D: (n, p, q, k). All packed. Channel i of D is of A's channel
+ * i / (k / c). Padding at the bottom and right is whatever p and q imply. A full-tensor operand is
+ * a matrix of n*p*q rows and k columns. It needs no workspace. A threadblock has at most `slab`
+ * vectors of a pixel's channels.
+ */
+typedef struct boltgen_depthwise_args {
+  int32_t n;
+  int32_t h;
+  int32_t w;
+  int32_t c;
+  int32_t k;
+  int32_t r;
+  int32_t s;
+  int32_t p;
+  int32_t q;
+  int32_t pad_h; /* at the top */
+  int32_t pad_w; /* at the left */
+  int32_t stride_h;
+  int32_t stride_w;
+  int32_t dilation_h;
+  int32_t dilation_w;
+  int32_t slab;
+  void const* a;
+  void const* b;
+  void* d;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream; /* a cudaStream_t */
+} boltgen_depthwise_args;
+
 /* A copy that casts, transposes or changes the number of channels; the symbol's kernel says which.
  *
  * NHWC: (n, pixels, c); NCHW: (n, c, pixels); pixels = h * w. Channels that the source does not

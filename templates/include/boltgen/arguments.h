@@ -50,6 +50,14 @@ class ArgumentCheck {
     }
   }
 
+  /// A size that a kernel is compiled for.
+  void equal(char const* name, int64_t value, int64_t only) {
+    if (!failed() && value != only) {
+      fail(status_, BOLTGEN_INVALID_ARGUMENT, "%s is %lld; this kernel takes %lld", name,
+           static_cast<long long>(value), static_cast<long long>(only));
+    }
+  }
+
   /// 1, 2, 4 and so on up to `most`.
   void power_of_two(char const* name, int64_t value, int64_t most) {
     if (!failed() && (value < 1 || value > most || (value & (value - 1)) != 0)) {

@@ -1,0 +1,151 @@
+"""Which configurations are legal for a depthwise convolution, and what they take of an SM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from boltgen.arch import Arch
+from boltgen.errors import InvalidProblemError
+from boltgen.families.depthwise.config import DepthwiseConfig
+from boltgen.families.depthwise.traits import depthwise_of, vector_of, vector_of_a, window_of
+from boltgen.families.family import Footprint
+from boltgen.families.rejections import MMA_SYNC_IN_F32, others_rejection, type_rejection
+from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
+from boltgen.families.space import Violation
+from boltgen.ir.elementwise import MAX_OPERANDS
+from boltgen.problems.depthwise.problem import Depthwise
+from boltgen.problems.workload import Layer, Workload
+
+THREADS, ROWS, COLUMNS = (64, 128, 256), (1, 2, 4), (1, 2, 4, 8)
+# Vectors of channels; the last is more than any pixel's that fits a threadblock.
+SLABS = (4, 8, 16, 32, 64, 256)
+_WARP = 32
+_REGISTER_BYTES = 4
+
+_HEADER = "templates/include/boltgen/depthwise.h"
+
+
+def rejection(workload: Workload, arch: Arch) -> str | None:
+    """Return why no kernel of this family computes a workload, or None if one can."""
+    if workload.is_fused:
+        return f"it computes one convolution, not {len(workload.layers)} layers back to back"
+    layer = workload.single
+    problem = layer.problem
+    if not isinstance(problem, Depthwise):
+        return f"it computes depthwise convolutions, not a {type(problem).__name__}"
+    if not layer.prologue.is_identity:
+        return f"it multiplies A as it is, not {layer.prologue.describe()}"
+    if (reason := type_rejection(problem, arch, MMA_SYNC_IN_F32)) is not None:
+        return reason
+    if any(store.reduction for store in layer.epilogue.results):
+        return f"it stores full tensors, not {layer.epilogue.describe()}"
+    if (reason := others_rejection(layer.epilogue)) is not None:
+        return reason
+    try:
+        count = len(layer.loads) + len(layer.further)
+    except InvalidProblemError as error:
+        return str(error)
+    if count > MAX_OPERANDS:
+        return f"it has {count} operands and further results; a launch passes {MAX_OPERANDS}"
+    return None
+
+
+def violations(layer: Layer, config: DepthwiseConfig, arch: Arch) -> tuple[Violation, ...]:
+    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal.
+
+    Values that no kernel is made with are reported alone: nothing else can be said then.
+    """
+    structural = tuple(_value_violations(config))
+    if structural:
+        return structural
+    taken = footprint(layer, config)
+    return (
+        *_extent_violations(depthwise_of(layer), config),
+        *capacity_violations(
+            arch,
+            shared_bytes=taken.shared_memory_bytes,
+            registers=taken.registers,
+            threads=config.threads,
+            spilt="sums",
+        ),
+    )
+
+
+def _value_violations(config: DepthwiseConfig) -> Iterator[Violation]:
+    known = {"threads": THREADS, "rows": ROWS, "columns": COLUMNS, "slab": SLABS}
+    for name, values in known.items():
+        value = getattr(config, name)
+        if value not in values:
+            yield Violation(
+                name="values",
+                message=f"{name}: {value} of {config}; there are {', '.join(map(str, values))}",
+                reason=f"the code of a thread is unrolled for its pixels; {_HEADER}",
+            )
+
+
+def _extent_violations(problem: Depthwise, config: DepthwiseConfig) -> Iterator[Violation]:
+    counted = {
+        "threads for a slab": blocks_of_slab(problem, config) * config.threads,
+        "elements of a row of pixels": problem.w * problem.c,
+        "elements of the filters": problem.r * problem.s * problem.k,
+    }
+    for name, count in counted.items():
+        if count > INT32_MAX:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {count} exceeds {INT32_MAX}",
+                reason=f"they are counted in 32 bits; {_HEADER}",
+                slack=1.0 - count / INT32_MAX,
+            )
+
+
+def tiles(problem: Depthwise, config: DepthwiseConfig) -> int:
+    """Tiles of all images."""
+    rows, columns = math.ceil(problem.p / config.rows), math.ceil(problem.q / config.columns)
+    return problem.n * rows * columns
+
+
+def blocks_of_slab(problem: Depthwise, config: DepthwiseConfig) -> int:
+    """Threadblocks that have the same channels."""
+    vectors = config.of_slab(problem.k // vector_of(problem))
+    return math.ceil(tiles(problem, config) * vectors / config.threads)
+
+
+def blocks(problem: Depthwise, config: DepthwiseConfig) -> int:
+    """Threadblocks of a launch."""
+    vectors = problem.k // vector_of(problem)
+    return blocks_of_slab(problem, config) * math.ceil(vectors / config.of_slab(vectors))
+
+
+def pixels_at_once(problem: Depthwise, config: DepthwiseConfig) -> int:
+    """Return how many pixels of a row of A a thread has in registers."""
+    window = window_of(problem)
+    return config.columns if window is None else window.met(config.columns)
+
+
+def footprint(layer: Layer, config: DepthwiseConfig) -> Footprint:
+    """No shared memory; registers for sums, for a row of pixels and one of the filter."""
+    problem = depthwise_of(layer)
+    vector, window = vector_of(problem), window_of(problem)
+    size = problem.in_dtype.size_bytes
+    of_pixel = max(vector_of_a(problem) * size // _REGISTER_BYTES, 1)
+    of_weight = max(vector * size // _REGISTER_BYTES, 1)
+    taps = 1 if window is None else window.taps
+    sums = config.rows * config.columns * vector
+    at_once = pixels_at_once(problem, config) * of_pixel + taps * of_weight
+    operands = vector * (len(layer.loads) + len(layer.further))
+    return Footprint(
+        registers=sums + max(at_once, operands) + BOOKKEEPING_REGISTERS,
+        shared_memory_bytes=0,
+        warps=config.threads // _WARP,
+    )
+
+
+def is_sensible(problem: Depthwise, config: DepthwiseConfig) -> bool:
+    """Whether no tile is mostly outside the output, and no smaller slab has all channels."""
+    vectors = problem.k // vector_of(problem)
+    is_least = config.slab == SLABS[0] or vectors > SLABS[SLABS.index(config.slab) - 1]
+    rows_fit = config.rows == 1 or config.rows < 2 * problem.p
+    columns_fit = config.columns == 1 or config.columns < 2 * problem.q
+    return is_least and rows_fit and columns_fit
