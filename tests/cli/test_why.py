@@ -61,11 +61,14 @@ def test_an_operator_that_no_kernel_reaches_is_said_to_be_so(tmp_path: Path) -> 
 def test_an_anchor_with_a_reason_of_its_own_gets_no_other_reason(tmp_path: Path) -> None:
     builder = GraphBuilder()
     x = builder.add(Expr(op=INPUT, shape=(1, 8, 6, 6), dtype="float32"))
-    w = builder.constant(np.ones((8, 1, 3, 3), np.float32))
-    layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "NCHW"}
-    window = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 8}
+    w = builder.constant(np.ones((8, 4, 3, 3), np.float32))
+    layouts = {"data_layout": "NCHW", "kernel_layout": "IOHW", "out_layout": "NCHW"}
+    window = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 2}
     shape = (1, 8, 6, 6)
-    y = builder.operator("nn.conv2d", [x, w], shape, "float32", **window, **layouts)
+    more = {"output_padding": (0, 0)}
+    y = builder.operator(
+        "nn.conv2d_transpose", [x, w], shape, "float32", **window, **layouts, **more
+    )
     made = partition_graphs(
         {"main": builder.graph(y)},
         (),
@@ -73,10 +76,12 @@ def test_an_anchor_with_a_reason_of_its_own_gets_no_other_reason(tmp_path: Path)
         lambda *_: None,
         grouped_nhwc=True,
     )
-    lines = list(why(made, read_trace(tmp_path), "conv2d"))
-    assert lines[-2:] == [
-        "conv2d that TVM computes: 1",
-        "  1 x 1x6x6x8: it has groups=8; kernels exist for one group only",
+    lines = list(why(made, read_trace(tmp_path), "conv2d_transpose"))
+    reason = "a transposed convolution with groups=2: kernels exist for one group only"
+    assert lines[-3:] == [
+        "conv2d_transpose that TVM computes: 1",
+        f"  1 x 1x8x6x6: {reason}",
+        f"  set_precision refused 1 x 1x8x6x6: {reason}",
     ]
 
 

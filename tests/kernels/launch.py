@@ -264,7 +264,7 @@ class Launch:
     def _run_conv2d(self, inputs: Inputs) -> Array:
         problem, traits = self._case.problem, self._case.spec.traits
         d = poison(problem.d_shape, traits.out_dtype.numpy)
-        args: Args = arguments("boltgen_conv2d_args", problem.sizes)
+        args: Args = arguments("boltgen_conv2d_args", problem.extents)
         args.a = self._upload(inputs.a, traits.alignment_a)
         args.b = self._upload(inputs.b, traits.alignment_b)
         args.d = self._upload(d, traits.alignment_d)

@@ -139,7 +139,7 @@ def test_the_result_type_is_the_problem_output_type() -> None:
         (_matmul((8,), (8, 6), (6,)), "an operand is a vector"),
         (_matmul((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6)), "broadcast in part"),
         (_matmul((70000, 4, 8), (70000, 8, 6), (70000, 4, 6)), "exceeds 65535"),
-        (_conv2d(groups=16), "it has groups=16"),
+        (_conv2d(groups=16), "kernels take NHWC activations and HWOI weights"),
         (_conv2d(data_layout="NCHW"), "its layouts are NCHW, OHWI and NHWC"),
         (_conv2d(kernel_layout="HWIO"), "its layouts are NHWC, HWIO and NHWC"),
     ],

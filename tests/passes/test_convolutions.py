@@ -143,3 +143,46 @@ def test_what_no_kernel_computes_stays_and_says_why(
     (kept,) = (expr for expr in made.exprs if expr.op == "nn.conv2d_transpose")
     assert kept.dtype == F32
     assert reason in kept.reason
+
+
+@st.composite
+def _in_groups(draw: st.DrawFn) -> Convolution:
+    groups = draw(st.sampled_from([2, 3, 4, 6]))
+    return Convolution(
+        groups=groups,
+        strides=draw(st.sampled_from([(1, 1), (2, 1)])),
+        padding=(1, 0, 1, 2),
+        dilation=draw(st.sampled_from([(1, 1), (1, 2)])),
+        data_layout="NHWC",
+        kernel_layout=draw(st.sampled_from(["OIHW", "HWIO"])),
+        out_layout="NHWC",
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(_in_groups(), st.sampled_from([2, 9, 24]), st.sampled_from([1, 5]))
+def test_a_convolution_in_groups_computes_the_same(
+    attrs: Convolution, channels: int, filters: int
+) -> None:
+    net = Net()
+    groups = attrs.groups
+    extents = {"O": groups * filters, "I": channels, "H": 3, "W": 2}
+    x = net.input(2, 6, 7, groups * channels)
+    weight = net.weight(*(extents[letter] for letter in attrs.kernel_layout))
+    rows, columns = (
+        (size + around - apart * (taps - 1) - 1) // step + 1
+        for size, around, apart, taps, step in zip(
+            (6, 7), (2, 2), attrs.dilation, (3, 2), attrs.strides, strict=True
+        )
+    )
+    shape = (2, rows, columns, groups * filters)
+    graph = net.graph(net.operator("nn.conv2d", (x, weight), shape, F32, attrs))
+    made = normalise(graph).graph
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-6 * float(np.abs(wanted).max()))
+    (conv,) = (expr for expr in made.exprs if expr.op == "nn.conv2d")
+    joint = groups // conv.attrs.of(Convolution).groups
+    # As few groups are joined as have more than 16 channels, or all.
+    fitting = [n for n in range(1, groups + 1) if groups % n == 0 and n * channels > 16]
+    assert joint == (fitting or [groups])[0]
+    assert conv.dtype == F16

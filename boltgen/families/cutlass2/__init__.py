@@ -30,7 +30,12 @@ from boltgen.families.mma_sync.resources import (
     shared_memory_bytes,
     split_workspace_bytes,
 )
-from boltgen.families.mma_sync.traits import MainloopTraits, compiled_traits, kernel_traits
+from boltgen.families.mma_sync.traits import (
+    MainloopTraits,
+    compiled_traits,
+    groups_of,
+    kernel_traits,
+)
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
 from boltgen.problems.problem import with_extents
@@ -84,11 +89,12 @@ def _traits(workload: Workload) -> MainloopTraits:
 
 
 def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
-    """The problem's sizes, with swizzle and slices of K."""
+    """The problem's sizes, with its groups, swizzle and slices of K."""
     problem = workload.single.problem
+    groups = {} if problem.is_matrix else {"groups": groups_of(problem)}
     return Launch(
         struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
-        sizes=problem.sizes | {"split_k": config.split_k, "swizzle": config.swizzle},
+        sizes=problem.sizes | groups | {"split_k": config.split_k, "swizzle": config.swizzle},
         workspace_bytes=split_workspace_bytes(with_extents(problem, greatest), config),
     )
 

@@ -210,7 +210,7 @@ class Conv2d:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of `boltgen_conv2d_args`."""
+        """The sizes of `boltgen_conv2d_args`, without its groups."""
         return {
             **{name: getattr(self, name) for name in "nhwckrspq"},
             "pad_h": self.padding[0],
@@ -219,13 +219,12 @@ class Conv2d:
             "stride_w": self.stride[1],
             "dilation_h": self.dilation[0],
             "dilation_w": self.dilation[1],
-            "groups": self.groups,
         }
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of `profiler_conv2d`, which are the same as of a launch."""
-        return self.sizes
+        """The sizes of `profiler_conv2d`: those of a launch, and its groups."""
+        return self.sizes | {"groups": self.groups}
 
     @property
     def slice_rows(self) -> int:

@@ -227,7 +227,7 @@ def test_flattening_without_a_dense_layer_gives_the_order_of_its_author() -> Non
     )
 
 
-def test_grouped_convolutions_stay_with_tvm() -> None:
+def test_a_convolution_in_groups_has_a_kernel() -> None:
     model = _check(
         Net(
             lambda s, x: s.b(torch.relu(s.norm(s.a(x)))),
@@ -237,7 +237,10 @@ def test_grouped_convolutions_stay_with_tvm() -> None:
         ),
         *(2, 8, 6, 6),
     )
-    assert len(model.regions) == 1
+    first, second = (region.workload.first.problem for region in model.regions)
+    # Four groups of two channels are multiplied as one of eight.
+    assert (first.a_shape[-1], first.b_shape, first.groups) == (8, (16, 3, 3, 8), 1)
+    assert second.is_product
 
 
 @pytest.mark.parametrize(
