@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_cost_model
-from benchmarks import fit_cost_model
 from benchmarks.fit_cost_model import ranking_loss, time_loss
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
