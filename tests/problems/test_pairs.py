@@ -83,7 +83,7 @@ def test_records_and_keys_know_pairs_and_nothing_else_changes() -> None:
     ids=["one accumulator", "one product"],
 )
 def test_two_accumulators_and_a_pair_go_together(problem: Gemm, epilogue: ElementwiseGraph) -> None:
-    with pytest.raises(InvalidProblemError, match="second accumulator is of an epilogue of a pair"):
+    with pytest.raises(InvalidProblemError, match="second accumulator if and only if"):
         Layer(problem=problem, epilogue=epilogue)
 
 
