@@ -152,7 +152,7 @@ def _region(placed: Placement) -> Iterator[str]:
 
 
 def _passes(steps: Steps, name: str) -> Iterator[str]:
-    """Yield the passes that changed operators of a name, with removed and added lines."""
+    """The passes that changed operators of a name, and the lines that went and came."""
     yield f"passes that changed {name}:"
     is_changed = False
     for function, texts in steps.items():

@@ -141,7 +141,7 @@ def spaces(workload: Workload, arch: Arch) -> tuple[Space[Any], ...]:
     """Return the spaces of the families that have a legal configuration for a workload.
 
     Raises:
-        NoLegalConfigError: no family has one; the message gives each family's reason.
+        NoLegalConfigError: none has; the message says of each family why.
     """
     found = []
     reasons = []

@@ -119,7 +119,7 @@ class Space(Generic[C]):
                     yield other
 
     def explain(self) -> str:
-        """Say why there is no candidate: the rules that are broken most often."""
+        """Why there is no candidate: the rules that are broken most often."""
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
         for config in self.tried():

@@ -1,6 +1,6 @@
 """Slices of D's rows. An epilogue may load one row per slice, or one per position in a slice.
 
-D[i, j] = f(product[i, j], row[i // rows of a slice, j], position[i % rows of a slice, j])
+    D[i, j] = f(product[i, j], row[i // rows of a slice, j], position[i % rows of a slice, j])
 
 A slice is the pixels of an image, or the tokens of a sequence. A diffusion model scales, shifts and
 gates each image by its own row; a transformer adds a row for each position. Arrow: loads and

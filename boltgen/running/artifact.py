@@ -1,11 +1,8 @@
 """A compiled model: a folder that is saved, loaded and run.
 
 model.so            the library, the same file for a GPU and for the virtual GPU
-
 metadata.json       inputs, outputs, arch, kernels and configurations, versions
-
 sources/            the generated C++
-
 metadata.json.sig   the signature, if the artifact is signed; see `signature`
 """
 

@@ -1,8 +1,7 @@
 """Export and import a kernel library as one file: compile on one machine, use on another.
 
-boltgen-library.json      version; per unit its key, and its files' sizes and hashes
-
-<key>/<file>              the units' files
+    boltgen-library.json      version; per unit its key, and its files' sizes and hashes
+    <key>/<file>              the units' files
 
 The file is a compressed tar archive. An import reads it member by member, writes only names that
 the manifest declares, verifies every hash, and adds a unit to the cache completely or not at all.
