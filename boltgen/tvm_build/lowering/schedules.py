@@ -57,8 +57,6 @@ def scheduled(
 
     It is a function, because a TVM pass would replace every error by one of TVM's.
 
-    It is no pass of TVM's, which would turn every error into one of its own.
-
     Raises:
         CompileError: no rule schedules a kernel.
         ModelImportError: no kernel computes the form of an operator.
