@@ -1,7 +1,7 @@
 """Run a compiled model repeatedly, with one virtual machine and buffers for its inputs.
 
 Sessions launch on the device's default stream. TVM's pool gives freed memory to the next call at
-once, even if kernels still read it: on one stream those kernels end first, on several streams they
+once, even if kernels still read it: on one stream these kernels end first, on several streams they
 might not. Only CUDA graphs, whose memory is not in the pool, replay on a session's own stream; see
 `graphs`. Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`.
 """

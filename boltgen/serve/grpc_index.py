@@ -1,6 +1,6 @@
 """The repository's index over gRPC, which Triton's service has and KServe's lacks.
 
-Messages and field numbers are those of Triton's grpc_service.proto.
+Messages and field numbers are as in Triton's grpc_service.proto.
 """
 
 from __future__ import annotations

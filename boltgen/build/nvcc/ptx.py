@@ -73,7 +73,7 @@ def _write(path: Path, text: str) -> None:
 def kernel_content(output: Path, symbol: str) -> str:
     """Return the SHA-256 of the PTX of kernel `symbol` in an object or a shared library.
 
-    The kernel's entries are those with the symbol in their names.
+    The names of the kernel's entries contain the symbol.
 
     Raises:
         KernelContentError: the file is no ELF file, or has no readable PTX of that kernel.

@@ -40,7 +40,7 @@ def _launch(workload: Workload, config: AttentionConfig) -> Launch:
     )
 
 
-# The compiled part and the launch are those of back-to-back kernels.
+# Back-to-back kernels have the same compiled part and launch.
 FAMILY = KernelFamily(
     config_type=AttentionConfig,
     rejects=rejection,

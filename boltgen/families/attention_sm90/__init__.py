@@ -23,7 +23,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: AttentionSm90Config) -> Footprint:
-    """Return the footprint by `legality`; the registers are those of a multiplying thread."""
+    """Return the footprint by `legality`, with the registers of a multiplying thread."""
     return Footprint(
         registers=registers_per_thread(config, has_masks=has_key_masks(workload)),
         shared_memory_bytes=shared_memory_bytes(

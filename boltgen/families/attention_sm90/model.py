@@ -84,7 +84,7 @@ def _step_clocks(
 ) -> tuple[float, str]:
     """Return the clocks of a step, and the resource that limits it.
 
-    Every wgmma reads its whole B from shared memory, and those of the first matmul also read A.
+    Every wgmma reads its whole B from shared memory; in the first matmul it also reads A.
     """
     flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
     of_warpgroup = WARPGROUP_M * config.keys

@@ -21,7 +21,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:
-    """Return the footprint by `legality`; the registers are those of a multiplying thread."""
+    """Return the footprint by `legality`, with the registers of a multiplying thread."""
     return Footprint(
         registers=MATH_REGISTERS,
         shared_memory_bytes=shared_memory_bytes(

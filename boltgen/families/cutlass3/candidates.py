@@ -124,7 +124,7 @@ def _has_registers(tile: Shape) -> bool:
     return accumulator_registers(config) <= MOST_ACCUMULATORS
 
 
-# All tiles for which a thread has registers, those with the least loads first.
+# All tiles for which a thread has registers, the least loads first.
 _TILES = sorted(
     filter(_has_registers, (Shape(m, n, TILE_DEPTH) for m in TILE_M for n in TILE_N)), key=_loads
 )

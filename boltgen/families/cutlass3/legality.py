@@ -227,7 +227,7 @@ def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
 
 
 def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
-    """Return the resources of a threadblock; the registers are those of a multiplying thread."""
+    """Return the resources of a threadblock, with the registers of a multiplying thread."""
     shared = stages(config, layer, arch) * stage_bytes(config, layer.problem.in_dtype)
     shared += epilogue_bytes(config, layer) + _BARRIER_BYTES
     return Footprint(

@@ -89,7 +89,7 @@ def even(problem: GroupedGemm) -> Gemm:
 
 
 def repeated_bytes(problem: GroupedGemm, kept_bytes: float) -> float:
-    """Return the bytes of A that a gather reads from DRAM beyond those of as many rows in order.
+    """Return the bytes of A that a gather reads from DRAM in excess of rows in order.
 
     The bytes of the integers are subtracted. If L2 keeps the whole tensor, each of its rows is read
     once, however often it is gathered.

@@ -27,7 +27,7 @@ class Tile:
 
 
 def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> tuple[Workload, ...]:
-    """Return a large workload and a small one, without those that do not fit.
+    """Return a large workload and a small one, if they fit.
 
     The large one has a full tile of rows and a ragged one, more steps of keys than the pipeline has
     stages, a ragged last step, and the workload's head. The small one has a single row, the fewest

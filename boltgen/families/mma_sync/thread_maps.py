@@ -44,7 +44,7 @@ def rows_are_shared(columns: int, sharing: int, vector: int, least: int, out_dty
 
 
 def _spans_tile_rows(columns: int, sharing: int, vector: int, bits: int) -> bool:
-    """Return whether spans of lanes cover rows exactly; the names are those of the header."""
+    """Return whether spans of lanes cover rows exactly; the names are as in the header."""
     target_width = 256 * 8 // (vector * bits)  # kMemoryAccessSize, in bytes
     if target_width == 0 or columns % vector or 8 % sharing:
         return False

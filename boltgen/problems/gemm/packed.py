@@ -37,7 +37,7 @@ class PackedWeights:
     multiple of 16 bytes on, it has one FP16 scale per `group` numbers; the last group may be
     shorter. If `has_zeros`, one byte per group follows with its zero point; otherwise every zero
     point is 2**(bits - 1). The row is padded to a multiple of 16 bytes. With four bits, a 32-bit
-    word holds eight numbers, those with even indices in its lower half.
+    word holds eight numbers, the even indices in its lower half.
 
     Raises:
         InvalidProblemError: kernels do not read these `bits` or this `group`.

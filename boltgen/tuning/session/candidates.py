@@ -34,8 +34,8 @@ UNRANKED_FINALISTS = 4
 class Field:
     """The legal configurations of one workload by kernel, with the cost model's predictions.
 
-    The kernels are those that a library of `level` holds, or all kernels of a family if the library
-    holds no suitable one. At the full level `beyond` adds every legal kernel, listed or not.
+    The kernels come from a library of `level`, or are all kernels of a family of which the library
+    has no suitable one. At the full level `beyond` adds every legal kernel, listed or not.
 
     Raises:
         NoLegalConfigError: no configuration is legal.

@@ -1,4 +1,4 @@
-"""Evolution: mutate and cross fast configurations, and measure those that a model ranks best.
+"""Evolution: mutate and cross fast configurations, and measure the best by a model.
 
 Source: Zheng et al., Ansor, OSDI 2020, section 5.1: sampling, mutation of a knob, crossover knob by
 knob, and ranking by a cost model. Here the model is the cost model, corrected by measurements.

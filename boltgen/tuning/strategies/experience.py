@@ -11,7 +11,7 @@ encoded by their knobs, and workloads w with sizes z in doublings:
 
 So an outcome informs about similar configurations of other problems, above all of problems of
 similar sizes. For problems far from all measured ones `like` is 0: only the effects of
-configurations remain, and the spread grows to that of an unknown problem.
+configurations remain, and the spread grows to an unknown problem's.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25, 2.26;
 the scale s is the mean of an inverse gamma's, as in their section 9.9.
@@ -39,7 +39,7 @@ _NOISE = 0.08
 # F: the prior of the scale counts as this many outcomes. A choice.
 _FIRM = 8
 # The most outcomes in total, which bounds the computing time, and from each other workload. The
-# workload's own outcomes come first, then those of similar workloads. Of another workload the
+# workload's own outcomes come first, then similar workloads' outcomes. Of another workload the
 # predicted fastest are used: the model's error on slow configurations depends on the problem, and
 # the measured fastest was also lucky. Choices.
 _MOST, _FROM_OTHERS = 128, 16

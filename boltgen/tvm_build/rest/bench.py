@@ -40,7 +40,7 @@ _REPEATS = {DeviceKind.CUDA: (10, 20), DeviceKind.VGPU: (1, 0)}
 class RestBench:
     """Time schedules of `functions`, by identity, on GPU number `ordinal` or the virtual GPU.
 
-    A candidate's results are compared with those of the built-in schedule.
+    A candidate's results are compared with the built-in schedule's results.
 
     Raises:
         DeviceError: a TVM process cannot use the device.

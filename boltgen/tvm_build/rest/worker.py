@@ -39,8 +39,8 @@ def times_us(
 ) -> list[float]:
     """Return the times of a library's kernel with arguments `tensors` on a device, in microseconds.
 
-    Its results must agree with those of the library `reference`. `repeats` is the number of samples
-    and the milliseconds of launches in each; 0 means one launch.
+    Its results must agree with the results of the library `reference`. `repeats` is the number of
+    samples and the milliseconds of launches in each; 0 means one launch.
 
     Raises:
         ArithmeticError: the results differ.
