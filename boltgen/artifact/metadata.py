@@ -77,9 +77,7 @@ class GemmInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceInfo:
-    """The kernel that a region runs for some of its symbolic sizes; `sizes` are described in
-    words.
-    """
+    """The kernel that a region runs for some of its symbolic sizes: for `sizes`, in words."""
 
     sizes: str
     kernel: str
@@ -150,8 +148,7 @@ class PlacementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestInfo:
-    """A TVM kernel, the number of its launches in the model, and their least time by the cost
-    model.
+    """A TVM kernel, its number of launches in the model, and their least predicted time.
 
     `schedule` names its schedule and the reason, and is empty if none was measured. `moved_bytes`
     counts all launches, None in metadata of older versions. If `is_open`, these numbers are for

@@ -36,8 +36,7 @@ def profiler_library(
     jobs: int = 1,
     only: Arch | None = None,
 ) -> Path:
-    """Return the profiler's shared library (C interface: `profiler/profiler.h`); build it if
-    absent.
+    """Return the profiler's shared library (see `profiler/profiler.h`); build it if absent.
 
     `jobs` compilers build its sources at once, for every architecture or only for `only`.
 

@@ -256,9 +256,7 @@ def _make(
 
 
 def _reason(log: Path) -> str:
-    """Return the line of make's output with the reason of the failure, preferably a compiler's
-    error.
-    """
+    """Return the line of make's output with the failure's reason, a compiler's error first."""
     said = log.read_text(errors="replace").splitlines()
     for sign in ("error:", "***"):
         for line in said:

@@ -108,8 +108,7 @@ class Stream:
 
     @contextmanager
     def captured(self) -> Iterator[list[Graph]]:
-        """Capture the work that the block enqueues without running it; append its graph to the
-        list.
+        """Capture the work that the block enqueues, without running it; append its graph.
 
         Raises:
             DeviceError: a graph cannot contain some of the work.

@@ -220,8 +220,7 @@ class Vgpu:
 
 
 def check_options(lib_dir: Path, text: str) -> None:
-    """Check that the virtual GPU in `lib_dir` knows all options in `text`, the format of
-    BOLTGEN_VGPU.
+    """Check that the virtual GPU in `lib_dir` knows the options in `text` (as in BOLTGEN_VGPU).
 
     The library itself answers. It sets no option and does not replace CUDA.
 

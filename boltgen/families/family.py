@@ -91,9 +91,7 @@ class Level(Enum):
 
 
 class Predict(Protocol[_Asked_contra]):
-    """The analytical model: the time of a legal configuration; `constants` None means the shipped
-    ones.
-    """
+    """The analytical model: the time of a legal configuration, by default by shipped constants."""
 
     def __call__(
         self,

@@ -124,18 +124,14 @@ def of_element(graph: ElementwiseGraph) -> float:
 
 @lru_cache(maxsize=1024)
 def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
-    """Return the bytes of full tensors and position rows that are read per element of the
-    output.
-    """
+    """Return the bytes of full tensors and position rows that an element of the output reads."""
     tensors = (load for load in epilogue.loads if load.kind in _READ_ANEW)
     return sum(load.dtype.size_bytes for load in tensors)
 
 
 @lru_cache(maxsize=1024)
 def further_result_bytes(epilogue: ElementwiseGraph) -> int:
-    """Return the bytes of full tensors that the epilogue writes besides D, per element of the
-    output.
-    """
+    """Return the bytes of full tensors besides D that the epilogue writes per element."""
     return sum(dtype.size_bytes for store, dtype in epilogue.further if not store.reduction)
 
 

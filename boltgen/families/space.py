@@ -62,9 +62,7 @@ class Knob:
         return (*smaller[-1:], *larger[:1])
 
     def encode(self, value: int) -> float:
-        """Return the place of a value, listed or not, between the least (0) and the greatest
-        (1).
-        """
+        """Return a value's place from 0 (least) to 1 (greatest); the value need not be listed."""
         low, high = math.log2(self.values[0]), math.log2(self.values[-1])
         return (math.log2(value) - low) / (high - low) if high > low else 0.0
 

@@ -338,8 +338,7 @@ class Profiler:
         in_graph: bool,
         scratch: tuple[int, int],
     ) -> Plan:
-        """Prepare launches of the entry at address `kernel`; `scratch` is an address and size in
-        bytes.
+        """Prepare launches of the entry at address `kernel`; `scratch` is an address and a size.
 
         The entry of a caller's own kernel may take plain integers.
         """

@@ -161,9 +161,7 @@ class Workplace:
         return timing
 
     def forget_operands(self) -> None:
-        """Free the operands, because the last candidate may have changed them; the next makes new
-        ones.
-        """
+        """Free the operands, which the last candidate may have changed; the next makes new ones."""
         held, self._operands = self._operands, None
         if held:
             held.close()

@@ -57,8 +57,7 @@ def cells(workload: Workload) -> tuple[Workload, ...]:
 
 
 def steps(workload: Workload) -> Iterator[Workload]:
-    """Yield small cells of a workload, each within one of its `cells`; `cells` for over two
-    symbols.
+    """Yield small cells of a workload, within its `cells`; `cells` for over two symbols.
 
     A small cell ends where a tile ends, because all sizes with the same number of tiles take the
     same time.

@@ -346,8 +346,7 @@ def shaped(
     *,
     is_matrix: bool,
 ) -> Array:
-    """Return `array` in FP64 with one of `shapes`; the rows of a matrix may have several
-    dimensions.
+    """Return `array` in FP64 with one of `shapes`; a matrix's rows may have several dimensions.
 
     Raises:
         InputError: the array has another shape or dtype.

@@ -187,9 +187,7 @@ class Workload:
         return self.resized(lambda extent: extent.of(values)) if values else self
 
     def sliced(self, rows: int) -> Workload:
-        """Return the workload with slices of `rows` rows in layers with slices; images stay
-        slices.
-        """
+        """Return the workload with slices of `rows` rows if it has slices; images stay slices."""
         layers = (_in_slices(each, each.problem, rows) for each in self.layers)
         return Workload(layers=tuple(layers))
 
@@ -200,9 +198,7 @@ class Workload:
 
     @property
     def corners(self) -> tuple[Workload, ...]:
-        """The workloads with the least or the greatest value of each symbol, in all
-        combinations.
-        """
+        """The workloads with each symbol's least or greatest value, in all combinations."""
         symbols = self.symbols
         ends = (sorted({symbol.low, symbol.high}) for symbol in symbols)
         return tuple(self.at(dict(zip(symbols, each, strict=True))) for each in product(*ends))

@@ -188,9 +188,7 @@ def file_digest(path: Path) -> str:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder's contents and stop at the first failure, unlike shutil, which collects
-    them.
-    """
+    """Copy a folder's contents; stop at the first failure, unlike shutil."""
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
         if path.is_dir():

@@ -40,9 +40,7 @@ _WORKSPACE = b"TVMBackendAllocWorkspace"
 
 
 class Recordings:
-    """Counts this process's recordings, because the virtual GPU reports a refusal to all
-    threads.
-    """
+    """The number of recordings; the virtual GPU reports a refused recording to all threads."""
 
     _counting = threading.Lock()
     _began = _ended = 0

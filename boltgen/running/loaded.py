@@ -142,8 +142,7 @@ class RelaxRunner(Runner):
     def call_and_hold(
         self, tensors: Sequence[Any], around_allocation: Callable[[], None]
     ) -> tuple[list[Any], list[Any]]:
-        """Return the outputs of a call, and the storages that it allocated, so that the caller
-        keeps them.
+        """Return the outputs of a call, and the storages that it allocated, for the caller to keep.
 
         `around_allocation` is called before and after each allocation.
         """

@@ -129,9 +129,7 @@ def _check_range(
 def _suggested(
     shape: Sequence[int | str], found: Sequence[int], ranges: Mapping[str, DimensionInfo]
 ) -> str:
-    """Return ranges that include the found sizes, as an option's value; "" for shapes with
-    formulas.
-    """
+    """Return ranges with the found sizes, as an option's value; "" for shapes with formulas."""
     extents = []
     for extent, value in zip(shape, found, strict=True):
         if isinstance(extent, str) and not formula_of(extent).is_name:

@@ -172,8 +172,7 @@ class Batcher:
     def at_once(
         self, inputs: Arrays, *, rows: int, timeout_s: float | None = None
     ) -> tuple[dict[str, Array], Timing] | None:
-        """Run a request in the caller's thread and return its outputs; None if it must be
-        submitted.
+        """Run a request in the caller's thread; return its outputs, None if it must be submitted.
 
         It must be submitted if requests are held for others, if requests wait, if no session is
         free, if runs of these sizes are not known to be short, or if `timeout_s`, the request's

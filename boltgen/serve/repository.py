@@ -230,9 +230,7 @@ class Repository:
         return self._models
 
     def index(self) -> list[dict[str, str]]:
-        """Return each version of each model, loaded or not, in the form of the repository
-        extension.
-        """
+        """Return each version of each model, loaded or not, as the repository extension has it."""
         listed: list[dict[str, str]] = []
         found, loaded = found_models(self._sources), self._models
         for name in {**found, **loaded}:

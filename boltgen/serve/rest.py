@@ -140,8 +140,7 @@ def encoded(
 
 
 def check_load(name: str, body: bytes, taken: Collection[str] = ()) -> None:
-    """Check the `body` of a request to load or unload a model; only parameters in `taken` may
-    occur.
+    """Check the `body` of a request to load or unload a model, with parameters only of `taken`.
 
     Raises:
         InputError: the body is no JSON object, or has other parameters.

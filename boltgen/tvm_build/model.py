@@ -98,9 +98,7 @@ class Model(ABC):
         """Return the original model's outputs for inputs in calling order, computed on the host."""
 
     def annotate(self, passes: Passes) -> None:
-        """Apply `passes` to the imported model; a later call starts again from the imported
-        model.
-        """
+        """Apply `passes` to the imported model; each call starts from the imported model."""
         observed = {each.index: (each.low, each.high) for each in self.ranges}
         self._partitioned = self.frontend.annotate(
             self._imported, passes=replace(passes, observed=observed, narrowed=self._narrowed)

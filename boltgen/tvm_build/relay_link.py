@@ -55,17 +55,14 @@ def install_cuda_compiler() -> None:
 
 
 def _accepted(code: str) -> str:
-    """Return `code` for CUDA 12.8 and later, whose headers define the `htanh` that TVM defines,
-    too.
-    """
+    """Return `code` for CUDA 12.8 and later, whose headers define TVM's `htanh`, too."""
     return re.sub(r"\bhtanh\b", "tvm_htanh", code)
 
 
 def build_library(
     module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
 ) -> tuple[Any, list[Path]]:
-    """Build `module` with TVM for the graph executor; also return the CUDA sources of TVM's
-    kernels.
+    """Build `module` with TVM for the graph executor; also return TVM's CUDA sources.
 
     Raises:
         CompileError: nvcc rejects TVM's sources.

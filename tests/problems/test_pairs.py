@@ -90,5 +90,5 @@ def test_two_accumulators_and_a_pair_go_together(problem: Gemm, epilogue: Elemen
 def test_a_prologue_and_a_batch_have_no_pair() -> None:
     with pytest.raises(InvalidProblemError, match="second accumulator"):
         Layer(problem=PAIR, epilogue=GATE, prologue=GATE)
-    with pytest.raises(InvalidProblemError, match="paired is one product"):
+    with pytest.raises(InvalidProblemError, match="a pair has batch=1"):
         replace(PAIR, batch=2)

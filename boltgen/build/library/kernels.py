@@ -104,8 +104,7 @@ class LibraryBuild:
 
 @lru_cache(maxsize=65536)
 def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
-    """Return the identity of a kernel's device code: a digest of text, headers, flags and
-    compilers.
+    """Return a digest of a kernel's text, headers, flags and compilers: its device code's identity.
 
     The key does not depend on the unit.
     """

@@ -1,5 +1,4 @@
-"""The end of a command: an exception becomes a sentence and an exit status; an internal error also
-a report.
+"""The end of a command: an exception becomes a sentence, an exit status, and maybe a report.
 
 0     done
 1     refused: a file, folder, model, name or value that cannot be used
@@ -94,9 +93,7 @@ class Ending:
 
 
 def ending_of(error: BaseException, interrupted: str) -> Ending:
-    """Return the ending of a command that raised `error`; `interrupted` describes what Ctrl-C
-    left.
-    """
+    """Return the ending of a command that raised `error`; `interrupted` says what Ctrl-C left."""
     match error:
         case GraphError():
             return Ending(INTERNAL, _internal(error))

@@ -14,9 +14,7 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Return a large workload and a small one, without illegal ones; `workload` if none is
-    legal.
-    """
+    """Return the legal ones of a large workload and a small one; `workload` if none is legal."""
     traits = compiled_traits(workload)
     tile = Tile(
         rows=config.rows,

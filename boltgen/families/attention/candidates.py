@@ -48,9 +48,7 @@ def _is_worth(workload: Workload, config: AttentionConfig, arch: Arch) -> bool:
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
-    """Return the space of rows, keys, warps, stages and splits; the workload determines the tile of
-    the head.
-    """
+    """Return the space of rows, keys, warps, stages and splits; the tile of the head is fixed."""
 
     def config_at(point: Mapping[str, int]) -> AttentionConfig | None:
         return _config(workload, **point)

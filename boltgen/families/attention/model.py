@@ -72,9 +72,7 @@ def predict(
 
 
 def _merge_us(workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants) -> float:
-    """Return the time to merge splits: counts are zeroed first, then the last threadblock of a tile
-    sums.
-    """
+    """Return the time to zero the counts of splits, and to sum them in the last threadblock."""
     if config.splits == 1:
         return 0.0
     rows = min(config.rows, workload.first.problem.gemm.m)

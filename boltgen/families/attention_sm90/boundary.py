@@ -14,8 +14,7 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> tuple[Workload, ...]:
-    """Return the edges of `heads.boundary.edges`, and a workload with several tiles per
-    threadblock.
+    """Return `heads.boundary.edges`, and a workload with several tiles per threadblock.
 
     In the latter all tiles but the first find the rings in use. Illegal workloads are omitted; if
     none is legal, return `workload` itself.

@@ -1,6 +1,4 @@
-"""Enumerate sm_90a's attention configurations: rows and keys, with the smallest tile of the
-head.
-"""
+"""Enumerate sm_90a's attention configurations: rows, keys, and the smallest tile of the head."""
 
 from __future__ import annotations
 

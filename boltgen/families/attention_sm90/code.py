@@ -18,9 +18,7 @@ _HEADERS = ("boltgen/activations.h", "boltgen/attention_sm90.h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSm90View:
-    """One attention kernel of sm_90a; `tile` is its rows, its keys per step, and the columns of
-    Q.
-    """
+    """One attention kernel of sm_90a; `tile` is its rows, keys per step, and columns of Q."""
 
     TEMPLATE: ClassVar[str] = "attention_sm90.cu.j2"
 

@@ -1,6 +1,4 @@
-"""The rules of legal configurations of sm_90a's attention kernels, and their resources, stated only
-here.
-"""
+"""The rules of legal configurations for sm_90a's attention kernels, and their resources."""
 
 from __future__ import annotations
 

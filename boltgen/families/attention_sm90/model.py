@@ -107,9 +107,7 @@ def _step_clocks(
 def _output_clocks(
     workload: Workload, config: AttentionSm90Config, arch: Arch, c: ModelConstants
 ) -> float:
-    """Return the clocks of the epilogue: arithmetic, operands from L2, and the output's way to
-    L2.
-    """
+    """Return the epilogue's clocks: arithmetic, operands from L2, and the output's way to L2."""
     layer = workload.last
     elements = config.rows * config.columns
     moved = elements * tensor_operand_bytes(layer.epilogue)

@@ -1,6 +1,4 @@
-"""`b2b`: layers back to back in one kernel, from parts of CUTLASS 2.x. Source: Bolt, section
-3.1.
-"""
+"""`b2b`: layers back to back in one kernel, from parts of CUTLASS 2.x (Bolt, section 3.1)."""
 
 from __future__ import annotations
 

@@ -74,9 +74,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people with rows and the columns of layers:
-    `b2b_gemm_sm80_64x64x128_rf`.
-    """
+    """Return a name for people with rows and layers' columns: `b2b_gemm_sm80_64x64x128_rf`."""
     config, traits = _parts(spec)
     kind = "b2b_conv2d" if traits.conv_iterator else "b2b_gemm"
     extents = (config.threadblock_m, *(tile.n for tile in config.layers))

@@ -85,9 +85,7 @@ def _steps(workload: Workload, config: B2bConfig, index: int) -> int:
 
 
 def _loaded_bytes(workload: Workload, config: B2bConfig, index: int) -> int:
-    """Return the bytes that a threadblock loads from L2 per step of a layer; only the first loads
-    A.
-    """
+    """Return the bytes that a threadblock loads per step of a layer; only the first loads A."""
     tile = config.layers[index]
     rows = config.threadblock_m if index == 0 else 0
     return (rows + tile.n) * tile.k * workload.first.problem.in_dtype.size_bytes
@@ -131,9 +129,7 @@ class _Multiprocessor:
         return begin + steps * step + end
 
     def _inner_epilogue(self, index: int, resident: int) -> float:
-        """Return the clocks of arithmetic, operands from L2, and staging in shared memory if there
-        is any.
-        """
+        """Return the clocks of arithmetic, of operands from L2, and of staging in shared memory."""
         layer, tiles = self.workload.layers[index], self.config.of_layer(index)
         elements = resident * tiles.threadblock.m * tiles.threadblock.n
         is_shared = self.config.residence is Residence.SHARED_MEMORY

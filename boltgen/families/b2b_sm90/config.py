@@ -1,6 +1,4 @@
-"""Configurations of sm_90a's back-to-back kernels (the free parameters), and their compiled
-traits.
-"""
+"""Configurations of sm_90a's back-to-back kernels (free parameters), and their traits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The rules of legal configurations of sm_90a's back-to-back kernels, and their resources, stated
-only here.
-"""
+"""The rules of legal configurations for sm_90a's back-to-back kernels, and their resources."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ def fewest_columns(n: int, residence: Residence) -> int | None:
 
 
 def stage_bytes(config: B2bSm90Config, dtype: DType) -> int:
-    """Return the bytes of a step of the first layer's A, and of any layer's B. Source: `Stage` of
-    the header.
-    """
+    """Return the bytes per step of the first layer's A and any layer's B: the header's `Stage`."""
     return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * dtype.size_bytes
 
 

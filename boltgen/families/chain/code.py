@@ -6,9 +6,7 @@ from boltgen.ir.dtypes import DType
 
 
 def problem_text(count: int, in_dtype: DType, out_dtype: DType, *, is_conv: bool) -> str:
-    """Return the operations with the layouts and types of their operands and the output, as
-    text.
-    """
+    """Return text on the operations, with layouts and types of operands and output."""
     types = f"{in_dtype.value} to {out_dtype.value}, {DType.F16.value} between"
     if is_conv:
         return (

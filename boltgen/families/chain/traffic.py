@@ -23,15 +23,12 @@ def outputs_bytes(workload: Workload) -> int:
 
 
 def operands_bytes(workload: Workload) -> int:
-    """Return the bytes of A and of every B, each once: threadblocks read B at about the same
-    time.
-    """
+    """Return the bytes of A and every B, each once, as threadblocks read B at the same time."""
     return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
 
 
 def touched_per_filled(problem: Problem, columns: int) -> int:
-    """Return the sectors that stores of a warp's `columns` touch, divided by the sectors that they
-    fill.
+    """Return touched sectors divided by filled sectors, for stores of a warp's `columns`.
 
     Lanes exchange 16-bit results to store vectors of 16 bytes if D is aligned to 16 bytes and
     `columns` are a multiple of 32. Otherwise each store writes 16 bytes in each of eight rows.

@@ -147,9 +147,7 @@ class Residence(Enum):
 
 
 def intermediate_rejection(first: Problem) -> str | None:
-    """Return why kernels cannot keep intermediates in the type that the layers multiply, or
-    None.
-    """
+    """Return why kernels cannot keep intermediates in the multiplied type, or None."""
     if first.in_dtype is DType.F16:
         return None
     return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"

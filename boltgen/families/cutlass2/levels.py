@@ -36,9 +36,7 @@ _LAYOUTS = {"gemm": (Layout.COLUMN, Layout.ROW), "conv2d": (Layout.COLUMN,)}
 
 
 def level_configs(traits: KernelTraits, arch: Arch, level: Level) -> tuple[Cutlass2Config, ...]:
-    """Return the configurations of a level, the smaller levels' first, without swizzle and
-    slices.
-    """
+    """Return a level's configurations, smaller levels first, without swizzle and slices."""
     by_tile: dict[tuple[int, int], list[Cutlass2Config]] = defaultdict(list)
     for config in kernel_configs(traits, arch):
         by_tile[config.threadblock.m, config.threadblock.n].append(config)
@@ -61,9 +59,7 @@ def _is_common(tile: tuple[int, int]) -> bool:
 
 
 def _by_preference(configs: Sequence[Cutlass2Config]) -> list[Cutlass2Config]:
-    """Sort the likeliest first, then the most different ones: by depth of K, then number of
-    warps.
-    """
+    """Sort the likeliest first, then the most different: by depth of K, then number of warps."""
     stages = defaultdict(list)
     for config in configs:
         stages[config.threadblock.k].append(config.stages)

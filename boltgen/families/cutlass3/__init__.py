@@ -119,9 +119,7 @@ def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple
 
 
 def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
-    """Return the problem with other sizes; a convolution gets `k` channels, and about `m`
-    pixels.
-    """
+    """Return the problem with other sizes: `k` channels and about `m` pixels of a convolution."""
     return with_rows(problem, m).resized(k, n)
 
 

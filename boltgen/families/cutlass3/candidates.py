@@ -38,9 +38,7 @@ _USUAL_N, _WORTH_A_WIDTH, _NEAR = (64, 128, 192, 256), 0.95, 1.25
 
 
 def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
-    """Return the space of tiles, clusters, schedules and schedulers, with order and slices at
-    launch.
-    """
+    """Return the space of tiles, clusters, schedules, schedulers, and launch arguments."""
 
     def config_at(point: Mapping[str, int]) -> Cutlass3Config:
         return Cutlass3Config(
@@ -163,9 +161,7 @@ class _Tiling:
                     yield tile, cluster_m, cluster_n
 
     def has_part_of_a_wave(self, config: Cutlass3Config) -> bool:
-        """Return whether stream-K has a last wave to fill; tiles of other widths fill waves
-        themselves.
-        """
+        """Return whether stream-K has a last wave to fill; other widths fill waves themselves."""
         if config.scheduler is Scheduler.PERSISTENT:
             return True
         tiles = self._batch * math.prod(self._tiles(config.threadblock))

@@ -169,9 +169,7 @@ def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
 
 
 def at_once(cluster: int, arch: Arch) -> int:
-    """Return the threadblocks at once for clusters of this size; large clusters may not fill a
-    GPC.
-    """
+    """Return the threadblocks at once for a size of clusters; large ones may not fill a GPC."""
     return max(1, _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster) * cluster
 
 
@@ -182,8 +180,7 @@ def accumulator_registers(config: Cutlass3Config) -> int:
 
 
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
-    """Return the shared memory of the epilogue: subtiles of C and D, rows of operands, and
-    barriers.
+    """Return the epilogue's shared memory: subtiles of C and D, rows of operands, and barriers.
 
     Subtiles of D reuse the memory of C's if they have the same size. Source:
     cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp, SharedStorage.

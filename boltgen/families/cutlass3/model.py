@@ -188,8 +188,7 @@ def _dram_bytes(
     columns: int,
     at_once: int,
 ) -> float:
-    """Return the bytes of A and B from DRAM: each once, and again for each wave after L2 has lost
-    them.
+    """Return the bytes of A and B from DRAM: each once, and again if L2 has lost them.
 
     Tiles follow each other along the raster, in bands of `swizzle` clusters: along M a band has all
     of A and few columns of B. A wave is a part of a band, or several bands.

@@ -14,9 +14,7 @@ from boltgen.ir.kernel import KernelSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemmView(MainloopView):
-    """One grouped kernel; `row_indices` is the type of the integers that gather A's rows, if
-    any.
-    """
+    """One grouped kernel; `row_indices` is the type of the indices of A's rows, if any."""
 
     TEMPLATE: ClassVar[str] = "grouped_gemm.cu.j2"
 

@@ -53,8 +53,7 @@ def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload,
 
 
 def _depth(problem: Problem, config: Tiles) -> int:
-    """Return whole steps of K, or of channels, so that a slice has more steps than the pipeline
-    stages.
+    """Return whole steps of K or channels, so that a slice has more than the pipeline stages.
 
     With the ragged step that is added, the last slice lacks one.
     """

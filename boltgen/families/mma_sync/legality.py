@@ -171,9 +171,7 @@ def pipeline_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iter
 
 
 def most_registers(config: Tiles, arch: Arch) -> int:
-    """Return the most registers of a thread; the threadblock must also fit an SM's register
-    file.
-    """
+    """Return a thread's most registers; the threadblock must also fit an SM's register file."""
     most: int = least(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
     return most
 

@@ -318,9 +318,7 @@ def epilogue_clocks(
 
 
 def _split_us(config: Tiles, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:
-    """Return the time of serial split-K: each slice of a tile waits for and adds to the one
-    before.
-    """
+    """Return the time of serial split-K: each slice of a tile adds to the one before it."""
     # Partial sums are FP32; each slice but the last writes and reads them once, through L2.
     sums_bytes = tiles.gemm.m * tiles.gemm.n * DType.F32.size_bytes
     partial_bytes = 2 * (config.split_k - 1) * sums_bytes

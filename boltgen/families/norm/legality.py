@@ -157,9 +157,7 @@ def footprint(layer: Layer, config: NormConfig) -> Footprint:
 
 
 def is_sensible(problem: RowNorm, config: NormConfig) -> bool:
-    """Return whether at least half of a row's threads work, and the threadblock has a usual
-    size.
-    """
+    """Return whether over half of a row's threads work, and the threadblock has a usual size."""
     vector, (_, columns) = vector_of(problem), rows_of(problem)
     if config.streamed:
         low, high = _STREAMED_VALUES

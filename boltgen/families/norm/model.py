@@ -38,9 +38,7 @@ _SECTOR_BYTES = 32
 
 
 def bytes_moved(layer: Layer) -> int:
-    """Return the bytes that are read and written; each tensor, row and column operand counts
-    once.
-    """
+    """Return the bytes that are read and written, each tensor, row and column once."""
     problem = norm_of(layer)
     rows, columns = problem.matrix
     loaded = sum(

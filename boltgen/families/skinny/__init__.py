@@ -78,9 +78,7 @@ def _traits(workload: Workload) -> MainloopTraits:
 
 
 def _launch(workload: Workload, config: SkinnyConfig) -> Launch:
-    """Return the problem's sizes; K is split within threadblocks, and their order does not
-    matter.
-    """
+    """Return the problem's sizes; K is split within threadblocks, in any order of them."""
     del config
     sizes = _product(workload).sizes | {"split_k": 1, "swizzle": 1}
     return Launch(struct="boltgen_gemm_args", sizes=sizes)

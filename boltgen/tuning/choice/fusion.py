@@ -79,8 +79,7 @@ def cut_layers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Layers `begin` to `end` as one kernel, with its time and the time's origin, or the reason for
-    none.
+    """Layers `begin` to `end` as one kernel, with its time and origin, or why it has none.
 
     The times of all parts of a sequence are comparable.
     """

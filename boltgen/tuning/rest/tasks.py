@@ -37,8 +37,7 @@ AnyTrial: TypeAlias = Trial | RestTrial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestResult:
-    """The known times of a TVM kernel: built-in, best, and the numbers of timed and failed
-    schedules.
+    """The known times of a TVM kernel, and the numbers of timed and failed schedules.
 
     `uses` is the number of its launches by all models, weighted. An unknown time is None.
     """

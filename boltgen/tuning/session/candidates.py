@@ -1,5 +1,4 @@
-"""Choose the configurations that a session tries: round one ranks kernels, round two times
-finalists.
+"""Choose the configurations of a session: round one ranks kernels, round two times finalists.
 
 Bolt (Xing et al., section 3.2.2) times generic kernels and takes the best. Here generic kernels are
 only ranked: a chosen kernel was timed as it ships, with its epilogue, swizzle and split of K. A
@@ -57,9 +56,7 @@ class Field:
             self._by_kernel |= {each: by_kernel[each] for each in sorted(held or by_kernel)}
 
     def predicted_us(self, workload: Workload, configs: Sequence[Config]) -> list[float]:
-        """Return the cost model's times for `workload`: the field's, or it with another
-        epilogue.
-        """
+        """Return the cost model's times; `workload` may have another epilogue than the field's."""
         known = self._predicted_us[workload]
         new = [config for config in configs if config not in known]
         times_us = self._model.predict_us(workload, new, self._arch) if new else ()
@@ -74,8 +71,7 @@ class Field:
         *,
         beyond: bool = False,
     ) -> SearchProblem:
-        """Return the search problem of `configs`, for the field's workload or it with another
-        epilogue.
+        """Return the search problem of `configs`; `workload` may have another epilogue.
 
         Without `beyond` only `configs` are legal, so that no other kernel is compiled; with it, all
         configurations of the families are.

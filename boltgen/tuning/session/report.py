@@ -51,9 +51,7 @@ class SessionReport:
 
     @property
     def model_us(self) -> float | None:
-        """The total time of all runs of all workloads, each run alone; None if a workload has no
-        time.
-        """
+        """The time of all runs of all workloads, each alone; None if a workload has no time."""
         products = [each.total_us for each in self.results if not each.task.is_alternative]
         totals = [total_us for total_us in products if total_us is not None]
         return sum(totals) if len(totals) == len(products) else None

@@ -69,8 +69,7 @@ _AnySearch: TypeAlias = Search | RestSearch
 
 
 class Session:
-    """A session that tunes `tasks` on a bench and stores records; `run` it, or iterate over
-    `steps`.
+    """A session that tunes `tasks` on a bench into a database; `run` it, or iterate over `steps`.
 
     `rest` has TVM's own kernels, timed on the same device. `lock_folder` is common to the sessions
     of all processes. `clock` returns seconds, `now` the date and time.
@@ -246,9 +245,7 @@ class Session:
         return searches
 
     def _final_searches(self, beyond: bool) -> list[Search]:
-        """Return the searches of round two: for every task, launches of the best kernels of its
-        field.
-        """
+        """Return the searches of round two: the best kernels' launches for every task."""
         searches = []
         for task in self.tasks:
             field = self._fields[task.workload]
@@ -299,9 +296,7 @@ class Session:
 
     @cached_property
     def _mean_share_us(self) -> float:
-        """The mean over the model's workloads of predicted time multiplied by the number of
-        runs.
-        """
+        """The mean of the model's workloads: predicted time multiplied by the number of runs."""
         shares_us = [task.occurrences * self._fields[task.workload].best_us for task in self._run]
         return sum(shares_us) / len(shares_us) if shares_us else 1.0
 

@@ -34,8 +34,7 @@ class Elsewhere:
         self._toolchain = toolchain
 
     def first(self, workload: Workload, candidates: Collection[Config]) -> tuple[Config, ...]:
-        """Return the candidates that were fastest elsewhere, for the workload or else its
-        neighbours.
+        """Return the candidates fastest elsewhere, for the workload or else its neighbours.
 
         Raises:
             DatabaseError: the database cannot be read.
@@ -112,9 +111,7 @@ def neighbours(workload: Workload, others: Iterable[Workload]) -> list[Workload]
 
 
 def _distance(one: Workload, other: Workload) -> float | None:
-    """Return the distance of two problems' sizes in doublings, or None if they are not
-    neighbours.
-    """
+    """Return the distance of two problems' sizes in doublings; None if they are no neighbours."""
     if len(one.layers) != len(other.layers):
         return None
     total = 0.0

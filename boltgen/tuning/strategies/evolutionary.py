@@ -41,8 +41,7 @@ class Evolutionary:
         self._known: dict[tuple[object, ...], Config | None] = {}
 
     def propose(self, count: int) -> list[Config]:
-        """Propose the reached configurations with the shortest hoped times, and the cost model's
-        first.
+        """Propose configurations with the shortest hoped times, and the cost model's first.
 
         Children of the fastest configurations are among the reached ones.
         """
@@ -93,9 +92,7 @@ class Evolutionary:
         return self._legal_at(space, crossed)
 
     def _legal_at(self, space: AnySpace, point: dict[str, int]) -> Config | None:
-        """Return the configuration of a point, or None if it is illegal; cached, as points
-        repeat.
-        """
+        """Return a point's configuration, or None if illegal; cached, because points repeat."""
         key = (space.family, *point.values())
         if key not in self._known:
             config = space.config_at(point)

@@ -65,9 +65,7 @@ class Residual:
         )
 
     def expected(self, points: Points) -> tuple[Array, Array]:
-        """Return the corrected times in microseconds, and the standard deviations of their
-        logarithms.
-        """
+        """Return corrected times in microseconds, and their logarithms' standard deviations."""
         errors, spread = self._posterior.of(points.places)
         return points.predicted_us * np.exp(errors), spread
 

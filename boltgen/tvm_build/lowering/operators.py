@@ -23,8 +23,7 @@ _READ_SHAPE = ir.Op.get("relax.tensor_to_shape")
 
 
 def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
-    """Return `module` with all operators in a form that TVM or boltgen's kernels compute on the
-    device.
+    """Return `module` with operators that TVM or boltgen's kernels compute on the device.
 
     Raises:
         ModelImportError: no kernel computes the form of an operator.

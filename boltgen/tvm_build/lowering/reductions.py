@@ -36,8 +36,7 @@ _MANY_RESULTS = 1 << 16
 
 
 def schedule_window(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-    """Give a thread to each result of a reduction whose neighbouring threads read neighbouring
-    data.
+    """Give each result of a reduction a thread; neighbouring threads read neighbouring data.
 
     Padding before it and elementwise operators after it join the kernel. Return None if `func` is
     another kind of function.

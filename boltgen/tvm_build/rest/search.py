@@ -163,9 +163,7 @@ class RestSearch:
 
     @property
     def _first_is_out(self) -> bool:
-        """Whether the built-in schedule is being timed; other results are compared with its
-        results.
-        """
+        """Whether the built-in schedule is being timed, whose results others must equal."""
         return not self._waiting and self._built_in not in self._known
 
     @property
