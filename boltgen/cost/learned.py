@@ -60,8 +60,8 @@ _TREES = {
     "seed": 0,
 }
 # The ranking loss: the gap of log(time) at which the faster configuration is predicted as such with
-# odds e, and how many of each problem's fastest configurations are compared with the others.
-# Choices.
+# odds e, and the number of first-ranked configurations per problem that are compared with the
+# others. Choices.
 _RANKED_APART, _RANKED_FIRST = 0.1, 8
 _RANKING = {
     "objective": "rank:pairwise",

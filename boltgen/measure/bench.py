@@ -122,7 +122,7 @@ class WorkerBench:
 
 
 def _is_shared(trial: Trial) -> bool:
-    """Return whether a library may hold the kernel, as its epilogue is plain."""
+    """Return whether a library may hold the kernel: it is timed to rank kernels."""
     return FAMILIES.of(trial.config).ranking(trial.workload) == trial.workload
 
 

@@ -72,7 +72,7 @@ def predict(
 
 
 def _merge_us(workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants) -> float:
-    """Return the time to zero the counts of splits, and to sum them in the last threadblock."""
+    """Return the time to zero split counts, and to add partial sums in the last threadblock."""
     if config.splits == 1:
         return 0.0
     rows = min(config.rows, workload.first.problem.gemm.m)

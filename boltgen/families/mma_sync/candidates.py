@@ -136,7 +136,7 @@ def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
 
 
 def is_power_of_two(extent: int) -> bool:
-    """Return whether an extent is a power of two among the tile extents."""
+    """Return whether an extent is a power of two."""
     return extent & (extent - 1) == 0
 
 
