@@ -45,7 +45,7 @@ THREADS = 3 * _WARPGROUP
 # Addresses, barriers and the fragments of the epilogue. An estimate.
 _BOOKKEEPING_REGISTERS = 40
 MOST_ACCUMULATORS = MATH_REGISTERS - _BOOKKEEPING_REGISTERS
-# With more sums of a tile, a thread has no registers for sums of columns.
+# From this number of sums of a tile on, a thread has no registers for sums of columns.
 _MOST_BESIDE_COLUMNS = 128
 # The columns of a subtile that the epilogue stores by one TMA, or a divisor of them that divides
 # the tile's width; and the stages of subtiles. Source:
