@@ -1,4 +1,4 @@
-"""The command `boltgen why`: what the passes did with an operator, and why TVM computes it."""
+"""The command `boltgen why`: shows what the passes did with an operator, or why TVM computes it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.problems.region import Placement
 from boltgen.tvm_build.model import import_model, partition
 
-# So many lines of one kind are shown in full.
+# The most lines of one kind that are shown in full.
 _MOST_LINES = 3
 _MOST_NAMES = 12
 
-# Names in graphs that compute nothing themselves; an opaque call has its function's name.
+# Names in graphs that are no operators; an opaque call has its function's name.
 _NO_OPERATORS = {INPUT, CONSTANT, PART, REGION, OPAQUE}
 
 Steps = Mapping[str, Sequence[Step]]
@@ -75,7 +75,7 @@ def why_command(
 
 
 def why_model(model: object, operator: str, arch: str, options: ModelOptions) -> list[str]:
-    """Return what the passes for `arch` did with the operators of a name in a model, in lines.
+    """Return lines on what the passes for `arch` did with the operators of a name in a model.
 
     Raises:
         BoltgenError: the model has no such operator; the message has similar names.
@@ -92,7 +92,7 @@ def why_model(model: object, operator: str, arch: str, options: ModelOptions) ->
 
 
 def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
-    """Yield what became of the operators of a name, by the texts of the graphs between passes.
+    """Yield lines on the operators of a name, from the texts of the graphs between passes.
 
     Raises:
         BoltgenError: there is no such operator; the message has similar names.
@@ -109,7 +109,7 @@ def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
     for name in operators:
         if name not in known:
             raise BoltgenError(_unknown(operator, known))
-        yield from _passes(steps, name)
+        yield from _passes(steps, partitioned.fired, name)
         if not asked:
             within = [each for each in regions.values() if name in each.operator.split(" + ")]
             yield f"regions with {name}: {len(within)}"
@@ -119,7 +119,7 @@ def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
 
 
 def _plain(operator: str) -> str:
-    """The name of an operator as regions have it."""
+    """Return the name of an operator as regions have it."""
     return operator.rpartition(".")[2]
 
 
@@ -132,7 +132,7 @@ def _is_region(placed: Placement, asked: str) -> bool:
 
 
 def _names(steps: Steps, partitioned: Partitioned) -> set[str]:
-    """The plain names of all operators that any graph had."""
+    """Return the plain names of all operators in any graph."""
     lines = (line for each in steps.values() for step in each for line in step.text.splitlines())
     found = {_plain(name) for line in lines if (name := operator_of(line)) is not None}
     return (found - _NO_OPERATORS) | {
@@ -151,8 +151,10 @@ def _region(placed: Placement) -> Iterator[str]:
     yield f"{placed.region} ({shown_label(placed.operator)}, {shape}){note}"
 
 
-def _passes(steps: Steps, name: str) -> Iterator[str]:
-    """The passes that changed operators of a name, and the lines that went and came."""
+def _passes(steps: Steps, fired: Mapping[str, Counter[str]], name: str) -> Iterator[str]:
+    """The passes that changed operators of a name, the lines that went and came, and the rules that
+    fired in such a pass anywhere in the model.
+    """
     yield f"passes that changed {name}:"
     is_changed = False
     for function, texts in steps.items():
@@ -174,6 +176,8 @@ def _passes(steps: Steps, name: str) -> Iterator[str]:
                 yield f"  {after.name}{where}: {gone.total()} went, {come.total()} came"
                 yield from _shown("-", gone)
                 yield from _shown("+", come)
+                for rule, count in fired.get(after.name, Counter[str]()).items():
+                    yield f"    rule '{rule}' fired {counted(count, 'time')}"
     if not is_changed:
         yield "  none"
 
@@ -191,7 +195,7 @@ def _shown(mark: str, lines: Counter[str]) -> Iterator[str]:
 
 
 def _left(partitioned: Partitioned, name: str) -> Iterator[str]:
-    """The operators of a name that TVM computes, and the reasons."""
+    """Yield the operators of a name that TVM computes, with the reasons."""
     placed = [
         each
         for each in partitioned.placements
