@@ -202,9 +202,11 @@ def carve(
         else:
             kept[region.products[0].anchor.index] = reason
     moved = {member for region in found.values() for member in region.moved}
+    told: dict[int, str] = {}
     for index, reason in _reasons(graph, regions, kept):
         if index not in claimed or index in kept:
             refuse(index, reason)
+            told.setdefault(index, reason)
     builder = GraphBuilder()
     names: dict[int, int] = {}
     carved: list[CarvedRegion] = []
@@ -221,7 +223,7 @@ def carve(
             )
             names |= _results(graph, found[index], call, builder)
         elif index not in moved:
-            reason = kept.get(index, expr.reason)
+            reason = told.get(index, expr.reason)
             names[index] = builder.add(replace(renamed(expr, names), reason=reason))
     return builder.graph(mapped(graph.results, names)), tuple(carved)
 
