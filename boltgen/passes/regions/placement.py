@@ -73,13 +73,12 @@ def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
     expr = graph[index]
     name = {"image_mean": "mean"}.get(expr.op, expr.op.removeprefix("nn."))
     rejected = match_anchor(graph, index) if expr.op in ANCHORS else None
-    if isinstance(rejected, Rejected):
-        reason = rejected.reason
-    elif isinstance(expr.attrs, Opaque):
+    if isinstance(expr.attrs, Opaque):
         name, reason = expr.attrs.callee, _NO_GRAPH
+    elif isinstance(rejected, Rejected):
+        reason = expr.reason or rejected.reason
     else:
-        reason = _OTHER_PRODUCTS.get(expr.op) or _without_kernel(expr, name)
-    reason = expr.reason or reason
+        reason = expr.reason or _OTHER_PRODUCTS.get(expr.op) or _without_kernel(expr, name)
     return Placement(
         operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
     )
