@@ -108,7 +108,7 @@ def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
     for name in operators:
         if name not in known:
             raise BoltgenError(_unknown(operator, known))
-        yield from _passes(steps, name)
+        yield from _passes(steps, partitioned.fired, name)
         if not asked:
             within = [each for each in regions.values() if name in each.operator.split(" + ")]
             yield f"regions with {name}: {len(within)}"
@@ -150,8 +150,10 @@ def _region(placed: Placement) -> Iterator[str]:
     yield f"{placed.region} ({shown_label(placed.operator)}, {shape}){note}"
 
 
-def _passes(steps: Steps, name: str) -> Iterator[str]:
-    """The passes that changed operators of a name, and the lines that went and came."""
+def _passes(steps: Steps, fired: Mapping[str, Counter[str]], name: str) -> Iterator[str]:
+    """The passes that changed operators of a name, the lines that went and came, and the rules that
+    fired in such a pass anywhere in the model.
+    """
     yield f"passes that changed {name}:"
     is_changed = False
     for function, texts in steps.items():
@@ -173,6 +175,8 @@ def _passes(steps: Steps, name: str) -> Iterator[str]:
                 yield f"  {after.name}{where}: {gone.total()} went, {come.total()} came"
                 yield from _shown("-", gone)
                 yield from _shown("+", come)
+                for rule, count in fired.get(after.name, Counter[str]()).items():
+                    yield f"    rule '{rule}' fired {counted(count, 'time')}"
     if not is_changed:
         yield "  none"
 

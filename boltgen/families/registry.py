@@ -140,20 +140,21 @@ def spaces(workload: Workload, arch: Arch) -> tuple[Space[Any], ...]:
     """The spaces of the families that have a legal configuration for a workload.
 
     Raises:
-        NoLegalConfigError: none has; the message says of each family why.
+        NoLegalConfigError: none has; the message says why of each family that computes such
+            workloads, or of every family if none does.
     """
     found = []
-    reasons = []
+    rejected, failed = [], []
     for family in FAMILIES:
-        rejected = family.rejects(workload, arch)
-        if rejected is None:
-            space = family.space(workload, arch)
-            if space.candidates:
-                found.append(space)
-                continue
-            rejected = space.explain()
-        reasons.append(f"{family.name}: {rejected}")
+        reason = family.rejects(workload, arch)
+        if reason is not None:
+            rejected.append(f"{family.name}: {reason}")
+        elif (space := family.space(workload, arch)).candidates:
+            found.append(space)
+        else:
+            failed.append(f"{family.name}: {space.explain()}")
     if not found:
+        reasons = failed or rejected
         raise NoLegalConfigError(
             f"no legal configuration of any kernel family for {workload.describe()} on "
             f"{arch.name}; {'; '.join(reasons)}"

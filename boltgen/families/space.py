@@ -116,13 +116,19 @@ class Space(Generic[C]):
                     yield other
 
     def explain(self) -> str:
-        """Why there is no candidate: the rules that are broken most often."""
+        """Why there is no candidate: the rules that all configurations break, or else those that
+        most of them break.
+        """
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
-        for config in self.tried():
-            for violation in self.broken(config):
-                counts[violation.name] += 1
-                examples.setdefault(violation.name, f"{violation.message} ({violation.reason})")
+        tried = list(self.tried())
+        for config in tried:
+            broken = {violation.name: violation for violation in self.broken(config)}
+            counts.update(broken.keys())
+            for name, violation in broken.items():
+                examples.setdefault(name, f"{violation.message} ({violation.reason})")
+        if always := [name for name, count in counts.items() if count == len(tried)]:
+            return "; ".join(f"{name}: {examples[name]}" for name in always)
         worst = "; ".join(f"{name} x{n}: {examples[name]}" for name, n in counts.most_common(3))
         return f"rules broken most often: {worst or 'no tile holds the columns of every layer'}"
 

@@ -76,6 +76,7 @@ def partition_graphs(
         padding=tuple(run.padding),
         notes=tuple(run.notes),
         refusals=tuple(run.refusals),
+        fired=run.fired,
         write=write,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -63,8 +64,9 @@ class Partitioned:
     """A module's functions with their regions carved out, by name.
 
     `padding` says of each product whose tensors could have more channels what was chosen, `notes`
-    what else a reader should know, and `refusals` why operators are in no region. `write` makes the
-    IR's module of it, where each region in its argument has a workspace of so many bytes.
+    what else a reader should know, `refusals` why operators are in no region, and `fired` how often
+    each rule of each pass rewrote something, by the names of both. `write` makes the IR's module of
+    it, where each region in its argument has a workspace of so many bytes.
     """
 
     graphs: Mapping[str, Graph]
@@ -73,6 +75,7 @@ class Partitioned:
     padding: tuple[str, ...]
     notes: tuple[str, ...]
     refusals: tuple[Refusal, ...]
+    fired: Mapping[str, Counter[str]]
     write: Callable[[Partitioned, Mapping[str, int]], Any]
 
     @property
@@ -106,6 +109,7 @@ class Run:
     padding: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    fired: dict[str, Counter[str]] = field(default_factory=dict)
 
     def refuse(self, pass_name: str, expr: Expr, reason: str) -> None:
         """Keep the reason of a pass that leaves the operator `expr` as it is."""
@@ -164,10 +168,13 @@ class Pass:
     def run(self, graph: Graph, run: Run) -> Graph:
         """Return the graph that the pass makes of `graph`, and keep its notes in `run`.
 
-        Where a rule of the pass matched an operator and left it, `run` keeps the rule's reason.
+        `run` counts the rules that fired. Where a rule matched an operator and left it, `run` keeps
+        the rule's reason.
         """
         with recording() as log:
             made = self.apply(graph, run)
+        if log.fired:
+            run.fired.setdefault(self.name, Counter()).update(log.fired)
         for miss in log.near:
             run.refuse(self.name, miss.operator, f"rule '{miss.rule}': {miss.reason}")
         if isinstance(made, Graph):

@@ -93,3 +93,20 @@ def test_an_unknown_operator_is_refused_with_names_that_are_near(tmp_path: Path)
         explained(tmp_path, "roud")
     with pytest.raises(BoltgenError, match=r"such as add, astype, matmul, relu, round, sin$"):
         explained(tmp_path, "zzzzz")
+
+
+def test_the_rules_that_fired_are_counted(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=(4, 8), dtype="float32"))
+    for number in (1.0, 2.0, 3.0):
+        x = builder.elementwise("add", x, builder.constant(np.full(8, number, np.float32)))
+    made: Partitioned = partition_graphs(
+        {"main": builder.graph(x)},
+        (),
+        Passes(trace=tmp_path),
+        lambda *_: None,
+        grouped_nhwc=True,
+    )
+    lines = list(why(made, read_trace(tmp_path), "add"))
+    at = lines.index("  fold_constant_sums: 2 went, 2 came")
+    assert "    rule 'add constants to each other' fired 2 times" in lines[at : at + 6]

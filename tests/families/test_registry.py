@@ -333,10 +333,27 @@ def test_a_configuration_of_a_family_that_rejects_the_workload_is_illegal_with_i
     assert "cutlass2" in violation.reason
 
 
-def test_a_workload_of_no_family_is_answered_with_the_reasons_of_all() -> None:
+def test_a_workload_without_a_configuration_names_the_families_that_tried() -> None:
     chain = gemm_chain(64, 64, (2000, 64), ("identity", "identity"))
     with pytest.raises(NoLegalConfigError, match="sm_80") as caught:
         spaces(chain, SM80)
+    text = str(caught.value)
+    assert "b2b: rules broken most often: no tile holds the columns of every layer" in text
+    assert not any(f"{family.name}: " in text for family in FAMILIES if family.name != "b2b")
+
+
+def test_a_rule_that_every_configuration_breaks_is_named_alone() -> None:
+    images = Conv2d(n=1024, h=112, w=112, c=64, k=128, r=3, s=3, padding=(1, 1, 1, 1))
+    with pytest.raises(NoLegalConfigError) as caught:
+        spaces(Workload.of(images), SM80)
+    reason = str(caught.value).partition("cutlass2: ")[2]
+    assert reason.startswith("index_overflow: output: 3288334336 exceeds 2147483647 (")
+    assert "shared_memory" not in reason
+
+
+def test_a_workload_of_no_family_is_answered_with_the_reasons_of_all() -> None:
+    with pytest.raises(NoLegalConfigError, match="sm_80") as caught:
+        spaces(Workload.of(MOVE, EPILOGUES["relu"]), SM80)
     for family in FAMILIES:
         assert f"{family.name}: " in str(caught.value)
 

@@ -175,3 +175,13 @@ def test_constants_are_written_if_they_pick_better_on_unseen_problems(
     assert written == ([(constants, "sm_80")] if is_written else [])
     said = f"for sm_80 were {'fitted' if is_written else 'kept'}; .* 0.0200 before, {fitted:.4f}"
     assert re.search(said, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("fitted", "word"), [(0.0860, "kept"), (0.0790, "fitted")])
+def test_constants_are_shipped_for_a_gain_beyond_the_folds_noise(monkeypatch, fitted, word):
+    shipped: list[str] = []
+    monkeypatch.setattr(fit_cost_model, "write", lambda _, arch: shipped.append(arch))
+    figures = {"sm_90a": {"regret_of_unseen_problems": {"shipped": 0.0867, "fitted": fitted}}}
+    (line,) = fit_cost_model.keep(figures, {"sm_90a": {}})
+    assert line.startswith(f"the analytical model's constants for sm_90a were {word};")
+    assert shipped == (["sm_90a"] if word == "fitted" else [])

@@ -101,7 +101,7 @@ def test_layers_that_no_threadblock_holds_stay_apart_and_say_why() -> None:
     cut = cut_layers((dense(4096, 1024, 64), dense(4096, 64, 1024)), SM80)
     assert cut.counts == (1, 1)
     assert "no legal configuration of any kernel family" in cut.reasons[0]
-    assert "; b2b: rules broken most often: " in cut.reasons[0]
+    assert "; b2b: " in cut.reasons[0]
 
 
 def test_the_cut_is_the_best_of_all_cuts() -> None:
