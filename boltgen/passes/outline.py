@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from boltgen.graph.attributes import RegionCall
+from boltgen.graph.facts import MOVES
 from boltgen.graph.graph import (
     INPUT,
     PART,
@@ -206,7 +207,8 @@ def carve(
     for index, reason in _reasons(graph, regions, kept):
         if index not in claimed or index in kept:
             refuse(index, reason)
-            told.setdefault(index, reason)
+            if graph[index].op not in MOVES:  # a view has no work that a kernel could take over
+                told.setdefault(index, reason)
     builder = GraphBuilder()
     names: dict[int, int] = {}
     carved: list[CarvedRegion] = []
