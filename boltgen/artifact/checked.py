@@ -1,4 +1,4 @@
-"""The result of checking a library: part of its metadata."""
+"""The result of checking a library, a part of its metadata."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from boltgen.options.choices import CheckLevel
 class KernelCheck:
     """The check of one kernel.
 
-    `launches` say what it was run on; `worst_error` is the largest error of any element relative to
-    its bound, None if a launch gave no output. `faults` are sentences, empty if the kernel passed.
-    An `earlier` check was of the same object, launches and virtual GPU, at `checked_at`.
+    `launches` describe the launches. `worst_error` is the largest error of any element as a
+    fraction of its bound, None if a launch gave no output. `faults` are sentences; none means that
+    the kernel passed. An `earlier` check ran the same object and launches on the same virtual GPU,
+    at `checked_at`.
     """
 
     symbol: str
@@ -29,7 +30,7 @@ class KernelCheck:
 
     @property
     def passed(self) -> bool:
-        """Return whether every launch gave the right result, and nothing was found."""
+        """Return whether every launch gave the correct result without findings."""
         return not self.faults
 
 
@@ -37,9 +38,9 @@ class KernelCheck:
 class ModelCheck:
     """The run of a whole model on random inputs.
 
-    `error` is the root mean square of the outputs' distance from TVM's outputs for the original
-    model on the host, relative to the root mean square of TVM's outputs; None without a comparison.
-    `why_not` says why the model was not run.
+    `error` is the root mean square (RMS) of the difference from the outputs that TVM computes for
+    the original model on the host, relative to their RMS; None without a comparison. `why_not` says
+    why the model was not run.
     """
 
     seconds: float
@@ -49,15 +50,15 @@ class ModelCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no faults."""
         return not self.faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryCheck:
-    """The check of a library, on the virtual GPU that `vgpu` identifies.
+    """The check of a library on the virtual GPU with the identity `vgpu`.
 
-    `replaced` says which kernels failed before, and what runs instead.
+    `replaced` names the kernels that failed before, and their replacements.
     """
 
     level: CheckLevel
@@ -74,7 +75,7 @@ class LibraryCheck:
 
     @property
     def passed(self) -> bool:
-        """Return whether everything that was executed is right; true if nothing was."""
+        """Return whether everything that was executed passed; true if nothing was executed."""
         return not self.failed and (self.model is None or self.model.passed)
 
     def __str__(self) -> str:
@@ -110,5 +111,5 @@ class LibraryCheck:
 
 
 def _judged(worst: float) -> str:
-    """Return the largest error of kernels that passed, rounded down: 1.00 would look wrong."""
+    """Return the largest error of passed kernels, rounded down: 1.00 would look like a failure."""
     return f"largest error: {math.floor(100 * worst) / 100:.2f} of the allowed bound (pass)"

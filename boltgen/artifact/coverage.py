@@ -1,4 +1,4 @@
-"""The share of a model's work that boltgen's kernels do, and the operators outside of them."""
+"""The share of a model's work that boltgen's kernels compute, and the anchors left to TVM."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants
 from boltgen.intake.numerals import counted
 
-# Below this share a user would not have expected what they got.
+# A user is warned about a lower share.
 LEAST_SHARE = 0.5
 _MOST_NAMED = 3
 _MIDDLE = ", at sizes in the middle of their ranges"
 
 
 class Placed(Protocol):
-    """The place of an operator: a region, or TVM with a reason; `flops` of its anchors."""
+    """The place of an operator: a region, or TVM with a reason; `flops` counts its anchors."""
 
     @property
     def operator(self) -> str: ...  # noqa: D102
@@ -32,7 +32,7 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Anchors of one operator that stay with TVM for one reason."""
+    """Anchors of one operator that TVM computes for one reason."""
 
     operator: str
     reason: str
@@ -42,9 +42,9 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Floating-point operations of a model's anchors: in boltgen's kernels, and in total.
+    """The floating-point operations of a model's anchors: in boltgen's kernels, and in total.
 
-    `rest` has the anchors that stay with TVM, the largest first.
+    `rest` has the anchors that TVM computes, largest first.
     """
 
     offloaded_flops: int
@@ -53,22 +53,22 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """The part of the work that boltgen's kernels do; 1 without anchors."""
+        """The share of the work that boltgen's kernels compute; 1 without anchors."""
         return self.offloaded_flops / self.total_flops if self.total_flops else 1.0
 
     @property
     def is_low(self) -> bool:
-        """Whether a user should be warned."""
+        """Whether the share is so low that a user should be warned."""
         return self.share < LEAST_SHARE
 
     def headline(self) -> str:
-        """The share alone."""
+        """Return the share in one line."""
         if not self.total_flops:
             return "the model has no matrix products and no convolutions: all of it is TVM's"
         return f"boltgen computes {_percent(self.share)} of {_scaled(self.total_flops)}"
 
     def verdict(self) -> str:
-        """Return the share, and the operators that reduce it, in one line."""
+        """Return the share, and the operators that TVM computes, in one line."""
         line = self.headline()
         if not self.rest:
             return line
@@ -79,15 +79,15 @@ class Coverage:
         )
         more = len(self.rest) - _MOST_NAMED
         others = f"; and {counted(more, 'more kind', 'more kinds')}" if more > 0 else ""
-        # An operator may have a name of several lines.
+        # An operator's name may have several lines.
         return " ".join(f"{line}; with TVM stay {named}{others}".split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestKernel:
-    """A kernel of TVM's that a model launches `count` times; bytes and operations of one launch.
+    """A TVM kernel that a model launches `count` times; bytes and operations are per launch.
 
-    One that `is_open` has them of the sizes in the middle of their ranges.
+    If `is_open`, they are for sizes in the middle of their ranges.
     """
 
     name: str
@@ -97,7 +97,7 @@ class RestKernel:
     is_open: bool = False
 
     def time_us(self, arch: Arch, constants: ModelConstants) -> float:
-        """The least time of all launches, at the bandwidth of DRAM or the rate of FP32."""
+        """Return the least time of all launches, by the DRAM bandwidth and the FP32 rate."""
         busy_us = max(
             constants.copy_us(self.bytes_moved, arch), self.flops / (arch.fp32_tflops * 1e6)
         )
@@ -105,7 +105,7 @@ class RestKernel:
 
 
 def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: bool = False) -> str:
-    """Return the least time of TVM's own kernels beside the regions' time, in one line.
+    """Return the least time of TVM's own kernels, and its share of the total, in one line.
 
     With `is_open`, both times are for sizes in the middle of their ranges.
     """
@@ -119,7 +119,7 @@ def rest_verdict(launches: int, rest_us: float, regions_us: float, *, is_open: b
 
 
 def coverage(placements: Iterable[Placed]) -> Coverage:
-    """Return the coverage of a model whose operators are placed so."""
+    """Return the coverage of a model with these placements of operators."""
     offloaded = 0
     counts: dict[tuple[str, str], int] = defaultdict(int)
     flops: dict[tuple[str, str], int] = defaultdict(int)
@@ -138,7 +138,7 @@ def coverage(placements: Iterable[Placed]) -> Coverage:
 
 
 def _percent(share: float) -> str:
-    # Never "100 %" of what is not all, nor "0 %" of what is something.
+    # A part is never shown as "100 %" or "0 %".
     if 0.0 < share < 1.0:
         share = min(max(share, 0.001), 0.999)
     return f"{share:.1%}".replace("%", " %").replace(".0 ", " ")

@@ -16,9 +16,9 @@ from boltgen.families.trial import Trial
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.intake.numerals import MOST_EXTENT, shown
 
-# Fields in which there are numbers of any sign.
+# Fields that may have negative numbers.
 _SIGNED = frozenset({"trials", "check"})
-# Raised whenever a field changes its meaning or goes away.
+# Increase it if a field changes its meaning or is removed.
 SCHEMA = 2
 
 FILE_NAME = "metadata.json"
@@ -36,8 +36,8 @@ FRONTENDS = ("relax", "relay")
 class TensorInfo:
     """An input or output.
 
-    An extent that is not known before the model runs is a name; the shape is None if not even the
-    rank is known. An input that `is_finite` has neither NaN nor infinities.
+    An extent that is unknown before a run is a name; the shape is None if even the rank is unknown.
+    An input that `is_finite` must not have NaN or infinities.
     """
 
     name: str
@@ -52,8 +52,9 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionInfo:
-    """A dimension of the inputs' shapes, or a formula of dimensions, with its least and its
-    greatest value; None if there is no greatest.
+    """A dimension of inputs' shapes, or a formula of dimensions, with its least and greatest value.
+
+    None means that there is no greatest value.
     """
 
     name: str
@@ -63,8 +64,9 @@ class DimensionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmInfo:
-    """The matrix product of a layer, as its kernel computes it: `batch` of M x N x K; symbols by
-    name.
+    """The matmul of a layer, as its kernel computes it: `batch` of M x N x K.
+
+    A symbolic size is a name.
     """
 
     batch: int | str
@@ -75,7 +77,7 @@ class GemmInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceInfo:
-    """The kernel that a region of symbolic sizes runs for some of them: for `sizes`, in words."""
+    """The kernel that a region runs for some of its symbolic sizes: for `sizes`, in words."""
 
     sizes: str
     kernel: str
@@ -88,11 +90,11 @@ class ChoiceInfo:
 class RegionInfo:
     """A region of the model and the kernel that computes it.
 
-    `moves` says how the call changes the form of A and D, and what that costs. `gemms` has a
-    product for each layer, `tile` the threadblock's tile. `origin` names the source of `time_us`.
-    If sizes are symbolic, `choices` has the table by which calls choose, and the other fields are
-    for sizes in the middle of their ranges; `regret` is the mean ratio of the table's times to each
-    size's best.
+    `moves` describes the layout transforms of A and D, and their cost. `gemms` has a matmul for
+    each layer, `tile` is the threadblock's tile. `origin` names the source of `time_us`. If sizes
+    are symbolic, `choices` has the table by which calls choose, and the other fields are for sizes
+    in the middle of their ranges; `regret` is the mean ratio of the table's times to the best time
+    of each size.
     """
 
     symbol: str
@@ -113,7 +115,7 @@ class RegionInfo:
     regret: float | None = None
 
     def runs(self, kernel: str) -> bool:
-        """Return whether it runs the kernel of that symbol, even if only for some sizes."""
+        """Return whether the region runs the kernel with this symbol for any sizes."""
         return kernel in {self.kernel, *(choice.kernel for choice in self.choices)}
 
 
@@ -121,9 +123,9 @@ class RegionInfo:
 class KernelInfo:
     """A kernel in the library; `source` is relative to the artifact's folder.
 
-    `trials` are the launches that the model has of it, none in what older versions wrote.
-    `registers` are of a thread, by ptxas's report, which passed the audit; None if there is none:
-    the kernel is PTX alone, or an older version wrote it.
+    `trials` are the model's launches of it; metadata of older versions has none. `registers` are
+    per thread, from ptxas's report, which passed the audit; None if the kernel is PTX alone, or an
+    older version wrote the metadata.
     """
 
     symbol: str
@@ -135,7 +137,7 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementInfo:
-    """The place of an operator: a region, or TVM with a reason; `flops` of its anchors."""
+    """The place of an operator: a region, or TVM with a reason; `flops` counts its anchors."""
 
     operator: str
     shape: tuple[int | str, ...]
@@ -146,10 +148,11 @@ class PlacementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestInfo:
-    """A kernel of TVM, how often the model launches it, and the least time of all launches by the
-    model. `schedule` names its schedule and the reason, empty if none was measured; `moved_bytes`
-    counts all launches, None if an older version wrote no number. If it `is_open`, these numbers
-    are for sizes in the middle of their ranges.
+    """A TVM kernel, its number of launches in the model, and their least predicted time.
+
+    `schedule` names its schedule and the reason, and is empty if none was measured. `moved_bytes`
+    counts all launches, None in metadata of older versions. If `is_open`, these numbers are for
+    sizes in the middle of their ranges.
     """
 
     name: str
@@ -162,9 +165,9 @@ class RestInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeInfo:
-    """The range of a tensor on the calibration inputs, as text: it may be infinite.
+    """The range of a tensor on the calibration inputs, as text, because it may be infinite.
 
-    It `is_kept_wide`, in FP32, where FP16 cannot hold it.
+    The tensor `is_kept_wide`, in FP32, if FP16 cannot represent it.
     """
 
     operator: str
@@ -176,7 +179,7 @@ class RangeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseInfo:
-    """The time of a phase of the compilation."""
+    """A phase of the compilation and its time."""
 
     name: str
     seconds: float
@@ -186,14 +189,14 @@ class PhaseInfo:
 class Metadata:
     """A compiled model's inputs, outputs and kernels, and the tools that made them.
 
-    `library_sha256` is of `model.so`; `versions` names boltgen, TVM, CUTLASS, nvcc and the host
-    compiler; `frontend` is "relax" or "relay", whose TVM runs it. `padding` has the choice, and its
-    reason, for each anchor whose tensors could have more channels than the model says; `notes` name
-    the other changes; `ranges` has the tensors' ranges on calibration inputs, `dimensions` the
+    `library_sha256` is the digest of `model.so`. `versions` names boltgen, TVM, CUTLASS, nvcc and
+    the host compiler. `frontend` is "relax" or "relay", whose TVM runs the model. `padding` has,
+    for each anchor whose channels could be padded, the decision with its reason. `notes` name the
+    other changes. `ranges` has the tensors' ranges on calibration inputs. `dimensions` has the
     names in shapes whose values the model or its user limits. `rest` has TVM's own kernels, None if
     the frontend is relay or a tensor has no shape. `sources_sha256` has the digests of the files in
-    `sources`, by their paths in the artifact's folder; it is empty if an older version wrote it.
-    `check` is the result of executing the library, None if an older version wrote it.
+    `sources`, by their paths in the artifact's folder; it is empty in metadata of older versions.
+    `check` is the result of executing the library, None in metadata of older versions.
     """
 
     model: str
@@ -220,15 +223,15 @@ class Metadata:
     def write(self, folder: Path) -> None:
         """Write `metadata.json` into `folder`."""
         text = json.dumps(encode(Metadata, self), indent=2, ensure_ascii=False)
-        # A model's file may have a name that is no UTF-8.
+        # The name of a model's file may not be UTF-8.
         (folder / FILE_NAME).write_bytes(f"{text}\n".encode(errors="replace"))
 
 
 def _check_tensors(kind: str, infos: Sequence[TensorInfo]) -> None:
-    """Check that a model can have these inputs or outputs.
+    """Check the names, types and shapes of a model's inputs or outputs.
 
     Raises:
-        RecordError: one is not; the message names the field.
+        RecordError: one is invalid; the message names the field.
     """
     names = [info.name for info in infos]
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -247,7 +250,7 @@ def _check_parts(metadata: Metadata) -> None:
     """Check constraints that the types of the fields do not express.
 
     Raises:
-        RecordError: a part cannot be; the message names the field.
+        RecordError: a value is invalid; the message names the field.
     """
     _check_amounts(metadata)
     _check_tensors("inputs", metadata.inputs)
@@ -266,10 +269,10 @@ def _check_parts(metadata: Metadata) -> None:
 
 
 def _check_inside(name: str) -> None:
-    """Check that a file that the metadata names is in the artifact's folder.
+    """Check that a file named in the metadata is in the artifact's folder.
 
     Raises:
-        RecordError: it is elsewhere.
+        RecordError: the file is elsewhere.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
@@ -280,7 +283,7 @@ def _check_amounts(value: object, place: str = "") -> None:
     """Check that times, bytes, counts and operations are finite and not negative.
 
     Raises:
-        RecordError: one is not; the message names the field.
+        RecordError: a number is not; the message names the field.
     """
     if is_dataclass(value):
         for each in fields(value):
@@ -298,7 +301,8 @@ def read_metadata(folder: Path) -> Metadata:
     """Read the metadata of the artifact in `folder`.
 
     Raises:
-        ArtifactError: there is none, it cannot be read, or another version of boltgen wrote it.
+        ArtifactError: the folder has no metadata, or it cannot be read, or another version wrote
+            it.
     """
     path = folder / FILE_NAME
     again = "compile the model again"

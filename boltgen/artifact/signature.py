@@ -1,8 +1,8 @@
-"""Signatures of compiled models: Ed25519 over `metadata.json`, which has the digest of the library
-and of every source.
+"""Signatures of compiled models: Ed25519 over `metadata.json`.
 
-`metadata.json.sig` has the 64 bytes of the signature in Base64, and is no part of what is signed.
-Source: RFC 8032; the arithmetic is the package cryptography's.
+`metadata.json` has the digests of the library and all sources. `metadata.json.sig` has the 64 bytes
+of the signature in Base64; it is not signed itself. Source: RFC 8032; the package cryptography does
+the arithmetic.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     )
 
 SIGNATURE = f"{FILE_NAME}.sig"
-_MOST_BYTES = 1 << 16  # the most of a key or a signature
+_MOST_BYTES = 1 << 16  # the largest size of a key or signature
 
 
 def sign(folder: Path, key: Path) -> Path:
-    """Sign the artifact in `folder` with the private key in the PEM file `key`; return the
-    signature's path.
+    """Sign the artifact in `folder` with the private key in the PEM file `key`; return the file.
 
     Raises:
-        BoltgenError: `key` is no such key without a passphrase, or the folder cannot be written.
+        BoltgenError: `key` has no Ed25519 key without a passphrase, or the folder cannot be
+            written.
     """
     private = _private_key(key)
     path = folder / SIGNATURE
@@ -48,11 +48,11 @@ def sign(folder: Path, key: Path) -> Path:
 
 
 def check_signature(folder: Path, keys: Sequence[Path]) -> None:
-    """Check that one of the public `keys`, PEM files, verifies the signature of `folder`.
+    """Check that one of the public `keys` (PEM files) verifies the signature of `folder`.
 
     Raises:
-        ArtifactError: there is no signature, or it is none by these keys.
-        BoltgenError: a key cannot be read, or is of another kind.
+        ArtifactError: there is no signature, or none of these keys verifies it.
+        BoltgenError: a key cannot be read, or is not an Ed25519 key.
     """
     public = [_public_key(key) for key in keys]
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
@@ -82,7 +82,7 @@ def check_signature(folder: Path, keys: Sequence[Path]) -> None:
 
 
 def _is_signature(file: BinaryIO) -> bool:
-    """Return whether a file has the form that `sign` writes: 64 bytes in Base64."""
+    """Return whether a file has the format that `sign` writes: 64 bytes in Base64."""
     try:
         return len(base64.b64decode(file.read(_MOST_BYTES).strip(), validate=True)) == 64
     except binascii.Error:

@@ -1,1 +1,1 @@
-"""Turn text into objects: toolchain, compiler, cache."""
+"""Compile generated text to objects: toolchain, compilers and cache."""

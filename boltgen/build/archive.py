@@ -1,4 +1,4 @@
-"""Arrow: a kernel's object to an archive with it, for linkers that are handed one several times."""
+"""Arrow: from a kernel's object to an archive, which a linker may be given several times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = "archive.log"
 
 
 def archive(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
-    """Return the archive with `compiled` as its only member, from the cache if it is there.
+    """Return the archive whose only member is `compiled`, from the cache if it is there.
 
     Raises:
         ToolchainError: the archiver fails or is missing.
@@ -23,7 +23,7 @@ def archive(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
     """
 
     def build(folder: Path) -> None:
-        # The host compiler knows which of the machine's archivers goes with it.
+        # Each host compiler names its own archiver.
         program = _run((str(tools.cxx.path), "-print-prog-name=ar"), folder, tools)
         _run((program, "rcsD", _ARCHIVE, str(compiled.path)), folder, tools)
 

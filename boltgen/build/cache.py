@@ -5,10 +5,10 @@
     <root>/building/                  entries under construction, each in a folder with a lock
     <root>/failed/                    sources and logs of what did not compile
 
-An entry is built in `building/` and renamed into place, so it is there whole or not at all,
-whenever a build is killed. The manifest holds a SHA-256 of each file; an entry that does not match
-is rebuilt, and a warning says so. The folder belongs to one user: code that another user could
-write is never loaded.
+An entry is built in `building/` and renamed into place, so it is complete or absent, even if a
+build is killed. The manifest holds a SHA-256 of each file; an entry that does not match is rebuilt,
+with a warning. The folder must belong to one user: code that another user could write is never
+loaded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from boltgen.intake.json_text import JsonError, read_json
 _log = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
-# In the folder of an entry under construction: the lock of who builds it, and its files.
+# In the folder of an entry under construction: the builder's lock, and the entry's files.
 _LOCK, _FILES = "lock", "files"
 _CHOOSE_ANOTHER = "set BOLTGEN_CACHE_DIR to a folder of your own"
 
@@ -52,7 +52,7 @@ class Entry:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn the operating system's refusals under `folder` into a CacheError with a remedy."""
+    """Raise CacheError, with a remedy, for an operating system's error under `folder`."""
     try:
         yield
     except OSError as error:
@@ -60,7 +60,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def disk_error(folder: Path, error: OSError) -> CacheError:
-    """The CacheError that says what to do about `error`."""
+    """Return the CacheError for `error`, with a remedy."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return CacheError(
@@ -80,8 +80,8 @@ class Cache:
     """The cache under `root`, which is created with mode 0700.
 
     Raises:
-        CacheError: `root` cannot be created or written, belongs to another user, or is writable
-            for others.
+        CacheError: `root` cannot be created or written, belongs to another user, or other users can
+            write it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -111,9 +111,9 @@ class Cache:
             )
 
     def _sweep(self) -> None:
-        """Remove the leftovers of killed builds: a lock ends with its process, a clock can jump."""
+        """Remove the leftovers of killed builds: unlocked ones, since clocks can jump."""
         for folder in (self.root / "building").iterdir():
-            if not _is_scratch(folder):  # somebody else's
+            if not _is_scratch(folder):  # not made by boltgen
                 continue
             held = _hold(folder)
             if held is not None:
@@ -125,7 +125,7 @@ class Cache:
         return self.root / kind / key[:2] / key
 
     def has(self, kind: str, key: str) -> bool:
-        """Return whether the entry is there and whole."""
+        """Return whether the entry exists and is undamaged."""
         return _damage(self.folder(kind, key)) is None
 
     def get_or_build(
@@ -134,8 +134,8 @@ class Cache:
         """Return the entry; if it is missing, `build` fills an empty folder with its files.
 
         An entry that lacks a file of `holds` is damaged. If several processes ask for one entry,
-        one builds and the others wait. An exception of `build` is passed on, and leaves nothing
-        behind.
+        one builds it and the others wait. An exception from `build` leaves no entry and is passed
+        on.
 
         Raises:
             CacheError: the disk is full or the folder cannot be written.
@@ -157,8 +157,9 @@ class Cache:
         return Entry(folder, built=True)
 
     def find(self, kind: str, key: str, holds: Sequence[str] = ()) -> Path | None:
-        """Return the folder of an entry that is there and whole, with the files `holds`; it counts
-        as used now.
+        """Return the folder of an entry if it is complete and has the files `holds`, else None.
+
+        The entry counts as used now.
         """
         folder = self.folder(kind, key)
         damage = _damage(folder, holds)
@@ -171,8 +172,10 @@ class Cache:
         return None
 
     def put(self, kind: str, key: str, files: Path, most_bytes: int) -> None:
-        """Copy the folder `files` in as an entry; remove the least recently used entries of its
-        kind, so that all together have at most `most_bytes`.
+        """Copy the folder `files` into the cache as an entry.
+
+        The least recently used entries of this kind are removed until the kind has at most
+        `most_bytes`.
 
         Raises:
             CacheError: the disk is full or the folder cannot be written.
@@ -190,9 +193,9 @@ class Cache:
     def _make_room(self, kind: str, most_bytes: int) -> None:
         entries = []
         for entry in (self.root / kind).glob("??/*"):
-            if not (entry / _MANIFEST).is_file():  # somebody else's
+            if not (entry / _MANIFEST).is_file():  # not made by boltgen
                 continue
-            with contextlib.suppress(FileNotFoundError):  # another process makes room too
+            with contextlib.suppress(FileNotFoundError):  # another process may be removing it
                 entries.append((entry.stat().st_mtime, entry))
         total = 0
         for _, entry in sorted(entries, reverse=True):
@@ -203,9 +206,9 @@ class Cache:
 
     @contextmanager
     def scratch(self, kind: str) -> Iterator[Path]:
-        """An empty folder on the cache's file system, removed afterwards."""
+        """Yield an empty folder on the cache's file system, and remove it afterwards."""
         held = None
-        while held is None:  # a sweep can take a folder before we do
+        while held is None:  # another process's sweep can remove a folder before it is locked
             folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.root / "building"))
             held = _hold(folder)
         try:
@@ -217,7 +220,7 @@ class Cache:
             os.close(held)
 
     def keep_failed(self, scratch: Path, key: str) -> Path:
-        """Move the files of a failed build to where the user can read them; returns the folder."""
+        """Move a failed build to a folder that the user can read; return the folder."""
         target = self.root / "failed" / key
         with disk_errors(self.root):
             self._move_into_place(scratch, target)
@@ -227,24 +230,24 @@ class Cache:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.path.lexists(
             target
-        ):  # damaged, or an earlier failure: a full folder cannot be renamed over
+        ):  # an entry is in the way, damaged or failed: a rename cannot replace a full folder
             with self.scratch("old") as old:
                 target.rename(old / "entry")
         scratch.rename(target)
 
 
 def _is_scratch(folder: Path) -> bool:
-    """Whether a folder has what `scratch` makes, and nothing else."""
+    """Return whether a folder has only the contents that `scratch` makes."""
     try:
         return {each.name for each in folder.iterdir()} <= {_LOCK, _FILES}
-    except OSError:  # it is no folder, or another process has removed it
+    except OSError:  # it is not a folder, or another process has removed it
         return False
 
 
 def _hold(folder: Path) -> int | None:
-    """Lock a folder under construction until the file whose number this is is closed.
+    """Lock a folder under construction; return the lock's file descriptor, which holds the lock.
 
-    Return None if another process holds it, or if it is gone.
+    Return None if another process holds the lock, or if the folder is gone.
     """
     try:
         number = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -282,7 +285,7 @@ def _seal(folder: Path) -> None:
 
 
 def _damage(folder: Path, holds: Sequence[str] = ()) -> str | None:
-    """Describe the damage of an entry: None if it is whole, "" if it is absent."""
+    """Describe the damage of an entry: None if it is undamaged, "" if it is absent."""
     if not os.path.lexists(folder):
         return ""
     try:
@@ -302,7 +305,7 @@ def _damage(folder: Path, holds: Sequence[str] = ()) -> str | None:
 
 
 def _declared(folder: Path) -> dict[str, str]:
-    """The names of an entry's files, at least one, and their SHA-256."""
+    """Return the names of an entry's files, at least one, with their SHA-256."""
     form = read_json(folder / _MANIFEST)
     files = form.get("files") if isinstance(form, dict) else None
     if not isinstance(files, dict) or not files:

@@ -1,4 +1,4 @@
-"""Arrow: a translation unit to its object, or to a failure that says why; through the cache."""
+"""Arrow: from a translation unit to its object or to a failure with a reason, through the cache."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from boltgen.build.unit import CompiledObject, CompileFailure, TranslationUnit
 ABOUT = "about.json"
 LOG = "compile.log"
 _COMMAND = "command.txt"
-# With less than this left on the disk, a failure is taken to be the disk's, not the compiler's.
+# If less is free on the disk, a failure is blamed on the disk, not on the compiler.
 _FULL_DISK_BYTES = 1 << 20
 
 Outcome: TypeAlias = CompiledObject | CompileFailure
 
 
 class _FailedError(Exception):
-    """Carries a failure out of the cache's build, which must leave no entry."""
+    """Carries a failure out of the cache's build function, so that no entry is made."""
 
     def __init__(self, failure: CompileFailure) -> None:
         super().__init__(failure.error)
@@ -34,9 +34,9 @@ class _FailedError(Exception):
 
 
 def compile_unit(unit: TranslationUnit, cache: Cache, children: Children | None = None) -> Outcome:
-    """Compile `unit`, or take its object from the cache.
+    """Compile `unit`, or return its object from the cache.
 
-    Source, log and command are kept beside the object, and after a failure too.
+    Source, log and command are stored beside the object, or in `failed/` after a failure.
 
     Raises:
         CacheError: the disk is full or the cache cannot be written.
@@ -68,7 +68,7 @@ def _build(unit: TranslationUnit, folder: Path, cache: Cache, children: Children
     if unit.about:
         (folder / ABOUT).write_text(unit.about, encoding="utf-8")
     (folder / _COMMAND).write_text(shlex.join(unit.command) + "\n", encoding="utf-8")
-    # The compiler's temporary files: with the build, so that a killed one leaves none behind.
+    # Temporary files lie in the build's folder, so that a killed build leaves none elsewhere.
     temporary = folder / "tmp"
     temporary.mkdir()
     log = folder / LOG

@@ -1,4 +1,4 @@
-"""Query the driver for a GPU's architecture, without loading the driver into this process."""
+"""Ask the driver for a GPU's architecture without loading the driver into this process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 from boltgen.errors import DeviceError
 
-# In a process of its own: the driver that a process loads first serves it until its end, and
-# kernels are checked on the virtual GPU. Numbers: CUdevice_attribute's compute capability.
+# In a process of its own: the first driver that a process loads stays until its end, and kernels
+# are checked on the virtual GPU. The numbers are CUdevice_attribute's compute capability.
 _ASK = """
 import ctypes, sys
 try:
@@ -34,10 +34,10 @@ _SECONDS = 60
 def device_architecture(ordinal: int, remedy: str) -> str:
     """Return the architecture of this machine's GPU number `ordinal`, such as "sm_80".
 
-    `remedy` is what to do where there is none, for the message.
+    `remedy` ends the message if there is no GPU; it says what to do.
 
     Raises:
-        DeviceError: there is none, or the driver does not answer.
+        DeviceError: there is no such GPU, or the driver does not answer.
     """
     command = [sys.executable, "-c", _ASK, str(ordinal)]
     try:

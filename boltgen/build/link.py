@@ -1,4 +1,4 @@
-"""Link objects to one shared library that runs on a GPU and on the virtual GPU alike."""
+"""Link objects to one shared library that runs on a GPU and on the virtual GPU."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from boltgen.errors import ToolchainError
 
 
 def link_command(objects: Sequence[Path], output: Path, tools: Toolchain) -> tuple[str, ...]:
-    """The linker's command line.
+    """Return the linker's command line.
 
-    The CUDA runtime is named by its soname and stands after the objects that need it, and no
-    search path is recorded: the process that loads the library decides which runtime it meets.
-    `-Bsymbolic`: two models in one process each call their own kernels.
+    The CUDA runtime is named by its soname, after the objects that need it, and no search path is
+    recorded: the process that loads the library decides which runtime it uses. With `-Bsymbolic`
+    two models in one process each call their own kernels.
     """
     runtime = tools.nvcc.runtime
     return (
@@ -37,13 +37,12 @@ def link_command(objects: Sequence[Path], output: Path, tools: Toolchain) -> tup
 
 
 def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path:
-    """Link `objects` to the shared library `output`, which appears whole or not at all.
+    """Link `objects` to the shared library `output`, which appears complete or not at all.
 
-    Objects with the same contents are linked once: modules that were partitioned apart share
-    kernels.
+    Objects with equal contents are linked once: separately partitioned modules may share kernels.
 
     Raises:
-        ToolchainError: the linker fails; the message holds what it says.
+        ToolchainError: the linker fails; the message has the end of its output.
     """
     with tempfile.TemporaryDirectory(prefix=".link-", dir=output.parent) as name:
         folder = Path(name)
@@ -64,7 +63,7 @@ def link_shared(objects: Sequence[Path], output: Path, tools: Toolchain) -> Path
 
 
 def _distinct(objects: Sequence[Path]) -> list[Path]:
-    """Return the first of each object's copies, in order."""
+    """Return the objects in order without later copies."""
     firsts: dict[str, Path] = {}
     for path in objects:
         firsts.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
@@ -75,7 +74,7 @@ _LINKED = "kernel.so"
 
 
 def linked(compiled: CompiledObject, cache: Cache, tools: Toolchain) -> Path:
-    """Return a shared library of `compiled` alone, from the cache if it is there.
+    """Return a shared library with only `compiled`, from the cache if it is there.
 
     Raises:
         ToolchainError: the linker fails.

@@ -1,4 +1,4 @@
-"""Compile many units in parallel. Compilers are processes, so threads are enough to run them."""
+"""Compile many units in parallel, by threads that wait for compiler processes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def compile_all(
     reporter: Reporter | None = None,
     title: str = "compiling",
 ) -> list[Outcome]:
-    """Return the outcome of every unit, in their order; equal units are compiled once.
+    """Return the outcomes of all units in their order; equal units are compiled once.
 
-    An interrupt (Ctrl-C) or an error stops every compiler before it is passed on.
+    An interrupt (Ctrl-C) or an error first stops every compiler, then is passed on.
 
     Raises:
         CacheError: the disk is full or the cache cannot be written.
@@ -79,7 +79,7 @@ def _compile_missing(
 
 @contextmanager
 def _stopping(children: Children) -> Iterator[None]:
-    """Stop the children on the way out of an exception: the pool then need not wait for them."""
+    """Stop the children if an exception leaves the block, so that the pool does not wait."""
     try:
         yield
     except BaseException:
@@ -101,7 +101,7 @@ def objects_or_raise(outcomes: Sequence[Outcome]) -> list[CompiledObject]:
     """Return the objects if all units compiled.
 
     Raises:
-        CompileError: one did not; the first one's message, and how many more there are.
+        CompileError: a unit failed; the message describes the first failure and counts the others.
     """
     failures = [outcome for outcome in outcomes if isinstance(outcome, CompileFailure)]
     if failures:

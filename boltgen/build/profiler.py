@@ -20,11 +20,11 @@ from boltgen.paths import resource_dir
 LIBRARY = "libboltgen_profiler.so"
 
 _KIND = "profiler"
-# The words that compile a source, and the words that link.
+# The command lines that compile a source, and that link.
 _Commands: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".h")
-# Written into the folder of the build, for profiler/interval.cuh.
+# Generated into the build's folder, for profiler/interval.cuh.
 _FUNCTIONS = "unary_functions.inc"
 
 
@@ -36,10 +36,9 @@ def profiler_library(
     jobs: int = 1,
     only: Arch | None = None,
 ) -> Path:
-    """Return the shared library with the C interface `profiler/profiler.h`; build it if it is not
-    cached.
+    """Return the profiler's shared library (see `profiler/profiler.h`); build it if absent.
 
-    Its sources are compiled by `jobs` compilers at once, for every architecture or `only` for one.
+    `jobs` compilers build its sources at once, for every architecture or only for `only`.
 
     Raises:
         ToolchainError: nvcc cannot be started, or fails.
@@ -59,7 +58,7 @@ def profiler_library(
 
 
 def built_profiler(tools: Toolchain, cache: Cache) -> Path | None:
-    """The library for every architecture where it is in the cache."""
+    """Return the library for every architecture if it is in the cache, else None."""
     key = _key(resource_dir("profiler"), _commands(tools, None), tools)
     found = cache.find(_KIND, key, [LIBRARY])
     return found / LIBRARY if found else None
@@ -75,8 +74,8 @@ def _key(source: Path, commands: _Commands, tools: Toolchain) -> str:
 
 
 def _commands(tools: Toolchain, only: Arch | None) -> _Commands:
-    """Return the words that compile a source, and the words that link."""
-    # PTX of the oldest serves the virtual GPU and what comes after the newest.
+    """Return the command lines that compile a source and that link, without files."""
+    # PTX of the oldest architecture serves the virtual GPU and GPUs newer than the newest one.
     known = [name for name, arch in ARCHES.items() if tools.nvcc.compiles_for(arch)]
     names = [device_for(only.name)] if only else [name for name in known if name[-1] != "a"]
     code = every_device_flags(names)
@@ -87,7 +86,7 @@ def _commands(tools: Toolchain, only: Arch | None) -> _Commands:
         "-I.",  # _FUNCTIONS
         f"-I{tools.templates}",
     )
-    # As generated kernels are linked: the process decides which runtime it meets.
+    # Like generated kernels: the process decides which CUDA runtime it uses.
     linking = ("-cudart=none", f"-L{runtime.parent}", f"-l:{runtime.name}", "-o", LIBRARY)
     return compiling, linking
 
@@ -99,7 +98,7 @@ def _build(
     compiling, linking = commands
     source = resource_dir("profiler")
     sources = sorted(path for path in source.iterdir() if path.suffix in (".cu", ".cpp"))
-    # The largest first: the last one to end is then a short one.
+    # The largest sources first, so that the last job is short.
     sources.sort(key=lambda path: -path.stat().st_size)
     children = Children()
 

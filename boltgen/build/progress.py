@@ -1,7 +1,6 @@
-"""Report the progress of a task: as a bar on a terminal, as plain lines elsewhere, to Python's
-logging for callers of the library, or not at all.
+"""Report the progress of tasks: a bar on a terminal, lines elsewhere, Python's logging, or nothing.
 
-Tasks can be within tasks; the innermost one is told of. A task that is quick is not told of.
+Tasks can be nested; only the innermost is shown. Short tasks are not shown.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ from rich.text import Text
 
 _log = logging.getLogger(__name__)
 
-# The seconds that a task will still take; None if unknown yet.
+# Returns the remaining seconds of a task, or None if unknown.
 Left: TypeAlias = Callable[[], float | None]
 
-# Seconds until a task is told of, and between two lines.
+# Seconds before a task is first shown, and between two lines.
 _FIRST, EVERY = 1.0, 5.0
-# A shorter task tells of each step.
+# A task with fewer steps reports each step.
 _FEW_STEPS = 20
-# Who uses the library is told once of a task that takes longer, whatever is logged.
+# A caller of the library gets one warning about a task that takes longer, at any log level.
 _LONG = 10.0
 
 
 class Reporter(Protocol):
-    """Hear of a task of `total` steps; 0 means that the number is unknown."""
+    """Receives the progress of a task of `total` steps; 0 means that the number is unknown."""
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
-        """Hear that a task begins, perhaps within another one."""
+        """Begin a task, perhaps within another one."""
 
     def step(self, what: str) -> None:
-        """Hear that a step of the task is done."""
+        """Note that a step of the task is done."""
 
     def end(self) -> None:
-        """Hear that the task is over, done or not."""
+        """End the task, completed or not."""
 
 
 @contextmanager
@@ -60,13 +59,13 @@ class Silent:
     """Report nothing."""
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
-        """Ignore."""
+        """Do nothing."""
 
     def step(self, what: str) -> None:
-        """Ignore."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Ignore."""
+        """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class _Task:
 
     @property
     def seconds(self) -> float:
-        """The seconds since it began."""
+        """The seconds since the task began."""
         return time.monotonic() - self.started
 
     def state(self) -> str:
@@ -125,7 +124,7 @@ class Ticker:
 
 
 class Lines:
-    """Lines for logs: one for each step, or each tenth, and one every few seconds between them."""
+    """Print lines for logs: one per step or tenth of the task, and one every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -134,14 +133,14 @@ class Lines:
         self._ticker: Ticker | None = None
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
-        """Remember the task."""
+        """Begin a task; its lines come later."""
         with self._lock:
             self._tasks.append(_Task(title, total, left))
         if self._ticker is None:
             self._ticker = Ticker(self._tick)
 
     def step(self, what: str) -> None:
-        """Print `[3/12] title: what`, with the seconds that are left."""
+        """Print `[3/12] title: what` with the remaining time, if a line is due."""
         with self._lock:
             task = self._tasks[-1]
             before, task.done = task.done, task.done + 1
@@ -151,7 +150,7 @@ class Lines:
                 self._say(task, f"[{task.done}/{task.total}] {task.title}: {what}{rest}")
 
     def end(self) -> None:
-        """Forget the innermost task."""
+        """End the innermost task."""
         with self._lock:
             self._tasks.pop()
         if not self._tasks and self._ticker is not None:
@@ -177,10 +176,10 @@ class Lines:
 
 
 class Logged(Lines):
-    """Lines for Python's logging, at level INFO: the library's default.
+    """Write lines to Python's logging, at level INFO: the library's default.
 
-    A task of many steps that takes long is told of once as a warning, which is printed even where
-    nobody has configured logging.
+    A long task of many steps also makes one warning, which is printed even if nobody has configured
+    logging.
     """
 
     def __init__(self) -> None:
@@ -204,17 +203,17 @@ class Logged(Lines):
 
 
 class _State(ProgressColumn):
-    """Describe the current step of a task and the time that is left."""
+    """A column with the current step of a task and the remaining time."""
 
     max_refresh = 0.5
 
     def render(self, task: Shown) -> Text:
-        """Return its text."""
+        """Return the column's text."""
         return Text(task.fields["told"].state() if task.fields.get("told") else "")
 
 
 class Bar:
-    """A bar with the time left, for a terminal."""
+    """A bar with the remaining time, for a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -229,20 +228,20 @@ class Bar:
         self._lock = threading.RLock()
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
-        """Show the bar."""
+        """Show the bar of a new task."""
         with self._lock:
             self._tasks.append(_Task(title, total, left))
             self._show()
         self._progress.start()
 
     def step(self, what: str) -> None:
-        """Advance it."""
+        """Advance the bar."""
         with self._lock:
             self._tasks[-1].done += 1
             self._show()
 
     def end(self) -> None:
-        """Show the task around it, or take the bar away."""
+        """Show the enclosing task, or remove the bar."""
         with self._lock:
             self._tasks.pop()
             if self._tasks:

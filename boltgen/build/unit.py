@@ -18,9 +18,9 @@ from boltgen.ir.key import digest
 class TranslationUnit:
     """A source text with its kind, compiler and flags.
 
-    `flags` decide the output and are part of the key; `include` folders and the compiler's path
-    are not, because `identity` names the versions of what they hold. `kind` is the cache's drawer
-    and what progress reports call it. `about` is kept beside the output, as `about.json`.
+    `flags` determine the output and are part of the key. The `include` folders and the compiler's
+    path are not, because `identity` names the versions of their contents. `kind` is the folder in
+    the cache and the name in progress reports. `about` is stored beside the output as `about.json`.
     """
 
     kind: str
@@ -43,12 +43,12 @@ class TranslationUnit:
 
     @property
     def source_name(self) -> str:
-        """The source's file name: safe in a shell and short, whatever `name` is."""
+        """The source's file name, which is short and safe in a shell for any `name`."""
         return safe_name(self.name) + self.suffix
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Return the compiler's command line, to be run in the folder of the source."""
+        """Return the compiler's command line, which runs in the folder of the source."""
         folders = tuple(f"-I{folder}" for folder in self.include)
         tail = (self.source_name, "-o", self.output)
         return (str(self.compiler), *self.flags, *self.machine_flags, *folders, *tail)
@@ -68,7 +68,7 @@ class CompiledObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileFailure:
-    """A compiler that ran and failed: its first error, its command, and the files kept."""
+    """A compiler run that failed: its first error, its command, and the stored files."""
 
     unit: TranslationUnit
     error: str
@@ -94,14 +94,14 @@ _LONGEST_NAME = 80
 def safe_name(name: str) -> str:
     """Return a file name of letters, digits, `_`, `.` and `-` that resembles `name`.
 
-    Names of a model's nodes may hold quotes, newlines or shell characters. Two names may become
-    one: whoever needs them apart adds a key.
+    Names of a model's nodes may contain quotes, newlines or shell characters. Two names may become
+    equal; a caller that must tell them apart adds a key.
     """
     kept = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:_LONGEST_NAME].lstrip(".-")
     return kept or "unnamed"
 
 
-# Let ptxas report each kernel's resources, for `build.usage`; this does not change the output.
+# Makes ptxas report each kernel's resources (see `build.nvcc.usage`); the output stays the same.
 _TELL_USAGE = ("-Xptxas=-v",)
 
 
@@ -110,11 +110,12 @@ def kernel_unit(
     tools: Toolchain,
     code: DeviceCode | None = None,
 ) -> TranslationUnit:
-    """Return the unit that compiles a rendered kernel to an object with `code`, by default the
-    toolchain's.
+    """Return the unit that compiles a rendered kernel to an object.
+
+    The object contains `code`, by default the toolchain's.
 
     Raises:
-        ToolchainError: nvcc is too old for its architecture.
+        ToolchainError: nvcc is too old for the kernel's architecture.
     """
     _require(source.arch, tools)
     return TranslationUnit(
@@ -135,7 +136,7 @@ def kernel_unit(
 def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) -> TranslationUnit:
     """Return the unit that compiles kernels of a library to a shared library for a worker.
 
-    It may be compiled on one machine and used on another, so its identity names no host compiler.
+    One machine may compile it and another use it, so its identity names no host compiler.
 
     Raises:
         ToolchainError: nvcc is too old for `arch`.
@@ -159,7 +160,7 @@ def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) 
         machine_flags=(
             *_TELL_USAGE,
             *("-ccbin", str(tools.cxx.path)),
-            # The runtime stands before the objects that need it.
+            # --no-as-needed keeps the CUDA runtime, which stands before the objects that need it.
             *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),
         ),
         identity=with_headers(tools.device_identity, text, tools),
@@ -169,7 +170,7 @@ def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) 
 
 
 def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
-    """Return the unit that compiles the C++ with TVM's calling convention to an object."""
+    """Return the unit that compiles an adapter, the TVM functions of regions, to an object."""
     return TranslationUnit(
         kind="adapter",
         name=name,
@@ -177,7 +178,7 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
         suffix=".cc",
         output="adapter.o",
         compiler=tools.cxx.path,
-        # -O1: it only passes arguments on, and is on the way of every first compile.
+        # -O1: the code only passes arguments on, and delays every first compilation.
         flags=("-c", "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"),
         include=(
             tools.templates,
@@ -190,12 +191,12 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
 
 
 def with_headers(identity: str, text: str, tools: Toolchain) -> str:
-    """Extend `identity` by the contents of boltgen's headers that `text` includes."""
+    """Return `identity` with a digest of boltgen's headers that `text` includes."""
     return f"{identity}; headers {included_digest(text, tools.templates)}"
 
 
 def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> TranslationUnit:
-    """Return the unit that compiles another compiler's CUDA source to a fat binary for a driver.
+    """Return the unit that compiles TVM's CUDA source to a fat binary for the driver.
 
     Raises:
         ToolchainError: nvcc is too old for `arch`.
@@ -217,6 +218,6 @@ def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> Translatio
 
 
 def _require(arch: str, tools: Toolchain) -> None:
-    # TVM's users may compile for architectures that have no row: there nvcc says what it knows.
+    # TVM's users may compile for architectures without a row; nvcc itself rejects unknown ones.
     if arch in ARCHES:
         require_nvcc_for(ARCHES[arch], tools.nvcc)

@@ -1,6 +1,4 @@
-"""Find the virtual GPU's libraries in the wheel, or build them once per machine and version of its
-sources.
-"""
+"""Find the virtual GPU's libraries in the wheel, or build them once per machine and version."""
 
 from __future__ import annotations
 
@@ -22,15 +20,15 @@ from boltgen.ir.key import digest
 from boltgen.paths import prebuilt_dir, resource_dir
 from boltgen.settings import Settings
 
-# Files that boltgen loads; a build without them is no build.
+# The files of a complete build.
 LIBRARIES = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 
-# Loaded before a program's own libraries, so that neither a path that was linked into it nor one in
-# the environment finds another CUDA. The loader takes later libraries of these names for them.
+# Loaded before a program's libraries, so that no path in the program or the environment finds
+# another CUDA. The loader then uses these for later libraries of the same names.
 _PRELOADED = ("libvgpu.so", "libcuda.so.1", "libcudart.so.13", "libcudart.so.12")
 
-# The instruction sets that vgpu/Makefile knows, the best one first, and the flags in /proc/cpuinfo
-# of a CPU that has them. Source: `usable` in vgpu/exec/run.cpp.
+# The instruction sets of vgpu/Makefile, best first, and the flags in /proc/cpuinfo of a CPU that
+# has them. Source: `usable` in vgpu/exec/run.cpp.
 _ISA_FLAGS = {
     "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "f16c"}),
     "avx2": frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2", "abm"}),
@@ -38,7 +36,7 @@ _ISA_FLAGS = {
 }
 _CPU = Path("/proc/cpuinfo")
 
-# In the wheel's folder of libraries: the key of the sources that they were built from, and by what.
+# In the wheel's folder of libraries: the key of their sources, and the compiler.
 _PREBUILT_KEY = "key"
 
 _SOURCES = (".cpp", ".h", ".map", "Makefile")
@@ -48,13 +46,13 @@ _POLL_SECONDS = 0.2
 def vgpu_libraries(
     settings: Settings, cache: Cache | None = None, reporter: Reporter | None = None
 ) -> Path:
-    """Return the folder of the virtual GPU's libraries: the wheel's, else the cache's, else a new
-    build.
+    """Return the folder of the virtual GPU's libraries: the wheel's, the cache's, or a new build.
 
     Raises:
         ToolchainError: make or the host compiler is missing, or the build fails.
         CacheError: the cache cannot be used.
-        BoltgenError: BOLTGEN_VGPU_ISAS names no instruction set of this CPU.
+        BoltgenError: BOLTGEN_VGPU_ISAS has an unknown instruction set, or only ones that this CPU
+            lacks.
     """
     if prebuilt := _prebuilt(settings):
         return prebuilt
@@ -71,11 +69,12 @@ def vgpu_libraries(
 
 
 def vgpu_key(settings: Settings) -> str:
-    """The identity of this machine's virtual GPU, built or not.
+    """Return the identity of this machine's virtual GPU, which need not be built yet.
 
     Raises:
         ToolchainError: the host compiler is missing.
-        BoltgenError: BOLTGEN_VGPU_ISAS names no instruction set of this CPU.
+        BoltgenError: BOLTGEN_VGPU_ISAS has an unknown instruction set, or only ones that this CPU
+            lacks.
     """
     if prebuilt := _prebuilt(settings):
         return digest("vgpu", (prebuilt / _PREBUILT_KEY).read_text())
@@ -83,7 +82,7 @@ def vgpu_key(settings: Settings) -> str:
 
 
 def prebuild(folder: Path, settings: Settings, reporter: Reporter) -> None:
-    """Build the libraries for every CPU, and put them into `folder` for a wheel.
+    """Build the libraries with all instruction sets into `folder`, for a wheel.
 
     Raises:
         ToolchainError: make or the host compiler is missing, or the build fails.
@@ -95,7 +94,7 @@ def prebuild(folder: Path, settings: Settings, reporter: Reporter) -> None:
 
 
 def pack_prebuilt(libraries: Path, folder: Path, compiler: str) -> None:
-    """Copy the libraries into `folder`, with the key of the sources that they were built from."""
+    """Copy the libraries into `folder`, with the key of their sources."""
     folder.mkdir(parents=True)
     for name in LIBRARIES:
         shutil.copy(libraries / name, folder)
@@ -105,7 +104,7 @@ def pack_prebuilt(libraries: Path, folder: Path, compiler: str) -> None:
 def _prebuilt(settings: Settings) -> Path | None:
     """Return the wheel's libraries, or None if there are none or their sources have changed.
 
-    They are not used if the settings ask for other instruction sets.
+    Return None too if the settings ask for certain instruction sets.
     """
     folder = prebuilt_dir("vgpu")
     if folder is None or settings.vgpu_isas:
@@ -118,10 +117,9 @@ def _prebuilt(settings: Settings) -> Path | None:
 def vgpu_environment(
     settings: Settings, libraries: Path, options: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a program whose CUDA is the virtual GPU in `libraries`.
+    """Return the environment of a program that uses the virtual GPU in `libraries` as its CUDA.
 
-    `options` are written to BOLTGEN_VGPU; an option that the environment sets stays unless named
-    here.
+    `options` are added to BOLTGEN_VGPU; they override options of the environment.
     """
     top = libraries.resolve()
     return settings.program_environment(
@@ -130,14 +128,14 @@ def vgpu_environment(
 
 
 def host_isas(cpu: Path = _CPU) -> tuple[str, ...]:
-    """The instruction sets that this CPU can execute, the best one first."""
+    """Return the instruction sets that this CPU can execute, best first."""
     found = re.search(r"^flags\s*:(.*)$", cpu.read_text(), re.MULTILINE)
     flags = set(found[1].split()) if found else set()
     return tuple(isa for isa, needed in _ISA_FLAGS.items() if needed <= flags)
 
 
 def _wanted_isas(settings: Settings) -> tuple[str, ...]:
-    """The instruction sets that the virtual GPU is compiled for, the best one first."""
+    """Return the instruction sets to compile the virtual GPU for, best first."""
     usable = host_isas()
     if not settings.vgpu_isas:
         return usable[:1]
@@ -167,9 +165,9 @@ def _source_key() -> str:
 
 
 def device_table() -> str:
-    """The devices that the virtual GPU imitates, as initialisers of `DeviceModel` (core/device.h).
+    """Return the devices that the virtual GPU imitates, as initialisers of `DeviceModel`.
 
-    They are the rows of `boltgen.arch`, one for each compute capability.
+    They are the rows of `boltgen.arch`, one per compute capability; see core/device.h.
     """
     rows: dict[tuple[int, int], Arch] = {}
     for arch in ARCHES.values():
@@ -180,7 +178,7 @@ def device_table() -> str:
 def _device_model(arch: Arch) -> str:
     major, minor = arch.compute_capability
     tensor_flop = arch.tensor_f32_acc_tflops * 1e6 / arch.max_mhz / arch.sm_count
-    # Two transfers a clock.
+    # Memory makes two transfers per clock.
     dram_khz = arch.dram_gb_per_s * 1e6 * 8 / 2 / arch.dram_bus_bits
     rates = {
         "fp32_results": arch.fp32_per_clock,
@@ -258,9 +256,7 @@ def _make(
 
 
 def _reason(log: Path) -> str:
-    """Return the line of make's output that says why it failed: a compiler's error before make's
-    own.
-    """
+    """Return the line of make's output with the failure's reason, a compiler's error first."""
     said = log.read_text(errors="replace").splitlines()
     for sign in ("error:", "***"):
         for line in said:
@@ -272,7 +268,7 @@ def _reason(log: Path) -> str:
 def _run(
     command: tuple[str, ...], folder: Path, log: Path, settings: Settings, reporter: Reporter
 ) -> int:
-    """Run make and return its status; tell progress by the objects that appear."""
+    """Run make and return its status; report progress by the object files that appear."""
     environment = dict(settings.compiler_environment)
     children = Children()
     if status := children.run((*command, "-n"), folder=folder, environment=environment, log=log):

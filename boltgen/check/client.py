@@ -1,4 +1,4 @@
-"""Run launches in workers, each kernel's in one worker; restart a worker that a kernel kills."""
+"""Run launches in worker processes, each kernel in one worker; restart a worker that dies."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from boltgen.check.protocol import (
 from boltgen.errors import DeviceError, RecordError
 
 WORKER_COMMAND = (sys.executable, "-m", "boltgen.check.worker")
-# Seconds for a launch with its oracle: the virtual GPU itself ends a launch that hangs, and says
-# where.
+# Seconds for a launch with its oracle. The virtual GPU itself ends a launch that hangs, earlier,
+# and says where.
 _MOST_SECONDS = 300.0
 _LOG_BYTES = 2000
 
 
 class _EndedError(Exception):
-    """The worker ended, was silent for too long, or said something else than a verdict."""
+    """The worker ended, was silent for too long, or sent something other than a verdict."""
 
 
 class _Worker:
-    """A worker process, started by the first job and after each that killed it."""
+    """A worker process, started by the first job and again by the next job after its death."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -46,7 +46,7 @@ class _Worker:
         self._log = tempfile.TemporaryFile(prefix="boltgen-check-")  # noqa: SIM115
 
     def judge(self, job: Job) -> Verdict:
-        """Return the verdict of a launch; a killed worker is part of the verdict."""
+        """Return the verdict of a launch; the death of the worker becomes part of the verdict."""
         started = time.monotonic()
         try:
             return self._ask(job)
@@ -85,7 +85,7 @@ class _Worker:
         return child
 
     def close(self) -> str:
-        """End the process; say in words how it ended. Harmless when done twice."""
+        """End the process and return how it ended, in words. A second call is harmless."""
         child, self._child = self._child, None
         if child is None:
             return "was not running"
@@ -109,7 +109,7 @@ class _Worker:
 
 
 def _answer(child: subprocess.Popen[bytes], message: Setup | Job) -> bytes:
-    """Read the worker's answer; empty if it has ended, or was killed for its silence."""
+    """Read the worker's answer; return empty bytes if it ended, or was killed for its silence."""
     assert child.stdin is not None and child.stdout is not None
     timer = threading.Timer(_MOST_SECONDS, _kill, (child,))
     timer.start()
@@ -134,10 +134,10 @@ def run_launches(
     workers: int,
     reporter: Reporter,
 ) -> dict[str, list[Verdict]]:
-    """Return the verdicts on each kernel's launches, in their order.
+    """Return the verdicts on each kernel's launches, in the order of the launches.
 
     Raises:
-        DeviceError: a worker cannot load the library, or cannot be started.
+        DeviceError: a worker cannot be started, or cannot load the library.
     """
     waiting: SimpleQueue[str] = SimpleQueue()
     stopping = threading.Event()
@@ -165,7 +165,7 @@ def run_launches(
             try:
                 for future in futures:
                     future.result()
-            except BaseException:  # also Ctrl-C: the pool waits for no more than a kernel
+            except BaseException:  # also Ctrl-C: the pool then waits for one kernel at most
                 stopping.set()
                 raise
     finally:

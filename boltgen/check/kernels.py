@@ -1,6 +1,6 @@
 """Check a compiled library: execute each of its kernels on the virtual GPU.
 
-Arrow: an artifact's folder to the outcome in its metadata.
+Arrow: from an artifact's folder to the outcome in its metadata.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from boltgen.running.artifact import LIBRARY, file_digest
 from boltgen.settings import Settings
 from boltgen.tvm_build.model_key import own_code
 
-# All that the virtual GPU has: boundary shapes are small enough for it.
+# All checks of the virtual GPU; boundary shapes are small enough for them.
 _CHECKS = "all"
-# The cache's drawer of kernels that passed, and the file of an entry.
+# The cache's folder of kernels that passed, and the file of an entry.
 _KIND, _FILE = "check", "check.json"
-_SHOWN = 12  # digits of a version, for people
+_SHOWN = 12  # digits of the virtual GPU's version in the outcome
 
 
 def check_kernels(
@@ -49,11 +49,12 @@ def check_kernels(
 ) -> LibraryCheck:
     """Execute every kernel of the library in `folder` at boundary shapes.
 
-    `objects` are what the library was linked of, by kernel: one that has passed before, from an
-    equal object and with the same launches, is not run again. Without them all are.
+    `objects` are the object files from which the library was linked, by kernel. A kernel with the
+    same object and launches that passed before is not run again. Without `objects` all kernels are
+    run.
 
     Raises:
-        ArtifactError: the metadata does not say what the kernels compute.
+        ArtifactError: the metadata does not say what a kernel computes.
         ToolchainError: the virtual GPU cannot be built.
         DeviceError: the library cannot be loaded.
         CacheError: the cache folder cannot be used.
@@ -95,7 +96,7 @@ def _keys(
     objects: Mapping[str, Path],
     vgpu: str,
 ) -> dict[str, str]:
-    """Return the identity of each kernel's check: everything that decides its result."""
+    """Return the key of each kernel's check: a digest of everything that decides its result."""
     own = own_code() if objects else ""
     common = (metadata.arch, vgpu, _CHECKS, own)
     return {
@@ -123,14 +124,14 @@ def _kernel_check(
 
 
 def _earlier(cache: Cache, key: str) -> KernelCheck | None:
-    """Return an earlier result for the same object and launches."""
+    """Return the cached result for the same object and launches, or None."""
     found = cache.find(_KIND, key, [_FILE])
     if found is None:
         return None
     try:
         check: KernelCheck = decode(KernelCheck, read_json(found / _FILE))
     except (OSError, JsonError, RecordError):
-        return None  # it is checked again
+        return None  # so that the kernel is checked again
     return replace(check, earlier=True)
 
 

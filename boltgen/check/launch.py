@@ -1,7 +1,7 @@
-"""One launch of a kernel on the virtual GPU, judged by the oracle. Used inside a worker only.
+"""Run one launch of a kernel on the virtual GPU and compare it with the oracle, inside a worker.
 
-Every tensor is an allocation of its own, to the byte, so that the virtual GPU reports what is read
-or written beside it. Matrices have NaN between their rows; outputs and workspaces begin as NaN.
+Every tensor is an allocation of its exact size, so that the virtual GPU reports accesses beside it.
+Matrices have NaN between their rows; outputs and workspaces initially hold NaN.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from boltgen.problems.workload import Layer, Workload
 
 Array = NDArray[Any]
 
-# Elements between the rows of a matrix: a multiple of every vector.
+# Elements between the rows of a matrix: a multiple of every vector's length.
 _GAP = 8
-_POISON = 0xFF  # NaN in every element type, and a semaphore that opens for nobody
+_POISON = 0xFF  # NaN in every floating-point type, and a semaphore that never opens
 _TO_DEVICE, _TO_HOST = 1, 2
 _SEED = 0
 _MOST_MOVED = 4.0
 
 
 class LaunchError(Exception):
-    """The kernel's entry refused the launch, the device reported a fault, or memory was spoilt."""
+    """The kernel refused the launch, faulted or wrote where it must not, or a result is wrong."""
 
 
 class Device:
-    """The CUDA runtime of this process; all its allocations are freed together.
+    """The CUDA runtime of this process; `free_all` frees all its allocations.
 
-    `said` gives the device's own words for its last fault.
+    `said` returns the device's description of its last fault.
     """
 
     def __init__(self, runtime: ctypes.CDLL, said: Callable[[], str]) -> None:
@@ -60,26 +60,26 @@ class Device:
         """Call a function of the runtime.
 
         Raises:
-            LaunchError: it fails.
+            LaunchError: the call fails.
         """
         if number := self._runtime[name](*arguments):
             raise LaunchError(self._said() or f"{name} failed with error {number}")
 
     def allocate(self, size_bytes: int) -> int:
-        """The address of memory that holds NaN, and that nothing has written."""
+        """Return the address of new memory that holds NaN and counts as unwritten."""
         pointer = ctypes.c_void_p()
         self.call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
         self._live.append(int(pointer.value or 0))
         return self._live[-1]
 
     def upload(self, array: Array) -> int:
-        """The address of a copy of `array`, which ends where the allocation does."""
+        """Return the address of a copy of `array` that ends where its allocation ends."""
         address = self.allocate(array.nbytes)
         self._copy(address, array.ctypes.data, array.nbytes, _TO_DEVICE)
         return address
 
     def download(self, address: int, like: Array) -> Array:
-        """Return the array at an address, in the form of `like`."""
+        """Return the array at an address, with the shape and dtype of `like`."""
         result = np.empty_like(like)
         self._copy(result.ctypes.data, address, result.nbytes, _TO_HOST)
         return result
@@ -92,7 +92,7 @@ class Device:
         """Wait for all launches.
 
         Raises:
-            LaunchError: one of them failed.
+            LaunchError: a launch failed.
         """
         self.call("cudaDeviceSynchronize")
 
@@ -104,10 +104,11 @@ class Device:
 
 
 def run_job(device: Device, library: ctypes.CDLL, job: Job) -> float:
-    """Run a launch; return the largest error of a result's element, relative to its bound.
+    """Run a launch; return the largest error of an element as a fraction of its bound.
 
     Raises:
-        LaunchError: the kernel refuses, faults, writes where it must not, or a result is wrong.
+        LaunchError: the kernel refuses the launch, faults or writes where it must not, or a result
+            is wrong.
     """
     tensors = _Tensors(device, job, np.random.default_rng(_SEED))
     values = tensors.values
@@ -124,7 +125,7 @@ def _workspace_bytes(library: ctypes.CDLL, job: Job, values: Mapping[str, int]) 
     """Return the workspace that the kernel asks for, in bytes.
 
     Raises:
-        LaunchError: it is more than its family says, by which a model's memory is planned.
+        LaunchError: it is more than the kernel's family says, which the model reserves.
     """
     size = 0
     if "workspace" in _fields(job):
@@ -165,13 +166,13 @@ def _judge(
                 raise LaunchError(f"{name} is wrong, {agreement}")
             worst = max(worst, agreement.ratio)
         return worst
-    # A kernel that only moves numbers is exact.
+    # A kernel that only moves or converts numbers is exact.
     problem, (output,) = workload.single.problem, results.values()
     exact = problem.product(a, layers[0].b).astype(output.dtype)
     wrong = np.flatnonzero(_bits(output).reshape(-1) != _bits(exact).reshape(-1))
     if wrong.size:
         raise LaunchError(
-            f"the output is wrong: {wrong.size} bytes, the first of element "
+            f"the output is wrong: {wrong.size} wrong bytes, the first in element "
             f"{wrong[0] // exact.itemsize}"
         )
     return 0.0
@@ -179,7 +180,7 @@ def _judge(
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """An array in device memory, with gaps between its rows; `stride` is of a batch's slices."""
+    """An array in device memory with gaps between its rows, and its stride per slice of a batch."""
 
     name: str
     address: int
@@ -191,12 +192,12 @@ class _Placed:
 
 
 class _Tensors:
-    """A launch's tensors on the device, and its arguments, by the fields of its struct."""
+    """A launch's tensors on the device, and its arguments by the fields of the argument struct."""
 
     def __init__(self, device: Device, job: Job, rng: np.random.Generator) -> None:
         workload, launch = job.workload, job.launch
         self._device = device
-        # Others than matrices have no strides in the arguments: they are packed.
+        # Only matrices have row strides among the arguments; other tensors are dense.
         self._gap = _GAP if workload.first.problem.is_matrix else 0
         self._inputs: list[_Placed] = []
         drawn = [_draw(layer, job.is_sliced, rng) for layer in workload.layers]
@@ -234,7 +235,7 @@ class _Tensors:
                 self._pass_operand(f"{where}operands[{behind + number}]", fields)
 
     def _pass(self, field: str, placed: _Placed, where: str, letter: str = "") -> None:
-        """Set a tensor's address, and its strides where the launch has them."""
+        """Set the address of a tensor, and its strides if the launch has such fields."""
         letter = letter or field
         self.values[f"{where}{field}"] = placed.address
         strides = {f"{where}ld{letter}": placed.ld, f"{where}batch_stride_{letter}": placed.stride}
@@ -275,10 +276,10 @@ class _Tensors:
         return {"pointer": placed.address, "ld": load.parts_ld, "batch_stride": stride}
 
     def results(self) -> dict[str, Array]:
-        """Return the output and the further results of the kernel, by name, without the gaps.
+        """Return D and the kernel's further results by name, without the gaps.
 
         Raises:
-            LaunchError: the kernel wrote into them.
+            LaunchError: the kernel wrote into the gaps.
         """
         return {result.name: self._result(result) for result in self._results}
 
@@ -292,10 +293,10 @@ class _Tensors:
         return np.ascontiguousarray(rows[:, :columns]).reshape(result.shape)
 
     def require_unchanged(self) -> None:
-        """Check that the kernel has left its operands alone.
+        """Check that the kernel did not write into its operands.
 
         Raises:
-            LaunchError: it has not.
+            LaunchError: it did.
         """
         for placed in self._inputs:
             found = self._device.download(placed.address, placed.contents)
@@ -304,18 +305,18 @@ class _Tensors:
 
 
 def _whole(placed: _Placed) -> dict[str, int]:
-    """A full tensor, as a launch passes operands."""
+    """Return the arguments by which a launch passes a full tensor."""
     return {"pointer": placed.address, "ld": placed.ld, "batch_stride": placed.stride}
 
 
 def _of_reduction(problem: Problem, store: Store) -> dict[str, int]:
-    """Return the strides that a launch passes for a reduction's result, which is packed."""
+    """Return the strides that a launch passes for a reduction's result, which is dense."""
     stride = store_batch_stride(problem, store)
     return {"ld": store_ld(problem, store), "batch_stride": stride}
 
 
 def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:
-    """Draw A, B and the epilogue's operands of a layer, in the ranges that measuring uses."""
+    """Draw A, B and the operands of a layer, in the ranges that measuring uses."""
     problem, loads = layer.problem, layer.loads
     if problem.is_exact:
         moved = rng.uniform(-_MOST_MOVED, _MOST_MOVED, problem.a_shape)
@@ -357,7 +358,7 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
 
 
 def _spread(array: Array, gap: int) -> Array:
-    """Spread the rows of `array`, with `gap` poisoned elements between rows, none at the end."""
+    """Return `array` with `gap` poisoned elements after each row except the last."""
     columns = array.shape[-1]
     rows = _poison((array.size // columns, columns + gap), array.dtype)
     rows[:, :columns] = array.reshape(-1, columns)

@@ -24,24 +24,25 @@ from boltgen.running.artifact import Artifact
 from boltgen.running.sizes import names_in, shape_at
 from boltgen.tvm_build.model import Array
 
-# The outputs of the model as its author has it, for inputs in its order.
+# Computes the outputs of the author's model, in order, for inputs in order.
 Reference: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 
-# A choice, no bound: FP16's roundings add up to some thousandths of the outputs over the layers of
-# a deep model; a kernel that is wrong, or reads another's tensor, destroys the outputs.
+# A choice, not a bound: over the layers of a deep model the roundings of FP16 add up to some
+# thousandths of the outputs. A kernel that is wrong, or reads another tensor, changes the outputs
+# far more.
 MOST_ERROR = 0.05
 _SEED = 0
-# Few enough that a model runs in seconds, more than one so that a batch is one.
+# Small, so that a model runs in seconds; above 1, so that a batch has several items.
 _LEAST_SIZE = 3
 _INPUTS, _OUTPUTS, _FINDINGS = "inputs.npz", "outputs.npz", "findings.json"
 _LOG_CHARACTERS = 1000
 
 
 def check_model(artifact: Artifact, reference: Reference | None = None) -> ModelCheck:
-    """Run `artifact` with memcheck on; compare its outputs with the `reference`'s, if there is one.
+    """Run `artifact` with memcheck on, and compare its outputs with the `reference`'s, if given.
 
-    Inputs are uniform in [-1, 1), integers 0 or 1. Floating-point outputs are compared. A dimension
-    that is open has one small size, another for each.
+    Floating-point inputs are uniform in [-1, 1), integers 0 or 1. Only floating-point outputs are
+    compared. Each dynamic dimension gets a small size of its own.
     """
     started = time.monotonic()
     infos = artifact.metadata.inputs
@@ -99,9 +100,9 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def _distance(found: Array, expected: Array) -> float:
-    """Return the root mean square of the difference, relative to the expected outputs'.
+    """Return the root mean square (RMS) of the difference, relative to the RMS of `expected`.
 
-    Infinite where one is not a number and the other is.
+    The result is infinite if the arrays are not finite at the same elements.
     """
     there, wanted = found.astype(np.float64), expected.astype(np.float64)
     if not np.array_equal(np.isfinite(there), np.isfinite(wanted)):
@@ -113,7 +114,7 @@ def _distance(found: Array, expected: Array) -> float:
 
 
 def _run(folder: Path, inputs: Mapping[str, Array]) -> tuple[dict[str, Array] | None, list[str]]:
-    """Return the outputs, None if there are none; and sentences on what went wrong."""
+    """Run the model in a process; return its outputs, None if it failed, and its faults."""
     with tempfile.TemporaryDirectory(prefix="boltgen-check-") as name:
         files = Path(name)
         write_arrays(files / _INPUTS, dict(inputs))
@@ -132,7 +133,7 @@ def _run(folder: Path, inputs: Mapping[str, Array]) -> tuple[dict[str, Array] | 
 
 
 def main() -> None:
-    """Run the model in a folder on the inputs in another, where outputs and findings go."""
+    """Run the model in folder argv[1] on the inputs in folder argv[2]; write the results there."""
     folder, files = map(Path, sys.argv[1:])
     try:
         artifact = Artifact.load(folder)
@@ -146,7 +147,7 @@ def main() -> None:
     findings = [found.message for found in device.vgpu.findings()]
     (files / _FINDINGS).write_text(json.dumps(findings), encoding="utf-8")
     sys.stdout.flush()
-    # Memory that TVM keeps until the end of the process is no leak of the model.
+    # Memory that TVM keeps until the end of the process is not a leak of the model.
     os._exit(0)
 
 

@@ -15,7 +15,7 @@ from boltgen.families.trial import Trial
 def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:
     """Return the launches that check each kernel of a library, by its symbol.
 
-    Every launch of a kernel in the model adds launches at its own boundaries.
+    Each launch of a kernel in the model adds launches at its boundary shapes.
 
     Raises:
         ArtifactError: the metadata does not say what the kernels compute.
@@ -33,7 +33,7 @@ def jobs_of(metadata: Metadata) -> dict[str, tuple[Job, ...]]:
 
 
 def jobs_of_trials(symbol: str, trials: Sequence[Trial], arch: str) -> tuple[Job, ...]:
-    """Return the launches that check the kernel `symbol`, which runs `trials`."""
+    """Return the launches that check the kernel `symbol`, used for the workloads of `trials`."""
     found: list[Job] = []
     for trial in trials:
         for workload in boundaries(trial.workload, trial.config, arch_named(arch)):
@@ -50,6 +50,6 @@ def jobs_of_trials(symbol: str, trials: Sequence[Trial], arch: str) -> tuple[Job
 
 
 def _slicings(trial: Trial) -> tuple[bool, ...]:
-    """Return the values of `Job.is_sliced` to check: both for a batch with epilogue operands."""
+    """Return the values of `Job.is_sliced` to check: both for a batch with operands, else False."""
     has_operands = any(layer.loads for layer in trial.workload.layers)
     return (False, True) if trial.workload.batch > 1 and has_operands else (False,)

@@ -1,4 +1,4 @@
-"""The protocol of a check's worker and its client: one JSON object per line.
+"""The protocol between the client and a worker of a check: one JSON object per line.
 
 client -> worker   Setup                  once
 worker -> client   READY                  once the library is loaded
@@ -19,13 +19,13 @@ from boltgen.ir.kernel import Launch
 from boltgen.problems.workload import Workload
 
 READY = b"ready"
-# A line is longer only where a library prints into the conversation.
+# A line is longer only if a library prints to the worker's standard output.
 MOST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The library to check, the virtual GPU's folder, the device to imitate, and the checks."""
+    """The library to check, the virtual GPU's folder, the architecture, and the checks."""
 
     library: str
     vgpu: str
@@ -33,16 +33,16 @@ class Setup:
     checks: str
 
 
-# Arguments of a launch that are not worth a word where they have this value, and not 1.
+# Arguments of a launch that its description omits at this value; others are omitted at 1.
 _PLAIN = {"raster": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A launch of the kernel `symbol` with random operands, and its workload.
+    """A launch of the kernel `symbol` with random operands, and the workload that it computes.
 
-    A worker need not know the kernel's family. `is_sliced`: the operands of the epilogue differ
-    between the products of a batch.
+    The worker does not need the kernel's family. If `is_sliced`, the operands of the epilogue
+    differ between the matmuls of a batch.
     """
 
     symbol: str
@@ -63,10 +63,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of a launch: `wrong` says what is wrong with it, and is empty if nothing is.
+    """The result of a launch; `wrong` describes the failure, and is empty if there is none.
 
-    `worst_error` is the largest error of an element relative to its bound, None without an output
-    to compare; `findings` come from the virtual GPU's checks.
+    `worst_error` is the largest error of an element as a fraction of its bound, or None if no
+    output was compared. `findings` come from the virtual GPU's checks.
     """
 
     wrong: str
@@ -76,20 +76,20 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Return whether the kernel may ship, as far as this launch shows."""
+        """Whether this launch shows no reason against shipping the kernel."""
         return not self.wrong and not self.findings and self.worst_error is not None
 
 
 def to_line(message: Setup | Job | Verdict) -> bytes:
-    """`message` as a line."""
+    """Return `message` as a line of JSON."""
     return json.dumps(encode(type(message), message)).encode() + b"\n"
 
 
 def from_line(kind: Any, line: bytes) -> Any:
-    """The message of type `kind` that `line` holds.
+    """Return the message of type `kind` in `line`.
 
     Raises:
-        RecordError: it holds none.
+        RecordError: the line has no such message.
     """
     try:
         form = parse_json(line, MOST_LINE_BYTES)

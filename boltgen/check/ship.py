@@ -1,6 +1,6 @@
-"""Ship no kernel that fails its check: replace it, leave its work to TVM, or raise an error.
+"""Ship no kernel that fails its check: use another kernel, let TVM compute, or raise an error.
 
-Arrow: the last one of a compilation, around the building of a library.
+Arrow: the last one of a compilation; it surrounds the building of a library.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from boltgen.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-# Builds a library of what is chosen now; also the object of each of its kernels.
+# Builds a library from the current choices; returns it and each kernel's object file.
 Build: TypeAlias = Callable[[], tuple[Artifact, Mapping[str, Path]]]
 
 
 def checking_vgpu(level: CheckLevel, settings: Settings) -> str:
-    """Return the identity of the virtual GPU that checks; empty if nothing is executed.
+    """Return the identity of the virtual GPU that checks, or "" if nothing is executed.
 
     Raises:
         ToolchainError: the host compiler that builds the virtual GPU is missing.
@@ -41,12 +41,13 @@ def checking_vgpu(level: CheckLevel, settings: Settings) -> str:
 def checked(
     build: Build, level: CheckLevel, reference: Reference, options: PipelineOptions
 ) -> Artifact:
-    """Check a library, replace failing kernels, and return it with the outcome in its metadata.
+    """Build and check a library until all kernels pass; write the outcome to its metadata.
 
     Raises:
-        CheckError: something fails that no kernel can replace: a layout transform, or the model.
-        NoLegalConfigError: no kernel is left for a problem.
-        ToolchainError, DeviceError: there is nothing to execute it on.
+        CheckError: the model fails, or a kernel without a replacement does, such as a layout
+            transform.
+        NoLegalConfigError: a problem has no kernel left.
+        ToolchainError, DeviceError: the virtual GPU cannot be built or used.
     """
     failures: list[_Failure] = []
     while True:
@@ -86,13 +87,13 @@ def checked(
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A kernel that failed, and the model's launches of it."""
+    """A kernel that failed, and the trials that it ran in the model."""
 
     kernel: KernelCheck
     trials: tuple[Trial, ...]
 
     def told(self, metadata: Metadata) -> str:
-        """Say what runs in its place, for people."""
+        """Return a sentence on the kernels that compute its workloads now."""
         now = {
             trial.workload: kernel.symbol for kernel in metadata.kernels for trial in kernel.trials
         }

@@ -1,7 +1,7 @@
-"""The worker of a check: a process whose CUDA is the virtual GPU, which runs kernels one by one.
+"""The worker of a check: a process with the virtual GPU as CUDA, which runs kernels one by one.
 
-Started by `boltgen.check.client` as `python -m boltgen.check.worker`; `protocol` says what it reads
-and writes. A kernel that kills it kills nothing else.
+`boltgen.check.client` starts it as `python -m boltgen.check.worker`; `protocol` defines its input
+and output. A kernel that crashes the worker does not affect the client.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from boltgen.device.vgpu import RUNTIMES, Vgpu
 from boltgen.families.family import CHECKED_SMS
 from boltgen.measure.worker import end_with_parent
 
-# Options that a check needs, regardless of the environment: see vgpu/README.md. Warps run in an
-# order that the seed repeats, which exposes missing barriers.
+# Options of every check, regardless of the environment; see vgpu/README.md. A seed fixes the order
+# in which warps run, and the order exposes missing barriers.
 _OPTIONS: dict[str, str | int] = {
     "threads": 1,
     "copies": "late",
@@ -30,14 +30,14 @@ _OPTIONS: dict[str, str | int] = {
     "seed": 1,
     "sms": CHECKED_SMS,
 }
-# Limit for one launch, which takes far less than a second.
+# Limit for one launch, in seconds; a launch takes far less than a second.
 _MOST_SECONDS = 60
-# A missing barrier shows in every access to shared memory.
+# Enough: a missing barrier shows in every access to shared memory.
 _MOST_FINDINGS = 4
 
 
 class Worker:
-    """The virtual GPU with the library that is to be checked."""
+    """The virtual GPU, and the library to check."""
 
     def __init__(self, setup: Setup) -> None:
         self._vgpu: Vgpu = vgpu.load(Path(setup.vgpu), setup.arch)
@@ -45,12 +45,12 @@ class Worker:
             self._vgpu.set_option(name, value)
         self._vgpu.set_option("timeout", _MOST_SECONDS)
         self._vgpu.set_option("check", setup.checks)
-        # Lazily: TVM's functions are in the library too, and none of them is called.
+        # Lazy binding: the library also refers to TVM's functions, which are never called.
         self._library = ctypes.CDLL(setup.library, os.RTLD_LAZY)
         self._device = Device(ctypes.CDLL(RUNTIMES[0]), self._vgpu.last_error)
 
     def judge(self, job: Job) -> Verdict:
-        """Run a launch; any failure is part of the verdict."""
+        """Run a launch; any failure becomes part of the verdict."""
         started = time.monotonic()
         worst, wrong = None, ""
         try:
@@ -60,7 +60,7 @@ class Worker:
             wrong = str(error)
         except AttributeError:
             wrong = "the library has no such kernel"
-        # A fault is a finding too.
+        # `findings` has the fault, too.
         found = [each for each in self._vgpu.findings() if each.message != wrong]
         findings = [f"{each.check}: {each.message}" for each in found[:_MOST_FINDINGS]]
         if len(found) > _MOST_FINDINGS:
@@ -74,7 +74,7 @@ class Worker:
 
 
 def main() -> None:
-    """Speak on standard input and output; libraries print to standard error."""
+    """Serve requests on standard input and output; libraries print to standard error instead."""
     end_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -86,7 +86,7 @@ def main() -> None:
         answers.write(to_line(worker.judge(from_line(Job, line))))
         answers.flush()
     answers.flush()
-    # A library of a model may hang or crash in its own farewell.
+    # Skip the destructors: a library may hang or crash in them.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The command line: arguments in, calls of the library, lines and tables out."""
+"""The command line: parses arguments, calls the library, and prints lines and tables."""
 
 from __future__ import annotations
 

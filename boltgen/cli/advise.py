@@ -1,4 +1,4 @@
-"""The command `boltgen advise`: a model in, changes that cost almost no time out."""
+"""The command `boltgen advise`: lists changes of a model that cost little and make it faster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from boltgen.tuning.choice.advice import Advice, NamedLayer, advise
 from boltgen.tvm_build.model import import_model, partition
 
 _MOST_LINES, _WIDTH = 40, 80
-# A change that gains less than this share is none.
+# A change that gains a smaller share is not listed.
 _LEAST_GAIN = 0.01
 
 
@@ -28,12 +28,12 @@ _LEAST_GAIN = 0.01
 def advise_command(
     *, model: Model, arch: Arch = DEFAULT_ARCH, options: ModelOptions, debug: Debug = False
 ) -> None:
-    """Say what keeps products from kernels, and what to change.
+    """Show what keeps matmuls from kernels, and what to change.
 
-    The share of the work that boltgen computes comes first, then what stays with TVM, with the
-    reason and the remedy, then changes of layers that make them faster, such as channels of a
-    multiple of eight, with the times before and after. Layers have the names that `inspect` shows.
-    Times are measured where a device has timed both, else predicted. Nothing is compiled.
+    The share of the work that boltgen computes comes first, then the operators that TVM computes,
+    with reason and remedy, then changes of layers that make them faster, such as channels that are
+    a multiple of eight, with the times before and after. Layers have the names that `inspect`
+    shows. Times are measured if a device has timed both, else predicted. Nothing is compiled.
 
     \b
     Example:
@@ -46,9 +46,7 @@ def advise_command(
 
 
 def advice_lines(given: ModelAdvice, width: int = _WIDTH) -> list[str]:
-    """Return the verdict, the operators that TVM computes, and the best changes, in at most 40
-    lines.
-    """
+    """Return the verdict, what TVM computes and the best changes, in at most 40 lines."""
     lines = _wrapped(given.coverage.headline(), width)
     total = given.coverage.total_flops
     rest = [
@@ -67,7 +65,7 @@ def advice_lines(given: ModelAdvice, width: int = _WIDTH) -> list[str]:
     changes = [_change_lines(each, width) for each in gains]
     if rest:
         lines.append("with TVM stay:")
-        # Half of the room at most: the changes have the rest.
+        # At most half of the free lines, so that the changes have the rest.
         lines += _fitted(rest, len(lines) + (_MOST_LINES - len(lines)) // 2, len(lines))
     if changes:
         lines.append("changes of layers that make them faster:")
@@ -88,7 +86,7 @@ def _change_lines(advice: Advice, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Break lines between words."""
+    """Break text into lines between words."""
     return textwrap.wrap(
         " ".join(text.split()),
         width,
@@ -99,9 +97,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _fitted(blocks: Sequence[Sequence[str]], most: int, used: int) -> list[str]:
-    """Return as many blocks as fit in `most` lines, `used` of which are taken; then how many are
-    left.
-    """
+    """Return the blocks that fit into `most` lines after `used`, and a line on the others."""
     lines: list[str] = []
     for number, block in enumerate(blocks):
         is_last = number == len(blocks) - 1
@@ -113,7 +109,7 @@ def _fitted(blocks: Sequence[Sequence[str]], most: int, used: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAdvice:
-    """The operators that boltgen computes, reasons for the others, and changes that cost little."""
+    """The share of the work, reasons for operators that TVM computes, and cheap changes."""
 
     coverage: Coverage
     changes: tuple[Advice, ...]
@@ -122,9 +118,9 @@ class ModelAdvice:
 def advise_model(model: object, arch: str, options: ModelOptions) -> ModelAdvice:
     """Find what keeps `model`'s anchors from kernels, and cheap changes of layers on `arch`.
 
-    Costs are measured if there are times before and after a change, else the analytical model's.
-    Layers with the same problem are listed once, under the name of the first. Layers of attention
-    are never listed: they stay one kernel however they are changed.
+    Times are measured if both before and after a change are known, else predicted. Layers with the
+    same problem are listed once, by the name of the first. Layers of attention are not listed: they
+    stay one kernel with any change.
 
     Raises:
         ModelImportError: the model cannot be read or imported.

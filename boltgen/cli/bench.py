@@ -24,11 +24,11 @@ def _commands() -> None:
 def report_command(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of results.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder to have results/ and recorded/.")
+        Path, typer.Option("-o", "--output", help="The folder for results/ and recorded/.")
     ] = Path("benchmarks"),
     debug: Debug = False,
 ) -> None:
-    """Merge results of `run_gpu_suite.py` to tables, plots and records.
+    """Merge results of `run_gpu_suite.py` into tables, plots and records.
 
     \b
     Examples:

@@ -27,8 +27,8 @@ from boltgen.settings import settings_from
 def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = False) -> None:
     """Execute every kernel of a compiled model on the virtual GPU.
 
-    Kernels that were checked before are executed again. Ends with status 3 if a kernel is wrong, or
-    if the library is not the compiled one.
+    Earlier results are not reused. Ends with status 3 if a kernel is wrong, or if the library was
+    changed after compilation.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def check_command(*, folder: Folder, options: CompileOptions, debug: Debug = Fal
         metadata = read_metadata(folder)
         is_foreign = _digest(folder) != metadata.library_sha256
         if settings_from().trusted_keys:
-            Artifact.load(folder)  # refuses what is not signed, before any of it is executed
+            Artifact.load(folder)  # rejects an unsigned library before it is executed
         found = LibraryCheck(level=level)
         if level is not CheckLevel.NONE:
             found = check_kernels(

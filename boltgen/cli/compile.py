@@ -68,7 +68,7 @@ def compile_command(
         heard = replace(options, reporter=reporter(), observer=observer())
         artifact = boltgen.compile(model, arch=arch, options=heard)
         artifact.save(output)
-        saved = Artifact.load(output, trusted_keys=())  # nobody has signed it yet
+        saved = Artifact.load(output, trusted_keys=())  # it is not signed yet
     if options.trace is not None:
         say(f"wrote the trace to {options.trace}; `boltgen report --trace` shows it")
     if saved.metadata.ranges:
@@ -85,10 +85,10 @@ def tune_command(
 ) -> None:
     """Measure kernels for models, for `compile` to choose by.
 
-    Round one ranks the configurations of each problem with a plain epilogue, round two times the
-    fastest ones as they ship, and products in sequence as one kernel. Every outcome is remembered
-    at once: Ctrl-C or a crash loses nothing, and the same command goes on where it was. Nothing is
-    measured twice.
+    Round one ranks the configurations of each problem with a plain epilogue. Round two times the
+    fastest ones with their real epilogues, and fused sequences of matmuls. Every outcome is stored
+    at once: Ctrl-C or a crash loses nothing, and the same command continues. Nothing is measured
+    twice.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def tune_command(
 
 
 def _require_apart(trace: Path, output: Path) -> None:
-    """Check that the compiled model and the trace do not replace each other."""
+    """Check that neither of the compiled model's and the trace's folders contains the other."""
     outer, inner = output.resolve(), trace.resolve()
     if inner.is_relative_to(outer) or outer.is_relative_to(inner):
         raise BoltgenError(
@@ -119,7 +119,7 @@ def _require_apart(trace: Path, output: Path) -> None:
 
 
 def _require_device(device: str) -> None:
-    """Check first that there is a GPU if kernels are to be measured on one."""
+    """Check that there is a GPU, before anything else, if kernels are to be measured on one."""
     kind, _, place = device.partition(":")
     if kind == DeviceKind.CUDA.value:
         device_architecture(int(place or 0), "measure on the virtual GPU: --device vgpu")

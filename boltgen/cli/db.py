@@ -62,7 +62,7 @@ Before = Annotated[
 ]
 Void = Annotated[
     bool | None,
-    typer.Option("--void/--valid", help="Only records of kernels that have changed, or no such."),
+    typer.Option("--void/--valid", help="Only records of changed kernels, or only of others."),
 ]
 Failures = Annotated[
     bool | None, typer.Option("--failures/--times", help="Only failures, or only times.")
@@ -82,7 +82,7 @@ def _open(where: Path | None) -> Database:
 
 
 def _asked(context: typer.Context) -> Query:
-    """Build a query from a command's options, which have the names of the query's fields."""
+    """Build a query from a command's options, whose names are the query's fields."""
     names = {field.name for field in fields(Query)}
     asked = Query(**{name: value for name, value in context.params.items() if name in names})
     if asked.arch is not None:
@@ -99,7 +99,7 @@ def _asked(context: typer.Context) -> Query:
 
 @db_app.command()
 def stats(database: Where = None, debug: Debug = False) -> None:
-    """Show which devices and toolchains have how many records.
+    """Show the devices and toolchains, with the numbers of their records.
 
     \b
     Example:
@@ -159,7 +159,7 @@ def export_command(  # noqa: PLR0917
 ) -> None:
     """Write records to a file, a line of JSON each.
 
-    The file is compressed where its name ends in .gz.
+    The file is compressed if its name ends in .gz.
 
     \b
     Example:
@@ -173,14 +173,14 @@ def export_command(  # noqa: PLR0917
 
 @db_app.command("import")
 def import_command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `export` wrote.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of `export`.")],
     database: Where = None,
     debug: Debug = False,
 ) -> None:
     """Add the records of files.
 
-    A file with a line that is no record adds nothing. Records of other devices, drivers and
-    toolchains are kept apart from yours.
+    A file with an invalid line adds nothing. Records of other devices, drivers and toolchains stay
+    apart from yours.
 
     \b
     Example:
@@ -198,7 +198,7 @@ def merge(
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Add the records of other databases, which stay as they are.
+    """Add the records of other databases, which are not changed.
 
     \b
     Example:
@@ -224,10 +224,10 @@ def train(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Train a cost model on the records that the options describe.
+    """Train a cost model on the records that the options select.
 
-    They are measured times by default. Problems are left out in turn, and the model has to rank
-    them: it is written where it does so better than the analytical model.
+    By default these are measured times. Cross-validation leaves out problems in turn; the model is
+    written only if it ranks them better than the analytical model.
 
     \b
     Examples:
@@ -265,9 +265,9 @@ def prune(  # noqa: PLR0917
     database: Where = None,
     debug: Debug = False,
 ) -> None:
-    """Forget the records that the options describe.
+    """Delete the records that the options select.
 
-    There must be an option. Forgotten trials are measured again by the next session.
+    At least one option is needed. The next session measures deleted trials again.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The command `boltgen inspect`: a compiled model's metadata, in lines for people."""
+"""The command `boltgen inspect`: shows a compiled model's metadata in lines for people."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from boltgen.running.artifact import Artifact
 _HEAD = ("operators", "M", "N", "K", "kernel", "us", "share")
 _LEFT = {0, 4}
 _GAP = "  "
-# The column in which a fact begins in a line of the details.
+# The column of the facts in a line of the details.
 _FACT = 12
-# Fewer columns tell no operators apart.
+# In fewer columns operators cannot be told apart.
 _LEAST_OPERATORS = 12
 
 
@@ -41,9 +41,9 @@ def inspect_command(
 ) -> None:
     """Show a compiled model's regions, kernels and times.
 
-    M, N and K are the sizes of the kernel's matrix product; a plus joins the sizes if a kernel
-    computes several. The share is the region's part of the time of all regions. The verdict at the
-    end names the products that TVM computes, and why.
+    M, N and K are the sizes of the kernel's matmul; a plus joins the sizes of several matmuls. The
+    share is the region's part of the time of all regions. The verdict at the end names the matmuls
+    and convolutions that TVM computes, and why.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def inspect_command(
 
 
 def as_text(metadata: Metadata) -> str:
-    """Return all metadata of a compiled model, as JSON."""
+    """Return all metadata of a compiled model as JSON."""
     found = coverage(metadata.placements)
     said: Any = encode(Metadata, metadata)
     verdict = {**asdict(found), "share": found.share, "verdict": found.verdict()}
@@ -79,9 +79,9 @@ def as_text(metadata: Metadata) -> str:
 
 
 def region_lines(metadata: Metadata, width: int) -> Iterator[str]:
-    """Return a line for each region under a header, and facts about all; `width` columns.
+    """Yield a header, a line for each region, and facts about all; lines have `width` columns.
 
-    Operators are cut where there is no room for their names; numbers never are.
+    Names of operators are truncated if there is no room; numbers never are.
     """
     total_us = sum(region.time_us or 0.0 for region in metadata.regions)
     rows = [_HEAD, *(_row(region, total_us) for region in metadata.regions)]
@@ -118,7 +118,7 @@ def _row(region: RegionInfo, total_us: float) -> tuple[str, ...]:
 
 
 def _rows(gemm: GemmInfo) -> str:
-    """Return M, with the batch before it."""
+    """Return M, after the batch if there is one."""
     return str(gemm.m) if gemm.batch == 1 else f"{gemm.batch}x{gemm.m}"
 
 
@@ -133,12 +133,12 @@ def _regret(regret: float | None) -> str:
 
 
 def shown_label(label: str) -> str:
-    """A region's operators as its row has them."""
+    """Return a region's operators as its row shows them."""
     return _one_line(label.replace(" + ", "+"))
 
 
 def _one_line(name: str) -> str:
-    """A name, which may hold anything, without line breaks."""
+    """Return a name, which may contain anything, without line breaks."""
     return " ".join(name.split())
 
 
@@ -168,7 +168,7 @@ def _origins(metadata: Metadata) -> str:
 
 
 def _verdict(metadata: Metadata) -> Iterator[str]:
-    """Yield facts about the model as a whole; the share of its work comes last."""
+    """Yield facts about the whole model; the share of its work comes last."""
     elsewhere = sum(placed.region is None for placed in metadata.placements)
     if elsewhere or metadata.notes:
         notes = f", notes: {len(metadata.notes)}" if metadata.notes else ""
@@ -179,7 +179,7 @@ def _verdict(metadata: Metadata) -> Iterator[str]:
 
 
 def summary(artifact: Artifact) -> Iterator[str]:
-    """Yield what the user should know after a compilation, and the files to open."""
+    """Yield the facts that a user needs after a compilation, and the files to open."""
     metadata = artifact.metadata
     yield (
         f"{_sizes(metadata)} for {metadata.arch}; "
@@ -201,7 +201,7 @@ def _rest_lines(metadata: Metadata) -> Iterator[str]:
         regions_us = sum(region.time_us or 0.0 for region in metadata.regions)
         rest_us = sum(each.time_us for each in metadata.rest)
         launches = sum(each.count for each in metadata.rest)
-        # Regions of dynamic sizes have the time of the sizes in the middle of their ranges.
+        # A region of dynamic sizes has the time for sizes in the middle of their ranges.
         is_open = any(region.choices for region in metadata.regions)
         is_open = is_open or any(each.is_open for each in metadata.rest)
         yield rest_verdict(launches, rest_us, regions_us, is_open=is_open)

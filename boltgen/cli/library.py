@@ -31,10 +31,10 @@ library_app = typer.Typer(
 
 
 def parse_kinds(text: str, known: Collection[str]) -> list[str]:
-    """`gemm,conv2d` as kinds of kernels.
+    """Parse `gemm,conv2d` to kinds of kernels.
 
     Raises:
-        LibraryError: one is not known.
+        LibraryError: a kind is unknown.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or not set(names) <= set(known):
@@ -43,10 +43,10 @@ def parse_kinds(text: str, known: Collection[str]) -> list[str]:
 
 
 def parse_alignments(text: str) -> list[int]:
-    """`8,4` as numbers of elements.
+    """Parse `8,4` to numbers of elements.
 
     Raises:
-        LibraryError: one is none that a kernel can have.
+        LibraryError: no kernel can have one of the alignments.
     """
     known = {"8": 8, "4": 4, "2": 2, "1": 1}
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -76,9 +76,9 @@ def build_command(  # noqa: PLR0917 (typer's options are arguments)
 ) -> None:
     """Compile kernels for `boltgen tune` to choose from.
 
-    They then need not be compiled while a GPU waits.
+    Tuning then need not compile them while a GPU waits.
 
-    A build that was interrupted or killed goes on where it was; a larger level adds to a smaller.
+    After an interruption the same command continues. A larger level adds to a smaller one.
 
     \b
     Examples:
@@ -173,13 +173,13 @@ def export_command(
 
 @library_app.command("import")
 def import_command(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `export`.")],
     debug: Debug = False,
 ) -> None:
-    """Take over the kernels in a file that another machine wrote.
+    """Import the kernels in a file from another machine.
 
-    Nothing in it is run now; but tuning will run its kernels: import what you trust. Kernels of
-    another CUTLASS, nvcc or boltgen are kept apart and not used.
+    Nothing in the file is run now, but tuning runs its kernels: import only files that you trust.
+    Kernels of another CUTLASS, nvcc or boltgen are stored but not used.
 
     \b
     Example:

@@ -22,7 +22,7 @@ from boltgen.settings import settings_from
 def setup_relay_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The environment to make.")],
     python: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The Python to make it of (3.10 to 3.12).")
+        Path | None, typer.Option(metavar="FILE", help="The Python to use (3.10 to 3.12).")
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -41,7 +41,7 @@ def setup_relay_command(
 def doctor_command(debug: Debug = False) -> None:
     """Look for what boltgen needs; say how to get what is missing.
 
-    Ends with status 1 where something is missing.
+    Ends with status 1 if something is missing.
 
     \b
     Example:
@@ -91,14 +91,14 @@ def run_command(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("-o", "--option", metavar="NAME=VALUE", help="One of vgpu/README.md."),
+        typer.Option("-o", "--option", metavar="NAME=VALUE", help="See vgpu/README.md."),
     ] = None,
 ) -> None:
     """Run a CUDA program without a GPU.
 
-    It must load CUDA's runtime or driver as a library, and its fat binary must hold PTX: `nvcc
-    -cudart shared --no-compress -gencode arch=compute_80,code=[sm_80,compute_80]`. Ends with the
-    program's own status.
+    The program must load CUDA's runtime or driver as a shared library, and its fat binary must
+    contain PTX: `nvcc -cudart shared --no-compress -gencode
+    arch=compute_80,code=[sm_80,compute_80]`. Ends with the program's own status.
 
     \b
     Examples:

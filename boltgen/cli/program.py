@@ -1,4 +1,4 @@
-"""All commands in one program, and the status that it ends with."""
+"""The program with all commands, and its exit status."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _hear_quiet(asked: bool) -> None:
 
 
 def _common() -> list[Any]:
-    """The options of every command, before its name or after it."""
+    """Return the options that every command has, before and after its name."""
     options = typer.Typer(add_completion=False)
 
     @options.command()
@@ -61,7 +61,7 @@ def _common() -> list[Any]:
                 "-q",
                 "--quiet",
                 callback=_hear_quiet,
-                help="Results and errors alone: no progress, no warnings.",
+                help="Only results and errors: no progress, no warnings.",
             ),
         ] = False,
     ) -> None:
@@ -69,7 +69,7 @@ def _common() -> list[Any]:
 
     made = typer.main.get_command(options).params
     for option in made:
-        option.expose_value = False  # commands do not take them
+        option.expose_value = False  # commands do not receive them
     return list(made)
 
 
@@ -92,7 +92,7 @@ def _give(command: Any) -> None:
         _give(each)
 
 
-# Without rich's boxes a terminal of 80 columns has room for what is said; see the tests of `cli`.
+# Without rich's boxes the texts fit into 80 columns; the tests of `cli` check it.
 app = typer.Typer(
     cls=_Program,
     epilog=f"Exit status: {_STATUSES}.",
@@ -140,7 +140,7 @@ app.command("setup-relay")(setup_relay_command)
 
 
 def main() -> int:
-    """Run the program `boltgen` by the command line, and return the exit status."""
+    """Run the program `boltgen` with the command line, and return the exit status."""
     logging.getLogger("boltgen").addHandler(LogHandler())
     try:
         app(prog_name="boltgen")

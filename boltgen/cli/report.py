@@ -63,8 +63,8 @@ def report_command(
     """Write a page of HTML about a compiled model.
 
     The page needs no other file and no network. It shows what runs where and why, the time of each
-    region and where that time is from, a roofline, the curves of tuning, the kernels' sources, what
-    was padded and joined, and what the check found.
+    region and its source, a roofline, the curves of tuning, the kernels' sources, the padded and
+    fused anchors, and the result of the check.
 
     \b
     Examples:
@@ -89,10 +89,10 @@ def report_command(
 
 
 def _changes(folder: Path, metadata: Metadata) -> tuple[FunctionChanges, ...]:
-    """Return the changes of each pass of a trace.
+    """Return the changes that each pass made, from a trace.
 
     Raises:
-        BoltgenError: the trace cannot be read, or has other regions than the model.
+        BoltgenError: the trace cannot be read, or its regions are not the model's.
     """
     trace = read_trace(folder)
     traced = {each for steps in trace.values() for each in _REGION.findall(steps[-1].text)}

@@ -20,41 +20,41 @@ def serve_command(
         list[str],
         typer.Argument(
             metavar="DIR...",
-            help="Folders that `compile` wrote, or folders of such; NAME=DIR gives a name.",
+            help="Folders of compiled models, or of several; NAME=DIR gives a name.",
         ),
     ],
     *,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="vgpu or cuda.")] = "vgpu",
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="What to listen on; others cannot reach this.")
+        str, typer.Option(metavar="ADDRESS", help="Listen here; the default is this machine only.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=_MOST_PORT, metavar="N", help="Of REST; 0 is any.")
+        int, typer.Option(min=0, max=_MOST_PORT, metavar="N", help="REST port; 0 is any.")
     ] = 8080,
     grpc_port: Annotated[
-        int, typer.Option(min=0, max=_MOST_PORT, metavar="N", help="Of gRPC; 0 is any.")
+        int, typer.Option(min=0, max=_MOST_PORT, metavar="N", help="gRPC port; 0 is any.")
     ] = 8081,
     workers: Annotated[
         int,
-        typer.Option(min=1, max=64, metavar="N", help="Sessions a model, each with its weights."),
+        typer.Option(min=1, max=64, metavar="N", help="Sessions per model, each with weights."),
     ] = 1,
     max_batch: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="ROWS", help="Most rows put together; default: what the model takes."
+            min=1, metavar="ROWS", help="Most rows of a run; default: what the model takes."
         ),
     ] = None,
     max_delay_us: Annotated[
         int,
-        typer.Option(min=0, max=60_000_000, metavar="N", help="Wait for others at most so long."),
+        typer.Option(min=0, max=60_000_000, metavar="N", help="Longest wait for other requests."),
     ] = 0,
     queue: Annotated[
         int,
-        typer.Option(min=1, max=1_000_000, metavar="N", help="Requests that may wait, a model."),
+        typer.Option(min=1, max=1_000_000, metavar="N", help="Most waiting requests per model."),
     ] = 256,
     graphs: Annotated[
         int,
-        typer.Option(min=0, max=1024, metavar="N", help="CUDA graphs a worker keeps; 0 is none."),
+        typer.Option(min=0, max=1024, metavar="N", help="CUDA graphs per worker; 0 is none."),
     ] = 8,
     max_body: Annotated[
         int, typer.Option(min=1, max=2047, metavar="MIB", help="Largest request, in MiB.")
@@ -69,9 +69,9 @@ def serve_command(
 ) -> None:
     """Serve compiled models over REST and gRPC.
 
-    The protocol is the Open Inference Protocol v2. Readiness (/v2/health/ready) is said after a
-    first inference of every model. Requests whose model has an open first dimension are put
-    together. SIGTERM ends the server when all requests that it has are answered.
+    The protocol is the Open Inference Protocol v2. The server is ready (/v2/health/ready) after a
+    first inference of every model. Requests to a model with a dynamic first dimension may share a
+    run. On SIGTERM the server answers pending requests, then ends.
 
     \b
     Examples:

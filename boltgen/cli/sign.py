@@ -22,8 +22,8 @@ def sign_command(
 ) -> None:
     """Sign a compiled model.
 
-    Its files must be unchanged since the compilation. If BOLTGEN_TRUSTED_KEYS names public keys, a
-    model is loaded, and served, only if one of them belongs to its signature.
+    Its files must be unchanged since the compilation. If BOLTGEN_TRUSTED_KEYS names public keys,
+    boltgen loads and serves only models signed by one of them.
 
     \b
     Examples:

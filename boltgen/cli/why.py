@@ -1,4 +1,4 @@
-"""The command `boltgen why`: what the passes did with an operator, and why TVM computes it."""
+"""The command `boltgen why`: shows what the passes did with an operator, or why TVM computes it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.problems.region import Placement
 from boltgen.tvm_build.model import import_model, partition
 
-# So many lines of one kind are shown in full.
+# The most lines of one kind that are shown in full.
 _MOST_LINES = 3
 _MOST_NAMES = 12
 
-# Names in graphs that compute nothing themselves; an opaque call has its function's name.
+# Names in graphs that are no operators; an opaque call has its function's name.
 _NO_OPERATORS = {INPUT, CONSTANT, PART, REGION, OPAQUE}
 
 Steps = Mapping[str, Sequence[Step]]
@@ -74,7 +74,7 @@ def why_command(
 
 
 def why_model(model: object, operator: str, arch: str, options: ModelOptions) -> list[str]:
-    """Return what the passes for `arch` did with the operators of a name in a model, in lines.
+    """Return lines on what the passes for `arch` did with the operators of a name in a model.
 
     Raises:
         BoltgenError: the model has no such operator; the message has similar names.
@@ -91,7 +91,7 @@ def why_model(model: object, operator: str, arch: str, options: ModelOptions) ->
 
 
 def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
-    """Yield what became of the operators of a name, by the texts of the graphs between passes.
+    """Yield lines on the operators of a name, from the texts of the graphs between passes.
 
     Raises:
         BoltgenError: there is no such operator; the message has similar names.
@@ -118,7 +118,7 @@ def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
 
 
 def _plain(operator: str) -> str:
-    """The name of an operator as regions have it."""
+    """Return the name of an operator as regions have it."""
     return operator.rpartition(".")[2]
 
 
@@ -131,7 +131,7 @@ def _is_region(placed: Placement, asked: str) -> bool:
 
 
 def _names(steps: Steps, partitioned: Partitioned) -> set[str]:
-    """The plain names of all operators that any graph had."""
+    """Return the plain names of all operators in any graph."""
     lines = (line for each in steps.values() for step in each for line in step.text.splitlines())
     found = {_plain(name) for line in lines if (name := operator_of(line)) is not None}
     return (found - _NO_OPERATORS) | {
@@ -194,7 +194,7 @@ def _shown(mark: str, lines: Counter[str]) -> Iterator[str]:
 
 
 def _left(partitioned: Partitioned, name: str) -> Iterator[str]:
-    """The operators of a name that TVM computes, and the reasons."""
+    """Yield the operators of a name that TVM computes, with the reasons."""
     placed = [
         each
         for each in partitioned.placements

@@ -1,8 +1,8 @@
 """The host side of a library: each region as a TVM function that calls its kernel.
 
-The C++ is compiled by the host compiler, without CUTLASS, in a second or two. It bakes in the
-problem's sizes, checks every tensor against them at run time, and hands pointers to the kernel's
-C entry.
+The host compiler compiles this C++ in a second or two, without CUTLASS. The text contains the
+problem's sizes, checks every tensor against them at run time, and passes pointers to the kernel's C
+entry.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HEADERS = {Convention.RELAX: "relax_adapter.h", Convention.RELAY: "relay_adapte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The execution of the sizes in `cell`: a kernel's C symbol, and the launch's arguments."""
+    """The kernel's C symbol and the launch's arguments for the sizes in `cell`."""
 
     cell: Workload
     kernel: str
@@ -56,13 +56,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionLaunch:
-    """The execution of a region: the choices for all of its sizes, in the order of its cells.
+    """The kernels and launches of a region, for all of its sizes, in the order of its cells.
 
-    `memory` has the layout transforms before and after the kernel, where TVM has A or D otherwise.
+    `memory` has the layout transforms of A and D before and after the kernel, if TVM's form
+    differs.
 
     Raises:
-        InvalidProblemError: the region's symbol is no C++ identifier, or its kernels take different
-            structs.
+        InvalidProblemError: the region's symbol is no C++ identifier, or its kernels have different
+            argument structs.
     """
 
     region: Region
@@ -80,16 +81,16 @@ class RegionLaunch:
 
     @property
     def struct(self) -> str:
-        """The argument struct of its kernels."""
+        """The argument struct of all its kernels."""
         return self.choices[0].launch.struct
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The C symbols of its kernels, each once."""
+        """The C symbols of its kernels, without repetitions."""
         return tuple(dict.fromkeys(choice.kernel for choice in self.choices))
 
     def fields(self, launch: Launch) -> Iterator[Field]:
-        """The fields of the kernels' argument struct for one of the launches."""
+        """Yield the fields of the argument struct, and their C++ values, for one launch."""
         region = self.region
         first, last = region.workload.first.problem, region.workload.last.problem
         for name, size in viewed_sizes(region, launch.sizes).items():
@@ -122,13 +123,13 @@ def render_adapter(
     *,
     planned: bool = True,
 ) -> str:
-    """The `.cc` that exports every region's symbol as a function that TVM calls.
+    """Return the `.cc` file that exports every region's symbol as a function for TVM.
 
     Its arguments are the region's parameters in order, then the output and further results, then
-    the workspace where it needs one and it is `planned`: TVM passes it.
+    the workspace if the region needs one and it is `planned`, so that TVM passes it.
 
     Raises:
-        InvalidProblemError: two regions have one symbol.
+        InvalidProblemError: two regions have the same symbol.
     """
     symbols = [launch.region.symbol for launch in launches]
     repeated = sorted({symbol for symbol in symbols if symbols.count(symbol) > 1})
@@ -159,7 +160,7 @@ def render_adapter(
 
 
 def _laid_out(value: str) -> str:
-    """Put a right-hand side on the line of its `=`, or below if it is long."""
+    """Return a right-hand side for the line of its `=`, or for the next line if it is long."""
     return f" {value}" if len(value) < 70 else f"\n      {value}"
 
 
@@ -203,8 +204,9 @@ def _fields(fields: Iterable[Field]) -> tuple[ArgumentField, ...]:
 def _table(
     choices: Sequence[Choice], by_choice: Sequence[Mapping[str, str]], own: Sequence[str]
 ) -> AdapterTable:
-    """Return the rows by which a call chooses: the greatest sizes of each, its kernel and `own`
-    fields.
+    """Return the rows by which a call chooses a kernel.
+
+    A row has the greatest sizes of a choice, its kernel and its `own` fields.
     """
     rows = []
     for choice, fields in zip(choices, by_choice, strict=True):
@@ -224,11 +226,11 @@ def _table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymbolSource:
-    """The source of a symbol's value in a call: a tensor, which is a parameter, and its role.
+    """The tensor parameter whose shape gives a symbol's value in a call.
 
-    The value is the dimension with `behind` others after it. If it `is_product`, the value is the
-    product of this dimension and all before it. The tensor's extent is `times` the value if it has
-    so many heads in a row.
+    The value is the dimension with `behind` dimensions after it, or, if `is_product`, the product
+    of this dimension and all before it. The symbol is `times` this value if the tensor's rows
+    contain `times` heads.
     """
 
     symbol: Symbol
@@ -240,7 +242,7 @@ class SymbolSource:
 
     @property
     def statement(self) -> str:
-        """The C++ statement that reads it."""
+        """The C++ statement that reads the symbol."""
         symbol, read = self.symbol, "rows" if self.is_product else "extent"
         times = f"{self.times} * " if self.times > 1 else ""
         low, high = symbol.low // self.times, symbol.high // self.times
@@ -252,8 +254,9 @@ class SymbolSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceSource:
-    """The source of the number of `rows` of D in a slice: a tensor, which is a parameter, with one
-    row of `columns` for each slice.
+    """The tensor parameter that gives the number of `rows` of D in a slice.
+
+    It has one row of `columns` elements per slice.
     """
 
     symbol: Symbol
@@ -263,7 +266,7 @@ class SliceSource:
 
     @property
     def statement(self) -> str:
-        """The C++ statement that reads it."""
+        """The C++ statement that reads the symbol."""
         symbol = self.symbol
         return (
             f'int64_t const {symbol.name} = call.slice_rows("{symbol.name}", p{self.parameter}, '
@@ -273,11 +276,12 @@ class SliceSource:
 
 
 def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
-    """Return the first tensor that has each symbol of a region: A, then its gathered rows, then B,
-    then rows of positions and of slices.
+    """Yield, for each symbol of a region, the first tensor that has the symbol in its shape.
+
+    The order is A; per layer the gathered rows, the rows of positions and B; then rows of slices.
 
     Raises:
-        InvalidProblemError: none has.
+        InvalidProblemError: no tensor has the symbol.
     """
     first = region.workload.first.problem
     a_shape = region.a_stored.shape if region.a_stored else first.a_shape
@@ -323,7 +327,7 @@ def symbol_sources(region: Region) -> Iterator[SymbolSource | SliceSource]:
 
 
 def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SliceSource]:
-    """Return the operands that have a row for each slice of as many rows as the symbol says."""
+    """Yield the operands that have a row for each slice, if the symbol is the rows of a slice."""
     for roles, layer in zip(region.layers, region.workload.layers, strict=True):
         m, n = layer.problem.matrix
         if layer.problem.slice_rows != symbolic(symbol):
@@ -339,7 +343,7 @@ def _slice_sources(region: Region, symbol: Symbol) -> Iterator[SliceSource]:
 
 
 def _comment(region: Region) -> Iterator[str]:
-    """Return comment lines that describe the computation."""
+    """Yield the comment lines that describe the computation."""
     if not region.workload.is_fused:
         layer = region.workload.first
         yield from comment_field("Problem", describe(layer.problem))

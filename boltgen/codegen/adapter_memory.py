@@ -1,4 +1,4 @@
-"""A region's call beside its kernel: the layout transforms of A and D, and the workspace of all."""
+"""A region's call beside its kernel: layout transforms of A and D, and the workspace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from boltgen.problems.layout_transform.problem import LayoutTransform, Move, nhw
 from boltgen.problems.problem import Problem
 from boltgen.problems.region import Region, Stored
 
-# The operands of layout transforms begin at multiples of it; TVM's allocations do too. Source:
-# tvm's runtime/device_api.h, kAllocAlignment.
+# The operands of layout transforms are aligned to it, as TVM's allocations are. Source: tvm's
+# runtime/device_api.h, kAllocAlignment.
 _ALIGNMENT_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedMove:
-    """A layout transform of one call by the C symbol `kernel`; `offset` into the workspace."""
+    """A layout transform of one call, by the C symbol `kernel`; `offset` is into the workspace."""
 
     transform: LayoutTransform
     kernel: str
@@ -38,7 +38,7 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMemory:
-    """The layout transforms of one call of a region, and the bytes of its workspace."""
+    """The layout transforms of one call of a region, and the size of its workspace in bytes."""
 
     before: PlannedMove | None = None
     after: PlannedMove | None = None
@@ -50,7 +50,7 @@ class CallMemory:
         return tuple(move for move in (self.before, self.after) if move is not None)
 
     def statements(self, *, planned: bool) -> Iterator[str]:
-        """The C++ statements for it; with `planned`, TVM passes the workspace as an argument."""
+        """Yield the C++ statements; with `planned`, TVM passes the workspace as an argument."""
         if self.workspace_bytes:
             what = "workspace(workspace, " if planned else "allocate_workspace("
             yield f"call.{what}{self.workspace_bytes});"
@@ -59,7 +59,7 @@ class CallMemory:
                 yield f"call.move_{name}({move.arguments});"
 
     def describe(self) -> Iterator[str]:
-        """Describe each layout transform in words, with the bytes that it costs."""
+        """Yield a description of each layout transform, with the bytes that it reads and writes."""
         for role, planned in (("A", self.before), ("D", self.after)):
             if planned is not None:
                 moved = planned.transform
@@ -72,8 +72,9 @@ class CallMemory:
 def call_memory(
     region: Region, kernel_bytes: int, symbol_of: Callable[[LayoutTransform], str]
 ) -> CallMemory:
-    """Plan the memory of a call whose kernel takes `kernel_bytes`; `symbol_of` names a transform's
-    kernel.
+    """Plan the memory of a call whose kernel needs `kernel_bytes` of workspace.
+
+    `symbol_of` returns the C symbol of a layout transform's kernel.
     """
     end = _aligned(kernel_bytes)
     before = after = None
@@ -102,7 +103,7 @@ def _into(stored: Stored, problem: Problem) -> LayoutTransform:
     images, pixels = stored.rows
     extents = (images, pixels, *problem.a_shape)
     channels = problem.a_shape[-1]
-    if all(type(each) is int for each in extents):  # the kernel may read several pixels as one
+    if all(type(each) is int for each in extents):  # the kernel may read a pair of pixels as one
         channels = math.prod(problem.a_shape) // (images * pixels)
     return LayoutTransform(
         move=Move(source=stored.form, target=nhwc(problem.in_dtype)),
@@ -126,7 +127,7 @@ def _out_of(stored: Stored, problem: Problem) -> LayoutTransform:
 
 
 def a_call(region: Region, problem: Problem) -> str:
-    """The C++ call that checks A as TVM has it and returns its pointer."""
+    """Return the C++ call that checks A in TVM's form and returns its pointer."""
     if region.a_view is not None:
         outer = sequences(problem.batch, region.a_view.heads), problem.gemm.m
         return view_call(region.a_view, region.a, "A", problem.in_dtype, outer)
@@ -137,13 +138,13 @@ def a_call(region: Region, problem: Problem) -> str:
 
 
 def d_call(region: Region, problem: Problem) -> str:
-    """The C++ call that checks D as TVM has it and returns its pointer."""
+    """Return the C++ call that checks D in TVM's form and returns its pointer."""
     index = region.parameter_count
     if region.d_view is not None:
         outer = sequences(problem.batch, region.d_view.heads), problem.gemm.m
         return view_call(region.d_view, index, "D", problem.out_dtype, outer, tensor="output")
     if region.d_stored is None:
-        # An image may be written as rows of pixels, if the model reads rows.
+        # If the model reads rows, an image may be written as rows of pixels.
         check: ShapeCheck = problem.d_shape, "kMatrix"
         return data_call(index, "D", problem.out_dtype, check, tensor="output")
     check = shape_check(problem, region.d_stored.shape)

@@ -1,4 +1,4 @@
-"""The tensors of a region's call: checked pointers, by role and shape."""
+"""The tensors of a region's call: checked pointers by role and shape."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from boltgen.problems.results import store_batch_stride, store_ld, store_shape
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer
 
-# A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank by which it
-# is compared.
+# A tensor's shape, in numbers or C++ expressions, and the enumerator of boltgen::Rank that says how
+# strictly the shape is compared.
 ShapeCheck: TypeAlias = tuple[tuple[int | str, ...], str]
-# A field of a kernel's argument struct, and the C++ expression that it is set to.
+# A field of a kernel's argument struct, and the C++ expression for its value.
 Field: TypeAlias = tuple[str, str]
 
 
 def data_call(
     index: int, role: str, dtype: ElementType, check: ShapeCheck, tensor: str = ""
 ) -> str:
-    """The C++ call that checks parameter `index` and returns its pointer."""
+    """Return the C++ call that checks parameter `index` and returns its pointer."""
     shape, rank = check
     extents = ", ".join(map(str, shape))
     name = tensor or f"p{index}"
@@ -34,16 +34,16 @@ def data_call(
 
 
 def shape_check(problem: Problem, shape: tuple[int, ...]) -> ShapeCheck:
-    """Return how strictly the shape of A, B or D is compared."""
+    """Return `shape` with the strictness of its comparison, for A, B or D."""
     return shape, "kMatrix" if problem.is_matrix else "kExact"
 
 
 def operand_fields(
     layer: Layer, operands: Sequence[Operand], who: str = "", heads: int = 1
 ) -> Iterator[Field]:
-    """Return the fields of an epilogue's operands; messages name their owner `who`.
+    """Yield the fields of an epilogue's operands; messages name their owner `who`.
 
-    The batch is sequences of so many `heads`.
+    The batch consists of sequences of `heads` heads.
     """
     problem, m = layer.problem, layer.problem.matrix[0]
     seen = dict.fromkeys(LoadKind, 0)
@@ -74,9 +74,7 @@ def operand_fields(
 
 
 def _row_fields(problem: Problem, load: Load, view: RowView, pointer: str) -> Iterator[Field]:
-    """Return the fields of one row, or of one row for each slice or position if `view` has them
-    after `pointer`.
-    """
+    """Yield the fields of one row, or one per slice or position, at `view` after `pointer`."""
     has_slices, skipped = load.kind.is_of_slices, view.offset * load.dtype.size_bytes
     yield "pointer", f"call.behind({pointer}, {skipped})" if skipped else pointer
     yield "ld", str(problem.slice_rows if has_slices else 0)
@@ -84,7 +82,7 @@ def _row_fields(problem: Problem, load: Load, view: RowView, pointer: str) -> It
 
 
 def _rows_of_load(problem: Problem, kind: LoadKind) -> int | str:
-    """Return the rows of a tensor that is read by rows, as a number or a C++ expression."""
+    """Return the rows of an operand that is read by rows, as a number or a C++ expression."""
     m, rows = problem.matrix[0], problem.slice_rows
     is_open = isinstance(m, Dim) or isinstance(rows, Dim)
     if kind is LoadKind.SLICE_ROW and is_open:
@@ -93,7 +91,7 @@ def _rows_of_load(problem: Problem, kind: LoadKind) -> int | str:
 
 
 def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
-    """Return the dimension before the slice's dimensions, if there is one."""
+    """Return the leading dimension of an operand that has several slices, as a tuple, or ()."""
     if operand.shared is None:
         return (batch,) if operand.batched and batch > 1 else ()
     if operand.shared.by is Sharing.HEADS:
@@ -102,14 +100,14 @@ def _slices(operand: Operand, batch: int) -> tuple[int | str, ...]:
 
 
 def sequences(batch: int, heads: int) -> int | str:
-    """Return how many sequences a batch of heads is, as a number or a C++ expression."""
+    """Return the number of sequences in a batch, as a number or a C++ expression."""
     return f"{batch} / {heads}" if isinstance(batch, Dim) else batch // heads
 
 
 def _slice_strides(operand: Operand, slice_elements: int, heads: int) -> tuple[int, int]:
-    """Return the strides from a sequence to the next, and from a head to the next."""
+    """Return the strides between sequences and between heads, in elements."""
     if operand.shared is None:
-        # If no launch has heads, each is a sequence of its own.
+        # Without heads in any launch, each matmul is a sequence of its own.
         return slice_elements * heads, slice_elements
     match operand.shared.by:
         case Sharing.HEADS:
@@ -120,14 +118,14 @@ def _slice_strides(operand: Operand, slice_elements: int, heads: int) -> tuple[i
 
 
 def result_name(index: int) -> str:
-    """Return an adapter's name for the tensor of a further result."""
+    """Return the adapter's variable name for the tensor of a further result."""
     return f"result{index + 1}"
 
 
 def result_fields(layer: Layer, first: int) -> Iterator[Field]:
-    """The fields of an epilogue's further results; `first` is the first one's parameter.
+    """Yield the fields of an epilogue's further results; `first` is the first one's parameter.
 
-    They follow the fields of its operands.
+    They follow the fields of the operands.
     """
     problem, behind = layer.problem, len(layer.loads)
     for index, (store, dtype) in enumerate(layer.further):
@@ -142,7 +140,7 @@ def result_fields(layer: Layer, first: int) -> Iterator[Field]:
 
 
 def _operand_shape(load: Load, m: int, n: int) -> tuple[tuple[int, ...], str]:
-    """Return the shape of one slice of an operand, and how strictly it is compared."""
+    """Return the shape of one slice of an operand, and the strictness of its comparison."""
     match load.kind:
         case LoadKind.TENSOR:
             return (m, n), "kMatrix"

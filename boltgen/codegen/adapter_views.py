@@ -1,4 +1,4 @@
-"""Heads of attention inside of TVM's tensors: strides, and pointers behind an offset."""
+"""Attention heads inside TVM's tensors: strides, and pointers at an offset."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from boltgen.problems.region import HeadView, LayerRoles, Region
 
 
 def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a launch of dense matrices, with the strides of the region's views.
+    """Return the sizes of a launch with the strides of the region's views.
 
-    A launch has one number of heads, so a dense operand has strides of heads too.
+    `sizes` describe dense matrices. All operands of a launch have the same number of heads, so a
+    dense operand gets a stride between heads too.
     """
     made = dict(sizes)
     if region.heads == 1 and not region.views:
@@ -37,7 +38,7 @@ def viewed_sizes(region: Region, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _operands(region: Region) -> Iterator[tuple[str, str, HeadView | None, int]]:
-    """Each operand's layer and name in a launch's sizes, its view, and its rows."""
+    """Yield each operand's layer and name in a launch's sizes, its view, and its rows."""
     scores, output = (layer.problem.gemm for layer in region.workload.layers)
     k, v = (roles.b_view for roles in region.layers)
     yield "", "a", region.a_view, scores.m
@@ -55,9 +56,9 @@ def view_call(
     *,
     tensor: str = "",
 ) -> str:
-    """The C++ call that checks the tensor of a view and returns its first head's pointer.
+    """Return the C++ call that checks the tensor of a view and returns its first head's pointer.
 
-    `outer` are the sequences, and the rows of each matrix.
+    `outer` has the number of sequences, and the rows of each matrix.
     """
     shape = (*(reversed(outer) if view.rows_first else outer), *view.inner)
     whole = data_call(index, role, dtype, (shape, "kMatrix"), tensor)
@@ -83,9 +84,7 @@ def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
 
 
 def ends_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
-    """Return the C++ call that checks the ends of groups and returns their pointer, or None without
-    groups.
-    """
+    """Return the C++ call that checks the ends of groups and returns their pointer, or None."""
     grouped = in_groups(problem)
     if grouped is None or roles.ends is None:
         return None
@@ -93,9 +92,7 @@ def ends_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
 
 
 def rows_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
-    """Return the C++ call that checks the indices of A's rows and returns their pointer, or None
-    without a gather.
-    """
+    """Return the C++ call that checks a gather's indices and returns their pointer, or None."""
     taken = gathered(problem)
     if taken is None or roles.rows is None:
         return None
@@ -103,7 +100,7 @@ def rows_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
 
 
 def b_rows(problem: Problem) -> int:
-    """The rows of B as it is stored."""
+    """Return the rows of B in its memory layout."""
     gemm = problem.gemm
     return gemm.k if gemm.b_layout is Layout.ROW else gemm.n
 
@@ -113,7 +110,7 @@ def tensor_shape(
 ) -> tuple[tuple[int, ...], int]:
     """Return the shape of TVM's tensor, and the factor of its first extent.
 
-    That of a view begins with the batch, which is as many sequences times their heads; so many as
+    The shape of a view begins with the batch: the number of sequences times the heads, of which
     `group` share a matrix.
     """
     if view is None:

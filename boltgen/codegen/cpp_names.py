@@ -1,4 +1,4 @@
-"""The C++ spelling of the values of `ir`."""
+"""The C++ spelling of values of `boltgen.ir`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ OPERAND = {
 
 
 def arch_tag(arch: str) -> str:
-    """The tag that picks CUTLASS's 2.x mainloop for an arch ("sm_86").
+    """Return the tag that selects CUTLASS's 2.x mainloop for an architecture ("sm_86").
 
-    Every arch from sm_80 on has sm_80's tensor-core instructions and asynchronous copies, and the
+    CUTLASS's 2.x API uses sm_80's tag for every later architecture, which has sm_80's tensor-core
+    instructions and asynchronous copies.
     2.x API instantiates them under that tag.
     """
     has_copies = arch_named(arch).has_async_copies

@@ -1,7 +1,7 @@
-"""Text of the model (names, labels, notes) inside generated C++: the one place that makes it safe.
+"""Make texts of the model (names, labels, notes) safe inside generated C++.
 
-Such text may hold quotes, newlines, comment ends, backslashes and any Unicode. It reaches generated
-code only as a `//` comment, a string literal, or, checked, as an identifier.
+Such a text may contain quotes, newlines, comment ends, backslashes and any Unicode. It enters
+generated code only as a `//` comment, a string literal or a checked identifier.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterable
 
 from boltgen.errors import InvalidProblemError
 
-# Longer text is cut: a label is for people, and a line of a model's hundred node names is not read.
+# Longer text is truncated: nobody reads a comment with a hundred names of nodes.
 _MAX_COMMENT = 400
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-# Characters that may stand in a comment. A backslash could continue the line, `*/` and `/*` confuse
-# readers and editors, and control characters or Unicode could hide what the text is.
+# Any other character may stand in a comment. A backslash could continue the line, `*/` and `/*`
+# confuse readers, and control characters or Unicode could hide the text.
 _COMMENT_UNSAFE = re.compile(r"[^ -\[\]-~]")
 
 
 def comment_text(text: str, *, keep_indent: bool = False) -> str:
-    """`text` as one line of printable ASCII without backslashes and comment marks."""
+    """Return `text` as one line of printable ASCII without backslashes and comment marks."""
     line = text if keep_indent else " ".join(text.split())
     line = _COMMENT_UNSAFE.sub("?", line)
     line = line.replace("*/", "* /").replace("/*", "/ *").replace("??/", "?? /")
@@ -30,7 +30,7 @@ def comment_text(text: str, *, keep_indent: bool = False) -> str:
 
 
 def comment_field(name: str, text: str) -> tuple[str, ...]:
-    """Comment lines of a labelled field, without their `//`, wrapped to fit 100 columns."""
+    """Return comment lines of a labelled field, without `//`, wrapped to 100 columns."""
     return tuple(
         textwrap.wrap(
             comment_text(text),
@@ -44,15 +44,15 @@ def comment_field(name: str, text: str) -> tuple[str, ...]:
 
 
 def comment_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Put comment marks before the lines; each is made safe once more, whatever made it."""
+    """Return the lines with comment marks, each made safe again."""
     return tuple(f"// {comment_text(line, keep_indent=True)}".rstrip() for line in lines)
 
 
 def string_literal(text: str) -> str:
-    """A C++ string literal whose value is `text` in UTF-8."""
+    """Return a C++ string literal whose value is `text` in UTF-8."""
 
     def escape(byte: int) -> str:
-        # Three octal digits always end the escape; a question mark could begin a trigraph.
+        # Three octal digits end the escape; a question mark could begin a trigraph.
         plain = 0x20 <= byte < 0x7F and chr(byte) not in '"\\?'
         return chr(byte) if plain else f"\\{byte:03o}"
 
@@ -61,10 +61,10 @@ def string_literal(text: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """`name`, checked to be a C identifier.
+    """Return `name` if it is a C identifier.
 
     Raises:
-        InvalidProblemError: it is not one.
+        InvalidProblemError: it is not.
     """
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidProblemError(
@@ -75,7 +75,7 @@ def identifier(name: str) -> str:
 
 
 def float_literal(value: float) -> str:
-    """An FP32 literal, exact: `0x1.8p+1f`; values beyond FP32 become infinite, as a cast does."""
+    """Return an exact FP32 literal: `0x1.8p+1f`; values beyond FP32 become infinite."""
     try:
         rounded = float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Emit an epilogue graph as the body of a C++ functor: one line for each node, in SSA form."""
+"""Emit an epilogue graph as the body of a C++ functor in SSA form, one line per node."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ _REDUCTION = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpilogueCode:
-    """The parts of the functor that a template arranges.
+    """The parts of the functor, which a template arranges.
 
-    `operands` is a C++ type, of the loads and the further results; `parameters` is a list, laid
-    out, of the accumulators, the loads and an array for the further results. `statements` define
-    one value each, or store a value in that array. If it `reduces`, memory must be cleared before.
+    `operands` is a C++ type that lists the loads and the further results. `parameters` is the
+    formatted list of parameters: the accumulators, the loads and an array for the further results.
+    Each of the `statements` defines one value or stores one in that array. If it `reduces`, a
+    kernel must clear memory before.
     """
 
     formula: tuple[str, ...]
@@ -63,12 +64,12 @@ class EpilogueCode:
 def emit_epilogue(
     epilogue: ElementwiseGraph, masks: Mapping[int, float] | None = None
 ) -> EpilogueCode:
-    """Emit the functor of `epilogue`. Values are named by operator and node: `add2`, `relu3`.
+    """Emit the functor of `epilogue`; values are named by operator and node: `add2`, `relu3`.
 
     `masks` are the `key_masks` of a graph whose kernel skips keys.
 
     Raises:
-        InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction is not to FP32.
+        InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction is not in FP32.
     """
     names: list[str] = []
     parameters = ["acc", "acc2"] if epilogue.is_paired else ["acc"]
@@ -111,7 +112,7 @@ def emit_epilogue(
 
 
 def _operands(epilogue: ElementwiseGraph, masks: Mapping[int, float]) -> str:
-    """Return the types of a launch's arguments besides A, B and D."""
+    """Return the C++ type list of a launch's arguments besides A, B and D."""
     loads = [
         _mask(load, masks[place]) if place in masks else _operand(load)
         for place, load in enumerate(epilogue.loads)
@@ -125,23 +126,23 @@ def _operands(epilogue: ElementwiseGraph, masks: Mapping[int, float]) -> str:
 
 
 def _operand(load: Load) -> str:
-    """The type of an operand."""
+    """Return the C++ type of an operand."""
     if load.parts > 1:
         return f"boltgen::Parts<{load.dtype.cutlass}, {load.parts}>"
     return f"{OPERAND[load.kind]}<{load.dtype.cutlass}>"
 
 
 def _mask(load: Load, hidden: float) -> str:
-    """Return the type of a row that hides keys: by numbers up to `hidden`, or by -inf alone."""
+    """Return the type of a row that hides keys, by numbers up to `hidden` or only by -inf."""
     least = f", /*Hidden=*/{hidden:.0f}" if isfinite(hidden) else ""
     return f"boltgen::KeyMask<{load.dtype.cutlass}{least}>"
 
 
 def _result(store: Store, dtype: DType) -> str:
-    """The type of a further result.
+    """Return the type of a further result.
 
     Raises:
-        InvalidProblemError: it reduces to another type than FP32.
+        InvalidProblemError: it reduces to a type other than FP32.
     """
     if store.reduction is None:
         return dtype.cutlass
@@ -156,9 +157,9 @@ def _result(store: Store, dtype: DType) -> str:
 
 
 def _is_long(node: Node) -> bool:
-    """Return whether the graph is too long for the threadblock epilogue to unroll its loop.
+    """Return whether the graph is too long to unroll the loop of the threadblock epilogue.
 
-    It would repeat the function's code for each of up to 16 iterations.
+    Unrolling repeats the function's code for up to 16 iterations.
     """
     return isinstance(node, Unary) and node.op.function.is_long
 
@@ -179,7 +180,7 @@ def _list(items: list[str], indent: int) -> str:
 
 
 def _name(node: Unary | Binary | Cast, index: int) -> str:
-    """Name a node's value: `add2`, and `relu6_3`, since `relu63` could also be node 63."""
+    """Return the name of a node's value: `add2`; `relu6_3`, because `relu63` could be node 63."""
     stem = "rounded" if isinstance(node, Cast) else node.op.value
     return f"{stem}_{index}" if stem[-1].isdigit() else f"{stem}{index}"
 
@@ -201,7 +202,7 @@ def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
 
 
 def _constants_comment(node: Node, nodes: tuple[Node, ...]) -> str:
-    """The decimal values of the exact constants in a statement, for readers."""
+    """Return the decimal values of the constants in a statement, as a comment for readers."""
     match node:
         case Unary(params=params):
             values = list(params)

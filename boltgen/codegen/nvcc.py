@@ -1,4 +1,4 @@
-"""The flags of nvcc for every generated kernel, stated here and nowhere else."""
+"""The flags of nvcc for all generated kernels, defined only here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from boltgen.arch import ARCHES
 
 
 class DeviceCode(Enum):
-    """The contents of a fat binary."""
+    """The device code in a fat binary."""
 
     SASS_AND_PTX = "sass+ptx"  # a GPU runs the SASS, the virtual GPU the PTX
-    PTX = "ptx"  # three times as fast to compile; all that the virtual GPU needs
+    PTX = "ptx"  # compiles three times as fast; enough for the virtual GPU
 
 
 # `--no-compress`: the virtual GPU reads the PTX in the fat binary. `--expt-relaxed-constexpr`:
@@ -31,16 +31,14 @@ _OBJECT_FLAGS = ("-cudart=shared", "-Xcompiler=-fPIC")
 
 
 def device_code_flag(arch: str, code: DeviceCode) -> tuple[str, str]:
-    """nvcc's `-gencode` for `arch` ("sm_80")."""
+    """Return nvcc's `-gencode` for `arch` ("sm_80")."""
     virtual = arch.replace("sm_", "compute_")
     real = f"[{arch},{virtual}]" if code is DeviceCode.SASS_AND_PTX else virtual
     return ("-gencode", f"arch={virtual},code={real}")
 
 
 def every_device_flags(archs: Sequence[str]) -> tuple[str, ...]:
-    """Return `-gencode` for SASS of all `archs`, and for PTX of the first, which later ones run
-    too.
-    """
+    """Return `-gencode` for SASS of all `archs`, and for PTX of the first one."""
     first, *rest = archs
     flags = [*device_code_flag(first, DeviceCode.SASS_AND_PTX)]
     for arch in rest:
@@ -49,8 +47,8 @@ def every_device_flags(archs: Sequence[str]) -> tuple[str, ...]:
 
 
 def device_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
-    """The flags that decide device code."""
-    # TVM's users may compile for architectures that have no row, and none of our kernels.
+    """Return the flags that determine device code."""
+    # TVM's users may compile for architectures without a row, which have no kernels of boltgen.
     has_wgmma = arch in ARCHES and ARCHES[arch].cutlass_api >= 3
     return (
         *LANGUAGE_FLAGS,
@@ -65,8 +63,6 @@ def kernel_flags(arch: str, code: DeviceCode) -> tuple[str, ...]:
 
 
 def kernel_command(arch: str, source: str) -> str:
-    """Return the command that compiles a generated file: `$CUTLASS` is the folder of CUTLASS's
-    headers.
-    """
+    """Return the command that compiles a generated file; `$CUTLASS` is CUTLASS's header folder."""
     flags = " ".join(kernel_flags(arch, DeviceCode.SASS_AND_PTX))
     return f"nvcc {flags} -I templates/include -I $CUTLASS {source}"

@@ -1,8 +1,8 @@
-"""The oracle's functions as CUDA C++ in FP64: the profiler's reference uses them.
+"""Write the oracle's functions as CUDA C++ in FP64, for the profiler's reference.
 
-A function of `UnaryOp` is called once with a value that writes down what NumPy is asked to do with
-it, so that oracle and reference are one text. Generated kernels share nothing with it: their device
-functions are in `boltgen/activations.h`.
+Each function of `UnaryOp` is called once with a value that records NumPy's operations as C++, so
+that oracle and reference have one source. Generated kernels do not use it: their device functions
+are in `boltgen/activations.h`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INFIX: dict[Callable[..., Any], str] = {
     np.less: "<",
     np.less_equal: "<=",
 }
-# `maximum` and `minimum` come from profiler/interval.cuh, and pass NaN on as NumPy's do.
+# `maximum` and `minimum` are in profiler/interval.cuh; they propagate NaN as NumPy's do.
 _CALLS: dict[Callable[..., Any], str] = {
     np.negative: "-",
     np.positive: "",
@@ -43,7 +43,7 @@ _CALLS: dict[Callable[..., Any], str] = {
 
 
 class _Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """A value whose C++ expression is `text`."""
+    """A value that stands for the C++ expression `text`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -77,7 +77,7 @@ def _text(value: Any) -> str:
 
 
 def render_oracle_functions() -> str:
-    """`unary_function`, a switch over the functions in the order of `UnaryOp`."""
+    """Return `unary_function`, a C++ switch over the functions in the order of `UnaryOp`."""
     lines = [
         f"constexpr int kUnaryFunctions = {len(UnaryOp)};",
         "",

@@ -1,4 +1,4 @@
-"""The one Jinja environment: a view in, text out."""
+"""The only Jinja environment: it renders views to text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from boltgen.paths import resource_dir
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return an environment that loads templates by name; an undefined variable is an error."""
+    """Return the environment that loads templates by name; an undefined variable is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource_dir("templates")),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # C++ is no markup; text of the model passes through cpp_text
+        autoescape=False,  # C++ is not HTML; cpp_text makes the model's texts safe
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -26,7 +26,7 @@ def environment() -> jinja2.Environment:
 
 
 def render(view: View) -> str:
-    """Fill the view's template with the view's fields."""
+    """Return the view's template, filled with the view's fields."""
     values: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
     if "\n" in view.TEMPLATE:
         return environment().from_string(view.TEMPLATE).render(values)

@@ -1,4 +1,4 @@
-"""The views of templates: a frozen dataclass for each; its fields are the template's variables."""
+"""The views of templates: frozen dataclasses whose fields are the template's variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Protocol
 class View(Protocol):
     """A frozen dataclass whose fields are the variables of the template `TEMPLATE`.
 
-    That is a file's name in `templates`; or, of a family that is no part of boltgen, its text.
+    `TEMPLATE` is a file name in `templates`, or the text of a template for a family outside
+    boltgen.
     """
 
     TEMPLATE: ClassVar[str]
@@ -20,7 +21,7 @@ class View(Protocol):
 class UnitView:
     """A `.cu` file of one or more kernels.
 
-    `banner` are comment lines, `kernels` rendered kernel templates.
+    `banner` has comment lines, `kernels` has rendered kernel templates.
     """
 
     TEMPLATE: ClassVar[str] = "unit.cu.j2"
@@ -48,10 +49,10 @@ class ArgumentField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterTable:
-    """Kernels by the sizes of a call, smaller ones first.
+    """The rows by which a call chooses its kernel, smaller sizes first.
 
     A row has the greatest value of each of `symbols`, the kernel, and the kernel's own `fields`.
-    `is_beyond` is the condition that a size is greater than in `row`.
+    `is_beyond` is the C++ condition that a size exceeds the row's.
     """
 
     symbols: tuple[str, ...]
@@ -64,7 +65,7 @@ class AdapterTable:
 class AdapterRegion:
     """One TVM function; `label` is a string literal, `comment` comment lines.
 
-    `extents` are the statements that read sizes from the tensors. If there is a `table`, it names
+    `extents` are the statements that read sizes from the tensors. With a `table`, the table names
     the kernel, and `fields` are common to all kernels. `workspace` are the statements that divide
     the call's workspace.
     """
@@ -83,7 +84,7 @@ class AdapterRegion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterView:
-    """The TVM functions of a library's regions; `header` has the calling convention of a TVM."""
+    """The TVM functions of a library's regions; `header` defines TVM's calling convention."""
 
     TEMPLATE: ClassVar[str] = "adapter.cc.j2"
 

@@ -1,1 +1,1 @@
-"""Predictions of times: the cost models, chosen by name and injected."""
+"""The cost models, which predict times; a user chooses one by name."""

@@ -1,14 +1,14 @@
-"""Learned: the analytical model, corrected by boosted trees that records have trained.
+"""Correct the analytical model by boosted trees that were trained on records.
 
     time = analytical * exp(w * trees(features)),   w = exp(-d^2 / 2)
 
-The trees learn log(measured / predicted). Trees do not extrapolate: d is the number of doublings of
-FLOPs by which a workload exceeds all training examples, else 0, so that only the analytical model
-remains far outside. It alone predicts families and kinds of problems that were not trained. Trees
-that learn times alone pick no better than the analytical model on unseen problems
-(`benchmarks.model_against_data`). Every family gives the features: sizes, knobs, the footprint, the
-figures of the prediction, and the instructions that a warp issues. The virtual GPU's counters are
-known only after a trial, and so cannot rank untried configurations.
+The trees learn log(measured / predicted). Trees do not extrapolate, so their weight w falls with d,
+the number of doublings by which a workload's FLOPs exceed all training examples (0 within them).
+Far outside only the analytical model remains. It alone also predicts families and kinds of problems
+without training data. Trees that learn times alone pick no better than the analytical model on
+unseen problems (`benchmarks.model_against_data`). Every family gives the features: sizes, knobs,
+the footprint, the figures of the prediction, and the instructions that a warp issues. The virtual
+GPU's counters are known only after a trial, so they cannot rank untried configurations.
 
 Source: Chen and Guestrin, XGBoost, KDD 2016; Zheng et al., Ansor, OSDI 2020, section 5.2, learns
 from features of programs in the same way.
@@ -41,15 +41,15 @@ from boltgen.ir.key import digest
 from boltgen.problems.workload import Workload
 
 SUFFIX = ".ubj"
-# Version of the features: models of another version are refused.
+# Version of the features; a model of another version is rejected.
 VERSION = 4
 FOLDS = 5
-# Fewer problems say nothing of one that is left out, and fewer times nothing of trees. Choices.
+# The least training data: fewer problems or times make a model, or its accuracy, meaningless.
+# Choices.
 FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
-# Choices: small trees, many of them; one thread and one seed, so that equal records make equal
-# models.
+# Choices: many small trees; one thread and one seed, so that equal records make equal models.
 _ROUNDS, _ETA = 200, 0.1
-# A third of the size, to be shipped: `benchmarks.model_against_data` records the loss of accuracy.
+# For shipping, at a third of the size; `benchmarks.model_against_data` records its accuracy.
 _SMALL_ROUNDS, _SMALL_ETA = 60, 0.2
 _TREES = {
     "max_depth": 6,
@@ -59,8 +59,9 @@ _TREES = {
     "nthread": 1,
     "seed": 0,
 }
-# The ranking loss: the logarithmic gap in time at which two configurations are likely in this
-# order, and how many of each problem's first are compared with others. Choices.
+# The ranking loss: the gap of log(time) at which the faster configuration is predicted as such with
+# odds e, and the number of first-ranked configurations per problem that are compared with the
+# others. Choices.
 _RANKED_APART, _RANKED_FIRST = 0.1, 8
 _RANKING = {
     "objective": "rank:pairwise",
@@ -69,7 +70,7 @@ _RANKING = {
     "base_score": 0.0,
 }
 _ATTRIBUTE = "boltgen"
-# The feature that is the logarithm of the analytical time.
+# The feature with log(time) of the analytical model.
 _ANALYTICAL = "log_predicted"
 
 Array = NDArray[np.float64]
@@ -87,12 +88,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """The training data of a model, and its accuracy on problems that it had not seen.
+    """The training data of a model, and its accuracy on unseen problems, by cross-validation.
 
-    `regret` is the mean time of the first pick over the fastest of its problem, and `log_error` the
-    root mean square of log(predicted / measured); the fields named `analytical` are for the
-    uncorrected model, on the same examples. `version` is the features' version, `most_flops` the
-    largest problem's FLOPs, and `source` names the times' source for people.
+    `regret` is the mean of (time of the first pick / fastest time) over problems. `log_error` is
+    the root mean square of log(predicted / measured). The fields named `analytical` describe the
+    uncorrected model on the same examples. `version` is the features' version, `most_flops` are the
+    FLOPs of the largest problem, and `source` names the source of the times for people.
     """
 
     arch: str
@@ -108,7 +109,7 @@ class Training:
 
 
 class Learned:
-    """A trained model; see the module. It predicts one architecture."""
+    """A trained model for one architecture; see the module."""
 
     def __init__(self, trees: Any, training: Training) -> None:
         self._trees = trees
@@ -116,7 +117,7 @@ class Learned:
 
     @property
     def name(self) -> str:
-        """The name, by its training data: learned-sm_80-1200."""
+        """The name, from architecture and number of times: learned-sm_80-1200."""
         return f"learned-{self.training.arch}-{self.training.times}"
 
     def rejects(self, arch: Arch) -> str | None:
@@ -135,10 +136,10 @@ class Learned:
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
-        """Return the corrected times.
+        """Return the corrected times, in microseconds.
 
         Raises:
-            BoltgenError: the model rejects the architecture.
+            BoltgenError: the model rejects the architecture; see `rejects`.
         """
         if (reason := self.rejects(arch)) is not None:
             raise BoltgenError(reason)
@@ -153,7 +154,7 @@ class Learned:
         return [float(time_us) for time_us in np.exp(corrected)]
 
     def _weights(self, workload: Workload, rows: Sequence[Mapping[str, float]]) -> Array:
-        """Return the weight of the trees for each configuration; see the module."""
+        """Return the trees' weight per configuration; 0 for untrained families and problems."""
         known = frozenset(self._trees.feature_names)
         is_known = [
             all(name in known for name in row if name.startswith(("family.", "size.")))
@@ -163,10 +164,10 @@ class Learned:
         return math.exp(-(math.log2(larger) ** 2) / 2) * np.array(is_known, dtype=np.float64)
 
     def save(self, path: Path) -> None:
-        """Write it as XGBoost's own UBJSON, with its training data's description.
+        """Write the model as XGBoost's UBJSON, with a description of its training data.
 
         Raises:
-            BoltgenError: the file cannot be written, or another program wrote it.
+            BoltgenError: the file cannot be written, or exists and is not a cost model.
         """
         self._trees.set_attr(**{_ATTRIBUTE: json.dumps(asdict(self.training))})
         try:
@@ -186,7 +187,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def load(path: Path) -> Learned:
-    """The model in a file that `Learned.save` wrote.
+    """Return the model in a file that `Learned.save` wrote.
 
     Raises:
         BoltgenError: XGBoost is missing, or the file has no cost model.
@@ -203,13 +204,13 @@ def load(path: Path) -> Learned:
 
 
 def train(examples: Sequence[Example], *, source: str = "", small: bool = False) -> Learned:
-    """Train a model on all examples; its figures come from a cross-validation that leaves problems
-    out.
+    """Train a model on all examples, and measure its accuracy by cross-validation.
 
-    A `small` one has fewer trees, to be shipped.
+    The folds of the cross-validation separate problems. A `small` model has fewer trees, for
+    shipping.
 
     Raises:
-        RecordError: there are several architectures, or too few problems or times.
+        RecordError: the examples are of several architectures, or of too few problems or times.
         BoltgenError: XGBoost is missing.
     """
     archs = sorted({example.arch.name for example in examples})
@@ -243,12 +244,11 @@ def train(examples: Sequence[Example], *, source: str = "", small: bool = False)
 def cross_validated(
     examples: Sequence[Example], *, corrects: bool = True, ranks: bool = False, split: int = 0
 ) -> Array:
-    """Return the logarithms of predicted times, each by a model that has not seen the example's
-    problem.
+    """Return log(predicted time) of each example, by a model trained on other folds of problems.
 
-    A model has not seen the other problems of that fold either; each `split` has other folds. With
-    `corrects` the trees correct the analytical model; without, they learn times alone. With `ranks`
-    they learn which of two configurations is faster, instead of log(measured / predicted).
+    Each `split` divides problems into other folds. With `corrects` the trees correct the analytical
+    model; without, they learn times alone. With `ranks` they correct it by learning which of two
+    configurations is faster.
     """
     learning = _learning(examples, split)
     analytical = learning.analytical
@@ -258,16 +258,16 @@ def cross_validated(
 
 
 def fold_of(workload: Workload, split: int = 0) -> int:
-    """The fold of a cross-validation that leaves `workload` out, the same in every process.
+    """Return the fold of `workload` in a cross-validation, the same in every process.
 
-    Each `split` divides problems otherwise.
+    Each `split` divides problems into other folds.
     """
     parts = (workload, split) if split else (workload,)
     return int(digest(*parts), 16) % FOLDS
 
 
 def regrets(examples: Sequence[Example], predicted: Array) -> list[float]:
-    """Return, for each problem, the time of the first pick over the fastest time."""
+    """Return (time of the first pick / fastest time) for each problem."""
     members: dict[Workload, list[int]] = {}
     for index, example in enumerate(examples):
         members.setdefault(example.workload, []).append(index)
@@ -279,7 +279,7 @@ def regrets(examples: Sequence[Example], predicted: Array) -> list[float]:
 
 
 def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float]:
-    """Numbers by name; families and kinds of problems need not have the same ones."""
+    """Return the features by name; families and kinds of problems may differ in their features."""
     family = FAMILIES.of(config)
     prediction = predict(workload, config, arch)
     problem = workload.first.problem
@@ -302,7 +302,7 @@ def _features(workload: Workload, config: Config, arch: Arch) -> dict[str, float
 
 
 def _issued(found: Instructions, warps: int, arch: Arch) -> dict[str, float]:
-    """Return the instructions of a warp, and of the busiest SM."""
+    """Return the instructions of a warp, and of all warps on the busiest SM."""
     on_busiest = math.ceil(found.threadblocks / arch.sm_count)
     return asdict(found) | {
         "issued": found.issued,
@@ -318,7 +318,7 @@ def _space(family: str, workload: Workload, arch: Arch) -> AnySpace:
 
 @dataclass(frozen=True, slots=True)
 class _Learning:
-    """Examples as numbers: features of each, its problem, its fold, the logarithm of its time."""
+    """Examples as arrays: features, problem, fold and log(measured time) of each."""
 
     names: list[str]
     table: Array
@@ -328,7 +328,7 @@ class _Learning:
 
     @property
     def analytical(self) -> Array:
-        """The logarithms of the analytical model's times."""
+        """The analytical model's log(time) of each example."""
         return self.table[:, self.names.index(_ANALYTICAL)]
 
 
@@ -346,7 +346,7 @@ def _learning(examples: Sequence[Example], split: int = 0) -> _Learning:
 
 
 def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array:
-    """Return `base` corrected, each fold by trees of the others."""
+    """Return `base` plus the trees' correction; trees of the other folds correct each fold."""
     predicted = np.empty_like(base)
     for index in range(FOLDS):
         held = learning.folds == index
@@ -359,10 +359,10 @@ def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array
 
 
 def _ranked(learning: _Learning) -> Array:
-    """Return the analytical model corrected, each fold by trees that rank the others.
+    """Return the analytical model's log(time) plus the correction of trees that rank.
 
-    The odds that one configuration is faster than another of its problem are exp(difference of
-    logarithms / `_RANKED_APART`). Source: Burges, From RankNet to LambdaRank to LambdaMART, 2010.
+    The odds that one configuration of a problem is faster than another are exp(difference of
+    log(time) / `_RANKED_APART`). Source: Burges, From RankNet to LambdaRank to LambdaMART, 2010.
     """
     base = learning.analytical
     predicted = np.empty_like(base)
@@ -390,7 +390,7 @@ def _ranked(learning: _Learning) -> Array:
 
 
 def _table(rows: Sequence[dict[str, float]], names: Sequence[str]) -> Array:
-    """Return a row for each configuration; absent features are missing values to the trees."""
+    """Return a table with a row per configuration; absent features are NaN, missing values."""
     return np.array([[row.get(name, math.nan) for name in names] for row in rows])
 
 

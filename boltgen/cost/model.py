@@ -1,4 +1,4 @@
-"""CostModel: the interface that predicts times of configurations, and the registry by name."""
+"""The interface of cost models, which predict the times of configurations, and their registry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from boltgen.problems.workload import Workload
 
 
 class CostModel(Protocol):
-    """Predict the times of launches."""
+    """A model that predicts the times of launches."""
 
     @property
     def name(self) -> str:
-        """The name by which it is chosen."""
+        """The name by which a user chooses it."""
         ...
 
     def rejects(self, arch: Arch) -> str | None:
@@ -29,30 +29,30 @@ class CostModel(Protocol):
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
-        """Return a time for each of `configs`, legal ones of `workload`, in microseconds."""
+        """Return the time of each of `configs`, which are legal for `workload`, in microseconds."""
         ...
 
 
 class Analytical:
-    """Predictions of each configuration's family from the hardware's figures."""
+    """The analytical model: each family predicts its configurations from hardware figures."""
 
     name = "analytical"
 
     def rejects(self, arch: Arch) -> str | None:
-        """Accept every architecture: each row of the table has the figures."""
+        """Return None: the table of architectures has the figures for each row."""
         del arch
         return None
 
     def predict_us(
         self, workload: Workload, configs: Sequence[Config], arch: Arch
     ) -> Sequence[float]:
-        """The families' predictions."""
+        """Return the families' predictions, in microseconds."""
         return predicted_us(workload, configs, arch)
 
 
 ANALYTICAL = Analytical()
 COST_MODELS: dict[str, CostModel] = {ANALYTICAL.name: ANALYTICAL}
-# Trained models that boltgen is shipped with, by what they were trained on.
+# Trained models that come with boltgen, by name.
 TRAINED: dict[str, Path] = {
     path.stem: path
     for path in sorted((Path(__file__).parent / "models").glob(f"*{learned.SUFFIX}"))
@@ -69,12 +69,10 @@ def serving(model: CostModel, arch: Arch, warn: Callable[[str], None]) -> CostMo
 
 
 def cost_model_named(name: str) -> CostModel:
-    """Return the cost model called `name`, or the one that `db train` wrote to that file.
-
-    A trained one is read here.
+    """Return the cost model called `name`, or read the trained model in the file `name`.
 
     Raises:
-        BoltgenError: no model has the name, and the message lists all names; or the file has none.
+        BoltgenError: no model has the name (the message lists all names), or the file has no model.
     """
     if name.endswith(learned.SUFFIX):
         return learned.load(Path(name))

@@ -1,6 +1,6 @@
-"""Resolve a user's `arch`: a name in the table, or `native`, the GPU of this machine.
+"""Resolve a user's `arch`: a row of the table, a GPU's name, or `native`, this machine's GPU.
 
-Arrow: what is asked for to a row of `boltgen.arch`.
+Arrow: from the user's text to a row of `boltgen.arch`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _REMEDY = "name the architecture, such as --arch sm_80"
 
 
 def asked_arch(name: str) -> Arch:
-    """Return the row that a user names, also by a GPU's name; warn if another row makes more of the
-    same GPUs.
+    """Return the row for the name of an architecture or GPU; warn if another row suits it better.
 
     Raises:
         UnknownArchError: no row and no GPU has that name.
-        DeviceError: it is `native`, and there is no GPU that boltgen knows.
+        DeviceError: the name is `native`, and the machine has no GPU that boltgen knows.
     """
     if name == NATIVE:
         return native_arch()
@@ -36,12 +35,12 @@ def asked_arch(name: str) -> Arch:
 
 
 def native_arch(ordinal: int = 0, remedy: str = _REMEDY) -> Arch:
-    """Return the row that makes the most of this machine's GPU number `ordinal`.
+    """Return the row with the most features of this machine's GPU number `ordinal`.
 
-    `remedy` is what to do where there is none, for the message.
+    `remedy` ends the message if there is no GPU; it says what to do.
 
     Raises:
-        DeviceError: there is none, or boltgen does not know it.
+        DeviceError: there is no such GPU, or boltgen does not know it.
     """
     found = device_architecture(ordinal, remedy)
     try:

@@ -1,8 +1,8 @@
-"""Choose, once and at the edge, which CUDA driver this process talks to.
+"""Choose once, at the start of a process, its CUDA driver: a GPU's or the virtual GPU's.
 
-TVM's CUDA runtime and boltgen's kernels ask for `libcuda.so.1` and `libcudart.so.13`; the first
-loaded libraries of these names serve the whole process, until its end. So a process uses either a
-GPU or the virtual GPU, and is told so when it asks for the other one.
+TVM's CUDA runtime and boltgen's kernels load `libcuda.so.1` and `libcudart.so.13`. The first loaded
+libraries with these names serve the whole process until it ends. So a process uses either a GPU or
+the virtual GPU; a request for the other one is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from boltgen.errors import DeviceError, ToolchainError, VgpuError
 from boltgen.intake.numerals import shown
 from boltgen.settings import Settings, settings_from
 
-# The architecture of the virtual GPU if nothing is executed on it.
+# The virtual GPU's architecture if a caller names none.
 DEFAULT_ARCH = "sm_80"
 
 _DRIVER = "libcuda.so.1"
@@ -31,17 +31,17 @@ _MAPS = Path("/proc/self/maps")
 
 
 class DeviceKind(Enum):
-    """The kinds of devices that execute a model."""
+    """The kinds of devices that execute models."""
 
     VGPU = "vgpu"
     CUDA = "cuda"
 
 
 def device_kind(name: str) -> DeviceKind:
-    """The device that a user names.
+    """Return the device kind with this name.
 
     Raises:
-        DeviceError: it is none of the known ones.
+        DeviceError: no device kind has this name.
     """
     try:
         return DeviceKind(name)
@@ -52,7 +52,7 @@ def device_kind(name: str) -> DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class ActiveDevice:
-    """The device of this process; `vgpu` is the virtual GPU's control interface, if it is one."""
+    """The device of this process; `vgpu` controls the virtual GPU, and is None for a GPU."""
 
     kind: DeviceKind
     vgpu: Vgpu | None = None
@@ -71,11 +71,11 @@ def activate(
 ) -> ActiveDevice:
     """Make `device` ("vgpu" or "cuda") the device of this process, and let TVM use it.
 
-    `arch` is the architecture that the virtual GPU is to be.
+    `arch` is the architecture that the virtual GPU imitates; a GPU ignores it.
 
     Raises:
-        DeviceError: the process already uses the other device, there is no GPU, or BOLTGEN_VGPU
-            has an option that the virtual GPU does not have.
+        DeviceError: the process already uses the other device, there is no GPU, BOLTGEN_VGPU has an
+            unknown option, or a CUDA library is missing.
         ToolchainError: the virtual GPU cannot be built.
     """
     kind = device_kind(device)
@@ -96,10 +96,10 @@ def activate(
 
 
 def provide_cuda_runtime(settings: Settings, reporter: Reporter | None = None) -> None:
-    """Let TVM generate CUDA modules: with the machine's driver, else with the virtual GPU's.
+    """Let TVM generate CUDA modules, with the machine's driver or else the virtual GPU's.
 
-    Nothing is executed on either. Without a driver TVM would put CUDA source into the library, to
-    be compiled wherever it is run.
+    Neither executes anything. Without a driver TVM would put CUDA source into the library, which
+    would be compiled on each machine that runs it.
     """
     if loaded_driver() is None:
         try:
@@ -112,7 +112,7 @@ def provide_cuda_runtime(settings: Settings, reporter: Reporter | None = None) -
 
 
 def loaded_driver() -> Path | None:
-    """The file from which this process has loaded its CUDA driver, if it has."""
+    """Return the file of the CUDA driver in this process, or None if none is loaded."""
     for line in _MAPS.read_text().splitlines():
         path = line.partition("/")[2]
         if path.rpartition("/")[2].startswith("libcuda.so"):
@@ -121,7 +121,7 @@ def loaded_driver() -> Path | None:
 
 
 def _check_vgpu_options(folder: Path, text: str) -> None:
-    """Refuse a mistyped BOLTGEN_VGPU: the library itself would ignore it."""
+    """Raise DeviceError for a mistyped option in BOLTGEN_VGPU, which the library would ignore."""
     try:
         vgpu.check_options(folder, text)
     except VgpuError as error:
@@ -173,7 +173,7 @@ def _load_gpu_driver() -> None:
 
 
 def _load_gpu_runtime(settings: Settings) -> None:
-    """Load `libcudart.so.13` from the linker's path, else from beside nvcc (PyPI's wheel)."""
+    """Load `libcudart.so.13` by the linker's search, else from PyPI's wheel beside nvcc."""
     if "libcudart.so.13" in _MAPS.read_text():
         return
     try:
@@ -189,7 +189,7 @@ def _load_gpu_runtime(settings: Settings) -> None:
 
 
 def _load_tvm_cuda_runtime() -> None:
-    """Load TVM's CUDA runtime, which TVM silently leaves out if no driver is found."""
+    """Load TVM's CUDA runtime, which TVM silently omits if it finds no driver."""
     if relay_libraries.is_needed():
         relay_libraries.load()
         return

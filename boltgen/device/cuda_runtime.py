@@ -1,7 +1,7 @@
-"""The calls of CUDA's runtime that TVM has no name for: streams, graphs and pinned memory.
+"""The functions of CUDA's runtime that TVM does not expose: streams, graphs and pinned memory.
 
-They go to the runtime that this process has loaded, a GPU's or the virtual GPU's. Streams, graphs
-and memory are freed when nobody refers to them.
+Calls go to the runtime that this process has loaded, a GPU's or the virtual GPU's. Streams, graphs
+and memory are freed when no object refers to them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy.typing as npt
 from boltgen.errors import DeviceError
 
 _LIBRARY = "libcudart.so.13"
-# cudaStreamNonBlocking: the stream does not wait for the default stream, nor that one for it.
+# cudaStreamNonBlocking: this stream and the default stream do not wait for each other.
 _NON_BLOCKING = 1
-# cudaStreamCaptureModeThreadLocal: an operation that cannot be in a graph, an allocation or a copy
-# that waits, is an error in this thread; other threads are free.
+# cudaStreamCaptureModeThreadLocal: an operation that a graph cannot contain (an allocation, a
+# synchronous copy) is an error in this thread, not in other threads.
 _THREAD_LOCAL = 1
-# cudaStreamCaptureModeRelaxed: it is none.
+# cudaStreamCaptureModeRelaxed: such an operation is no error.
 _RELAXED = 2
 _DEVICE_TO_HOST, _HOST_TO_DEVICE = 2, 1
 
 
 class CudaRuntime:
-    """The CUDA runtime of this process, for the device that is current."""
+    """The CUDA runtime of this process, for the current device."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(_LIBRARY)
@@ -40,7 +40,7 @@ class CudaRuntime:
         """Call a function of the runtime.
 
         Raises:
-            DeviceError: it fails.
+            DeviceError: the call fails.
         """
         status = getattr(self._library, name)(*arguments)
         if status:
@@ -49,19 +49,19 @@ class CudaRuntime:
             raise DeviceError(f"{name}: {said} ({status})")
 
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """An array in host memory that the device copies from and to by itself."""
+        """Return an array in pinned host memory, which the device copies asynchronously."""
         size_bytes = max(1, math.prod(shape) * dtype.itemsize)
         address = ctypes.c_void_p()
         self.call("cudaMallocHost", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         assert address.value is not None
         memory: Any = (ctypes.c_char * size_bytes).from_address(address.value)
-        # Arrays that are views of it keep `memory`, and so the memory.
+        # Views of the array keep `memory` alive.
         self._free_with(memory, "cudaFreeHost", address.value)
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory)
         return array
 
     def stream(self) -> Stream:
-        """A stream beside the default one."""
+        """Return a new stream beside the default stream."""
         handle = ctypes.c_void_p()
         self.call("cudaStreamCreateWithFlags", ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
         assert handle.value is not None
@@ -70,23 +70,24 @@ class CudaRuntime:
         return stream
 
     def other_capture_mode(self) -> Callable[[], None]:
-        """Return a function whose first call lets this thread allocate while it records; the next
-        call ends that.
+        """Return a function that toggles this thread's capture mode.
+
+        Its first call permits allocations during a capture, its second call forbids them again.
         """
         mode = ctypes.c_int(_RELAXED)
         return lambda: self.call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     def wait_for_all(self) -> None:
-        """Wait for everything that any thread has asked the device to do.
+        """Wait for all work that any thread has enqueued on the device.
 
         Raises:
-            DeviceError: some of it failed.
+            DeviceError: some of the work failed.
         """
         self.call("cudaDeviceSynchronize")
 
     def _free_with(self, owner: object, function: str, handle: int) -> None:
         free: Callable[..., object] = getattr(self._library, function)
-        # At the end of the process the driver gives back what is left, and may be gone already.
+        # At the end of the process the driver frees the rest itself, and may be unloaded already.
         weakref.finalize(owner, free, ctypes.c_void_p(handle)).atexit = False
 
 
@@ -107,10 +108,10 @@ class Stream:
 
     @contextmanager
     def captured(self) -> Iterator[list[Graph]]:
-        """Record the work that the block enqueues, without doing it; the list gets the graph.
+        """Capture the work that the block enqueues, without running it; append its graph.
 
         Raises:
-            DeviceError: something in it cannot be in a graph.
+            DeviceError: a graph cannot contain some of the work.
         """
         found: list[Graph] = []
         self._runtime.call("cudaStreamBeginCapture", ctypes.c_void_p(self.handle), _THREAD_LOCAL)
@@ -122,7 +123,7 @@ class Stream:
             try:
                 self._runtime.call(*end)
             except DeviceError:
-                pass  # a consequence of the error that is raised here
+                pass  # it follows from the error that is raised here
             else:
                 self._runtime.call("cudaGraphDestroy", graph)
             raise
@@ -136,7 +137,7 @@ class Stream:
         """Wait until all enqueued work is done.
 
         Raises:
-            DeviceError: some of it failed.
+            DeviceError: some of the work failed.
         """
         self._runtime.call("cudaStreamSynchronize", ctypes.c_void_p(self.handle))
 
@@ -157,5 +158,5 @@ class Graph:
         runtime._free_with(self, "cudaGraphExecDestroy", self._handle.value)
 
     def launch(self, stream: Stream) -> None:
-        """Enqueue the recorded work on `stream`."""
+        """Enqueue the captured work on `stream`."""
         self._runtime.call("cudaGraphLaunch", self._handle, ctypes.c_void_p(stream.handle))

@@ -1,4 +1,4 @@
-"""Examine boltgen's surroundings: what is there, where, and how to get what is missing."""
+"""Examine what boltgen needs on this machine: what is found, where, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result for one requirement; `detail` says where it is, or what to do."""
+    """The result for one requirement; `detail` has its place, or the remedy."""
 
     subject: str
     verdict: Verdict
@@ -45,7 +45,7 @@ class Finding:
 
 
 def examine(settings: Settings, reporter: Reporter | None = None) -> Iterator[Finding]:
-    """Look at everything that boltgen needs, one finding at a time."""
+    """Examine all requirements of boltgen, one finding at a time."""
     yield Finding("Python", Verdict.FINE, f"{platform.python_version()}, {platform.machine()}")
     yield _needed("nvcc", lambda: _nvcc_text(find_nvcc(settings)))
     yield from _passed_over(settings)
@@ -73,7 +73,7 @@ def _nvcc_text(nvcc: Nvcc) -> str:
 
 
 def _passed_over(settings: Settings) -> Iterator[Finding]:
-    """Return the places after the used nvcc, and the places without a usable nvcc."""
+    """Yield the nvcc installations that are not used, and the places without a usable nvcc."""
     used = False
     for candidate in nvcc_candidates(settings):
         subject = f"nvcc ({candidate.origin})"
@@ -97,7 +97,7 @@ def _compiler_text(settings: Settings) -> str:
 
 
 def _tvm_text() -> str:
-    """Describe the installed TVM, and its abilities."""
+    """Describe the installed TVM and the frontends that support it."""
     found = installed_tvm()
     if found is None:
         raise BoltgenError(
@@ -133,7 +133,8 @@ def _make(settings: Settings) -> Finding:
 
 
 def _gpu_driver() -> Finding:
-    # Only loaded, not asked: a driver that is asked keeps the process from using the virtual GPU.
+    # The driver is only loaded, not initialised: otherwise the process could not use the virtual
+    # GPU.
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

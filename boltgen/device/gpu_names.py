@@ -1,4 +1,4 @@
-"""Find the architecture of a GPU by the name on its box, of the driver or of a cloud.
+"""Find the architecture of a GPU by its name on the box, in the driver or in a cloud.
 
 Source: NVIDIA's list of GPUs by compute capability, developer.nvidia.com/cuda-gpus.
 """
@@ -11,7 +11,7 @@ import re
 from boltgen.arch import ARCHES, arch_named, arch_of_device
 from boltgen.errors import UnknownArchError
 
-# Without what tells variants of one GPU apart: memory, socket, "Ti", "Super", "Laptop GPU".
+# Names without memory size, socket, "Ti", "Super" or "Laptop GPU", which mark variants of a GPU.
 _OF_DEVICE = {
     "sm_75": "T4 T4G; RTX 2060 2070 2080; TITAN RTX; RTX 3000 4000 5000 6000 8000",
     "sm_80": "A100 A100X A800 A30 A30X",
@@ -29,7 +29,7 @@ _OF_DEVICE = {
     "sm_120": "RTX 5050 5060 5070 5080 5090; RTX PRO2000 PRO4000 PRO4500 PRO5000 PRO6000",
     "sm_121": "GB10; DGX SPARK",
 }
-# GPUs that people ask for and boltgen has no row for.
+# GPUs that users ask for although boltgen has no row for them.
 _WITHOUT_ROW = {
     "sm_60": "P100",
     "sm_61": "P4 P40; GTX 1060 1070 1080; TITAN XP",
@@ -48,8 +48,9 @@ _VARIANT = re.compile(r"(TI|SUPER|D|SXM\d?|PCIE|NVL)+$")
 
 
 def _named(text: str) -> dict[str, str]:
-    """Return the names in a row of the table: a first word that is a series belongs to all after
-    it.
+    """Return the names in a row of the table by their plain form.
+
+    A series in front of a group, such as RTX, belongs to all names of the group.
     """
     names = {}
     for group in text.split("; "):
@@ -58,14 +59,14 @@ def _named(text: str) -> dict[str, str]:
         for name in others if series else (first, *others):
             shown = " ".join(filter(None, (series, name)))
             names[_plain(shown)] = shown
-            # A round number is a GeForce, a Quadro or an Ada card: it needs its series.
+            # A number in thousands may be a GeForce, Quadro or Ada card, so its series is required.
             if series in {"RTX", "GTX"} and (name.startswith("A") or not name.endswith("000")):
                 names.setdefault(_plain(name), shown)
     return names
 
 
 def _plain(name: str) -> str:
-    """Return a name without case, spaces, the vendor and the variant."""
+    """Return a name in upper case without spaces, vendor and punctuation."""
     spaced = re.sub(r"[-_/]", " ", name.upper())
     return re.sub(r"\W", "", _VENDOR.sub(" ", _VENDOR.sub(" ", spaced)))
 
@@ -79,12 +80,12 @@ _DEVICES = {
 
 
 def arch_of_gpu(name: str) -> str | None:
-    """Return the row that makes the most of a GPU: "sm_90a" for "NVIDIA H100 PCIe".
+    """Return the row with the most features of a GPU: "sm_90a" for "NVIDIA H100 PCIe".
 
-    Return None if no GPU of that name is known.
+    Return None if the name is unknown.
 
     Raises:
-        UnknownArchError: the GPU is known, and no kernels are made for it.
+        UnknownArchError: the GPU is known, but boltgen makes no kernels for it.
     """
     plain = _plain(name)
     found = _DEVICES.get(plain) or _DEVICES.get(_VARIANT.sub("", plain))
@@ -100,10 +101,11 @@ def arch_of_gpu(name: str) -> str | None:
 
 
 def require_arch(name: str) -> str:
-    """Return the name of the row for `sm_80`, or for the name of a GPU.
+    """Return the row for the name of a row, such as `sm_80`, or of a GPU.
 
     Raises:
-        UnknownArchError: nothing has that name; the message has the nearest one that is known.
+        UnknownArchError: nothing has that name; the message proposes a similar GPU, if there is
+            one.
     """
     if name in ARCHES:
         return name

@@ -1,7 +1,7 @@
-"""Load the libraries that a TVM with Relay needs in the process before it can be imported.
+"""Load the libraries that a TVM with Relay needs before it is imported.
 
-Up to 0.19 TVM is one library, linked with the CUDA driver, the CUDA 12 runtime and NVRTC; without
-them `import tvm` fails. NVIDIA's wheels have the latter two, where no linker looks.
+TVM up to 0.19 is linked with the CUDA driver, the CUDA 12 runtime and NVRTC; without them `import
+tvm` fails. NVIDIA's wheels have the latter two in folders that the linker does not search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from boltgen.frontend.relay.versions import installed_tvm
 
 _RUNTIME = "libcudart.so.12"
-# Each library and the folder of the wheel `nvidia-<folder>-cu12` that it is in.
+# Each library, and the <folder> of its wheel `nvidia-<folder>-cu12`.
 _LIBRARIES = ((_RUNTIME, "cuda_runtime"), ("libnvrtc.so.12", "cuda_nvrtc"))
 _MAPS = Path("/proc/self/maps")
 
@@ -25,12 +25,12 @@ def is_needed() -> bool:
 
 
 def runtimes() -> tuple[str, ...]:
-    """The CUDA runtimes besides boltgen's own that the installed TVM is linked with."""
+    """Return the names of CUDA runtimes that TVM is linked with, besides boltgen's own."""
     return (_RUNTIME,) if is_needed() else ()
 
 
 def load() -> None:
-    """Load the libraries that can be found; a TVM of another build may not need the others."""
+    """Load the libraries that are found; a missing one may not be needed by this build of TVM."""
     for soname, package in _LIBRARIES:
         if soname in _MAPS.read_text():
             continue

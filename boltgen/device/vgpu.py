@@ -1,6 +1,6 @@
-"""The virtual GPU's own interface: settings, launches and the text of faults.
+"""The virtual GPU's control interface: options, launch records, findings and faults.
 
-Programs and TVM talk to it through CUDA's libraries, whose place it takes in the process.
+Programs and TVM use it through CUDA's libraries, which it replaces in the process.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from typing import Any
 from boltgen.arch import device_for
 from boltgen.errors import VgpuError
 
-# In this order: the runtimes need the others.
+# In this order, because the CUDA runtimes depend on them.
 _LIBRARIES = ("libvgpu.so", "libcuda.so.1")
-# The library that boltgen's kernels are linked with.
+# The CUDA runtimes with which boltgen's kernels are linked.
 RUNTIMES = ("libcudart.so.13",)
 _MAPS = Path("/proc/self/maps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """One kernel launch that was executed."""
+    """A kernel launch that was executed."""
 
-    kernel: str  # as the compiler mangled it
+    kernel: str  # the mangled name
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_shared_bytes: int
     warp_instructions: int
-    wall_s: float  # of this machine
-    cpu_s: float  # of all host threads: other work of the machine hardly changes it
-    modelled_s: float  # of the kernel on the device; 0 where nothing asked for times
+    wall_s: float  # on this machine
+    cpu_s: float  # of all host threads; other programs hardly influence it
+    modelled_s: float  # the modelled time on the device; 0 if times were not requested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A result of a check: one record for each check, kind, kernel and PTX line."""
+    """A result of a check; repeated results for a check, kind, kernel and PTX line are one."""
 
     check: str  # memcheck, initcheck, racecheck, synccheck or deadlock
     kind: str  # "read after write", "uninitialised branch", ...
-    kernel: str  # as the compiler mangled it; empty where no kernel was involved
+    kernel: str  # the mangled name; empty if no kernel was involved
     block: tuple[int, int, int]
     thread: tuple[int, int, int]
     ptx_line: int
-    ptx: str  # that line
+    ptx: str  # the text of the PTX line
     source: str  # CUDA source file; empty without -lineinfo
     source_line: int
-    space: str  # "global", "shared" or "local"; empty where it is not about memory
-    address: int  # an offset in shared and local memory
+    space: str  # "global", "shared" or "local"; empty if no memory is involved
+    address: int  # in shared and local memory an offset
     size_bytes: int
-    allocation: int  # number of the allocation that it lies in or beside; 0 where there is none
-    count: int  # launches that showed it
-    message: str  # all of it, for people
+    allocation: int  # number of the allocation in which, or beside which, it lies; 0 if none
+    count: int  # number of launches with this finding
+    message: str  # the whole finding as text for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class DeviceAllocation:
 
     address: int
     size_bytes: int
-    number: int  # as messages name it
+    number: int  # the number in messages
 
 
 class _Finding(ctypes.Structure):
@@ -106,7 +106,7 @@ class _Launch(ctypes.Structure):
 
 
 class Vgpu:
-    """The virtual GPU that is loaded into this process."""
+    """The virtual GPU in this process."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -122,7 +122,7 @@ class Vgpu:
         library.vgpu_allocations.argtypes = (ctypes.POINTER(_Allocation), ctypes.c_uint64)
 
     def launches(self) -> list[LaunchRecord]:
-        """The launches since the start or the last `clear_launches`, oldest first."""
+        """Return the launches since the start or the last `clear_launches`, oldest first."""
         room = int(self._library.vgpu_launches(None, 0))
         found = (_Launch * room)()
         count = min(room, int(self._library.vgpu_launches(found, room)))
@@ -141,7 +141,7 @@ class Vgpu:
         ]
 
     def counters(self) -> list[dict[str, Any]]:
-        """Return the counters of the launches under the option `counters=on`, oldest first.
+        """Return the counters of launches that ran with the option `counters=on`, oldest first.
 
         vgpu/README.md explains the names.
         """
@@ -149,7 +149,7 @@ class Vgpu:
         return found
 
     def clear_launches(self) -> None:
-        """Forget the launches so far."""
+        """Delete the records of launches."""
         self._library.vgpu_clear_launches()
 
     def findings(self) -> list[Finding]:
@@ -179,11 +179,11 @@ class Vgpu:
         ]
 
     def clear_findings(self) -> None:
-        """Forget the findings so far."""
+        """Delete the findings."""
         self._library.vgpu_clear_findings()
 
     def leaks(self) -> list[DeviceAllocation]:
-        """Return the device memory that is allocated now: a leak, if the program has ended."""
+        """Return the device memory that is allocated now; at the end of a program it is a leak."""
         room = int(self._library.vgpu_allocations(None, 0))
         found = (_Allocation * room)()
         count = min(room, int(self._library.vgpu_allocations(found, room)))
@@ -198,7 +198,7 @@ class Vgpu:
         return text.decode(errors="replace")
 
     def clear_error(self) -> None:
-        """Forget a fault, after which every call fails (a GPU wants a new process for that)."""
+        """Clear a fault; until then every call fails (a GPU would need a new process)."""
         self._library.vgpu_reset_error()
 
     def isa(self) -> str:
@@ -207,10 +207,10 @@ class Vgpu:
         return text.decode()
 
     def set_option(self, name: str, value: str | int) -> None:
-        """Set an option for the launches to come; vgpu/README.md lists them.
+        """Set an option for later launches; vgpu/README.md lists the options.
 
-        `check` takes names with commas between them, `all` or `none`. initcheck knows the memory
-        that is allocated while it is on, so set it first.
+        `check` takes names separated by commas, `all` or `none`. initcheck only knows memory that
+        is allocated while it is on, so set it first.
 
         Raises:
             VgpuError: the option or its value is unknown.
@@ -220,12 +220,12 @@ class Vgpu:
 
 
 def check_options(lib_dir: Path, text: str) -> None:
-    """Check that the virtual GPU in `lib_dir` takes all of `text`, settings as in BOLTGEN_VGPU.
+    """Check that the virtual GPU in `lib_dir` knows the options in `text` (as in BOLTGEN_VGPU).
 
-    Its library is asked, which alone knows the names; nothing is set, nor is CUDA's place taken.
+    The library itself answers. It sets no option and does not replace CUDA.
 
     Raises:
-        VgpuError: an option or its value is unknown; the message has the known ones.
+        VgpuError: an option or its value is unknown; the message lists the known ones.
     """
     library = ctypes.CDLL(str(lib_dir.resolve() / "libvgpu.so"))
     library.vgpu_last_error.restype = ctypes.c_char_p
@@ -238,14 +238,14 @@ def _text(text: bytes) -> str:
 
 
 def load(lib_dir: Path, arch: str = "sm_80", *, runtimes: Sequence[str] = RUNTIMES) -> Vgpu:
-    """Load the virtual GPU's libraries in `lib_dir` in place of CUDA's, for this process.
+    """Load the virtual GPU's libraries in `lib_dir` into this process in place of CUDA's.
 
-    `runtimes` are the CUDA runtimes whose place it takes. To be called before TVM or any CUDA
-    library is loaded; calling it again is harmless.
+    `runtimes` are the CUDA runtimes to replace. Call it before TVM or any CUDA library is loaded; a
+    second call is harmless.
 
     Raises:
-        RuntimeError: the process has loaded another CUDA driver or runtime already.
-        VgpuError: the libraries cannot be loaded, or the device is unknown.
+        RuntimeError: the process has already loaded another CUDA driver or runtime.
+        VgpuError: the libraries cannot be loaded, or the architecture is unknown.
     """
     folder = lib_dir.resolve()
     mapped = _mapped_libraries()

@@ -13,7 +13,7 @@ from boltgen.errors import VgpuError
 from boltgen.intake.files import read_regular
 from boltgen.settings import Settings
 
-# A program's file: its first bytes, names in the tables of CUDA programs, and the most bytes read.
+# The first bytes of an ELF file, names in the tables of CUDA programs, the most bytes to read.
 _ELF = b"\x7fELF"
 _USES_CUDA = b"__cudaRegisterFatBinary"
 _MOST_BYTES = 4 << 30
@@ -30,23 +30,23 @@ def run_program(
     timeout_s: float | None = None,
     capture: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Start `command` with the virtual GPU in `libraries` for its CUDA, and wait for it.
+    """Run `command` with the virtual GPU in `libraries` as its CUDA, and wait for its end.
 
-    `options` are written to BOLTGEN_VGPU; an option that the environment sets stays unless named
-    here. The program runs in `folder`, or in the current folder. With `capture` its output is in
-    the result, otherwise it goes to the output of this process.
+    `options` are added to BOLTGEN_VGPU; they override options of the environment. The program runs
+    in `folder`, or in the current folder. With `capture` the result has its output, otherwise the
+    program writes to the output of this process.
 
     Raises:
-        VgpuError: there is no such program, it was linked to CUDA's runtime statically, or an
+        VgpuError: the program does not exist, is linked with CUDA's runtime statically, or an
             option or its value is unknown.
-        subprocess.TimeoutExpired: it ran for longer than `timeout_s`.
+        subprocess.TimeoutExpired: the program ran longer than `timeout_s`.
     """
     found = shutil.which(command[0], path=settings.search_path) if command else None
     if not found:
         raise VgpuError(f"{command[0] if command else 'nothing'}: no such program")
     _refuse_static_runtime(Path(found))
     environment = vgpu_environment(settings, libraries, options)
-    # Here, not in the program: one that never gets as far as CUDA would pass over a mistyped name.
+    # Check here: a program that fails before it uses CUDA would not report a mistyped option.
     check_options(libraries, environment["BOLTGEN_VGPU"])
     try:
         return subprocess.run(
@@ -64,7 +64,7 @@ def run_program(
 
 
 def _refuse_static_runtime(program: Path) -> None:
-    """Refuse a program with CUDA's runtime inside: it uses the driver in undocumented ways."""
+    """Raise VgpuError if `program` contains CUDA's runtime, which uses the driver's private API."""
     try:
         image = read_regular(program, _MOST_BYTES)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Configurations: their definition, their legality, and their enumeration."""
+"""Kernel families: their configurations, which of them are legal, and their enumeration."""

@@ -1,4 +1,4 @@
-"""Problems of other sizes at whose edges a kernel's mistakes show, whatever its family."""
+"""Small problems that reveal a kernel's mistakes at their edges, for any family."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 
 _BATCH, _IMAGES = 3, 2
-# Pixels in a row of a convolution's output: no power of two, so that tiles begin inside rows.
+# Pixels in a row of a convolution's output: no power of two, so that tiles begin within rows.
 _ROW_PIXELS = 7
-# Beyond any extent, one of so many next ones has any alignment that a kernel may have.
+# Among this many extents in sequence, one has any alignment that a kernel may have.
 MOST_TRIED = 16
 _Sized = TypeVar("_Sized")
 
@@ -25,7 +25,7 @@ def first_beyond(
     resized: Callable[[_Sized, int], _Sized],
     fits: Callable[[_Sized], bool],
 ) -> _Sized:
-    """`value` with the first extent beyond `extent` that fits the kernel, else as it is."""
+    """Return `value` with the first extent beyond `extent` that fits the kernel, or unchanged."""
     return _first(value, range(extent + 1, extent + 1 + MOST_TRIED), resized, fits)
 
 
@@ -35,7 +35,7 @@ def last_below(
     resized: Callable[[_Sized, int], _Sized],
     fits: Callable[[_Sized], bool],
 ) -> _Sized:
-    """`value` with the last extent below `extent` that fits the kernel, else as it is."""
+    """Return `value` with the last extent below `extent` that fits the kernel, or unchanged."""
     return _first(value, range(extent - 1, max(0, extent - 1 - MOST_TRIED), -1), resized, fits)
 
 
@@ -56,11 +56,11 @@ def _first(
 
 
 def with_rows(problem: Problem, rows: int) -> Problem:
-    """Return `problem` with `rows` rows of its product, or a few more.
+    """Return `problem` with `rows` rows of D, or a few more.
 
-    A batch stays one of several products. A pointwise convolution keeps several images: its
-    workload is a convolution only because the epilogue reduces each image, and with one image of
-    one pixel it would become a matrix product, which another kernel computes.
+    A batch keeps several matmuls. A pointwise convolution keeps several images: its workload is a
+    convolution only because the epilogue reduces each image, and one image of one pixel would
+    become a matmul, which another kernel computes.
     """
     match problem:
         case Gemm():
@@ -76,9 +76,9 @@ def with_rows(problem: Problem, rows: int) -> Problem:
 
 
 def _reach(problem: Conv2d, axis: int, extent: int) -> int:
-    """Return the activation's extent that gives `extent` of the output, or the least valid one.
+    """Return the activation's extent for `extent` of the output, or the least valid one.
 
-    Pixels beyond the last window, which no output reads, are there where the stride allows them.
+    If the stride allows it, there are pixels beyond the last window, which no output reads.
     """
     size, stride = (problem.r, problem.s)[axis], problem.stride[axis]
     window = problem.dilation[axis] * (size - 1) + 1
@@ -87,5 +87,5 @@ def _reach(problem: Conv2d, axis: int, extent: int) -> int:
 
 
 def with_depth(problem: Problem, depth: int) -> Problem:
-    """Return `problem` with so much of K; a convolution gets so many channels."""
+    """Return `problem` with K = `depth`; a convolution gets this many channels."""
     return problem.resized(depth, problem.d_shape[-1])

@@ -1,8 +1,8 @@
-"""The cost model's constants that no document states: their meanings and their origins.
+"""The cost model's constants that no document states, with their meanings and origins.
 
-Their values lie in `constants.json` beside this module, which `benchmarks.fit_cost_model`
-writes: one for all architectures, and others for those that were measured. Figures of the hardware
-are in `boltgen.arch`.
+Their values are in `constants.json` beside this module, written by `benchmarks.fit_cost_model`: one
+value for all architectures, and further values for measured ones. Figures of the hardware are in
+`boltgen.arch`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = Path(__file__).with_name("constants.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """One constant: its value in `unit`, the bounds that a fit keeps, and what it means.
+    """One constant: its value in `unit`, the bounds of a fit, and its meaning.
 
     `origin` is "source: ..." or "fitted: ..." or "estimate, not yet fitted".
     """
@@ -38,7 +38,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConstants:
-    """The constants' values, by name; `described` has their units, bounds and origins."""
+    """The constants' values by name; `described` has their units, bounds and origins."""
 
     launch_us: float
     dram_fraction: float
@@ -60,7 +60,7 @@ class ModelConstants:
     unhidden_fraction: float
 
     def copy_us(self, bytes_moved: float, arch: Arch) -> float:
-        """Bytes at the bandwidth of DRAM that a copy reaches."""
+        """Return the time to move bytes at the DRAM bandwidth of a copy, in microseconds."""
         return bytes_moved / (arch.dram_gb_per_s * 1e3 * self.dram_fraction)
 
 
@@ -68,11 +68,11 @@ NAMES = tuple(field.name for field in fields(ModelConstants))
 
 
 def described(arch: str = "", path: Path = PATH) -> dict[str, Constant]:
-    """Every constant, in the order of `ModelConstants`, with the values of `arch` if it has some.
+    """Return every constant, in the order of `ModelConstants`, with the values for `arch` if given.
 
     Raises:
-        RecordError: the file cannot be read, lacks a constant or has another one, or a value is
-            outside of its bounds.
+        RecordError: the file cannot be read, a constant is missing or unknown, or a value is out of
+            its bounds.
     """
     try:
         form = read_json(path)
@@ -97,7 +97,7 @@ def described(arch: str = "", path: Path = PATH) -> dict[str, Constant]:
 
 
 def write(constants: Mapping[str, Constant], arch: str = "", path: Path = PATH) -> None:
-    """Write constants as `described` reads them; with `arch`, the values that it has of its own."""
+    """Write constants in the form that `described` reads; with `arch`, only its own values."""
     form = read_json(path)
     if arch:
         shared = described(path=path)
@@ -112,7 +112,7 @@ def write(constants: Mapping[str, Constant], arch: str = "", path: Path = PATH) 
 
 
 def values_of(constants: Mapping[str, Constant]) -> ModelConstants:
-    """The values alone, as the model takes them."""
+    """Return only the values, as the model takes them."""
     return ModelConstants(**{name: constants[name].value for name in NAMES})
 
 
@@ -122,7 +122,7 @@ def _of_arch(arch: str) -> ModelConstants:
 
 
 def shared_constants() -> ModelConstants:
-    """The values of architectures that were not measured.
+    """Return the values for architectures that were not measured.
 
     Raises:
         RecordError: the installation is damaged.
@@ -131,7 +131,7 @@ def shared_constants() -> ModelConstants:
 
 
 def model_constants(arch: Arch) -> ModelConstants:
-    """The values that boltgen is shipped with for `arch`.
+    """Return the values that boltgen is shipped with for `arch`.
 
     Raises:
         RecordError: the installation is damaged.

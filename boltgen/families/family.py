@@ -1,7 +1,7 @@
 """KernelFamily: a record of the functions that turn a workload into a kernel.
 
-A family is a value. Whatever enumerates, selects, renders, launches, measures or stores kernels
-asks the families in `families.registry`, and names none of them. See docs/develop/kernel-family.md.
+A family is a value. Code that enumerates, selects, renders, launches, measures or stores kernels
+uses the families in `families.registry`, and names none of them. See docs/develop/kernel-family.md.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.problems.workload import Layer, Workload
 
-# Multiprocessors of the device that boundaries are executed on before a kernel ships: so few that
-# a persistent kernel's threadblocks go from tile to tile in a small problem.
+# The multiprocessors of the device that executes boundaries before a kernel ships: so few that a
+# persistent kernel's threadblocks have several tiles in a small problem.
 CHECKED_SMS = 8
 
 
 class Config(Protocol):
     """One setting of a family's free parameters: a frozen, ordered dataclass; `str` is for people.
 
-    `family` is the name of the family that it belongs to.
+    `family` is the name of its family.
     """
 
     family: ClassVar[str]
 
     @property
     def tile(self) -> str:
-        """The tile, by which people know a kernel: "128x128x32"."""
+        """The tile as people write it: "128x128x32"."""
         ...
 
     def __lt__(self, other: Any, /) -> bool: ...
@@ -58,8 +58,8 @@ _BOUNDS = {"tensor": "the tensor cores", "l2": "L2", "dram": "DRAM", "launch": "
 class Prediction:
     """The analytical model's time of one launch, in microseconds.
 
-    `bound_by` names the part that takes longest; `details` says more, for people. `figures` are
-    the numbers behind the time, by names that each family chooses: learned models read them.
+    `bound_by` names the part that takes longest; `details` has more, for people. `figures` are
+    numbers behind the time, by names that each family chooses; learned models read them.
     """
 
     time_us: float
@@ -69,15 +69,13 @@ class Prediction:
 
     @property
     def bound(self) -> str:
-        """Say in a line what bounds the launch."""
+        """Describe in a line what bounds the launch."""
         return f"bound by {_BOUNDS.get(self.bound_by, self.bound_by)}: {self.details}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """The resources of a threadblock on a multiprocessor; registers are an estimate, for one
-    thread.
-    """
+    """The resources of a threadblock on a multiprocessor; registers are estimated, per thread."""
 
     registers: int
     shared_memory_bytes: int
@@ -93,7 +91,7 @@ class Level(Enum):
 
 
 class Predict(Protocol[_Asked_contra]):
-    """The analytical model: the time of a legal configuration, by the shipped constants if None."""
+    """The analytical model: the time of a legal configuration, by default by shipped constants."""
 
     def __call__(
         self,
@@ -108,7 +106,7 @@ class Predict(Protocol[_Asked_contra]):
 
 
 class TimesUs(Protocol[_Asked_contra]):
-    """The times that `Predict` gives of many legal configurations, at least one, at once."""
+    """The times of `Predict` for several legal configurations, at least one, at once."""
 
     def __call__(
         self,
@@ -125,7 +123,7 @@ class TimesUs(Protocol[_Asked_contra]):
 def of_layer(
     function: Callable[Concatenate[Layer, Given], Made],
 ) -> Callable[Concatenate[Workload, Given], Made]:
-    """Return a function of a layer as one of the workload that has this layer alone."""
+    """Return a function of a layer as a function of the workload with only this layer."""
 
     def of_workload(workload: Workload, /, *given: Given.args, **named: Given.kwargs) -> Made:
         return function(workload.single, *given, **named)
@@ -157,32 +155,31 @@ def _not_held(workload: Workload, arch: Arch, level: Level) -> frozenset[Any]:
 class KernelFamily(Generic[C]):
     """One way to compute workloads: a record of functions.
 
-    The arguments and results of the functions:
+    The fields:
 
     - `config_type` is the class of its configurations, which has the family's name.
-    - `rejects` says why the family cannot compute a workload, whatever the configuration; None if
-      it can. All other functions are asked about workloads that it does not reject.
+    - `rejects` says why the family cannot compute a workload in any configuration; None if it can.
+      All other functions are only called for workloads that it accepts.
     - `space` has the configurations of a workload.
-    - `violations` names every rule that a configuration breaks; none where it is legal.
-    - `footprint` is the share of a multiprocessor that a configuration takes.
-    - `predict` is the analytical model. `times_us` says the same of many configurations, and
-      sooner; not every family has it.
-    - `instructions` are issued by a legal configuration, as far as it is known before a compiler
-      runs.
+    - `violations` names every rule that a configuration breaks; none if it is legal.
+    - `footprint` is a configuration's share of a multiprocessor.
+    - `predict` is the analytical model. `times_us` predicts many configurations faster; a family
+      may lack it.
+    - `instructions` counts the instructions of a legal configuration that are known without a
+      compiler.
     - `traits` are the compiled part of a workload: a frozen dataclass without problem sizes.
-    - `compiled` is the compiled part of a configuration; the rest are arguments of the launch.
+    - `compiled` is the compiled part of a configuration; the rest are launch arguments.
     - `launch` has the arguments with which a kernel computes a workload.
-    - `boundaries` are small workloads that the very same kernel computes, and at whose edges it
-      goes wrong if anywhere: it is executed on them before it ships. There is at least one, and
-      each is legal.
-    - `stem` is the part of a kernel's symbol that people want to see: `gemm_sm80_128x128x32_s3`.
-    - `describe` says what a kernel computes and how: texts by their labels.
+    - `boundaries` are small workloads for the same kernel whose edges reveal its mistakes; the
+      kernel is executed on them before it ships. There is at least one, and each is legal.
+    - `stem` is the readable part of a kernel's symbol: `gemm_sm80_128x128x32_s3`.
+    - `describe` has texts, by label, on what a kernel computes and how.
     - `includes` are the headers that a kernel's text includes.
     - `view` has the variables of the kernel's template, from the kernel and its two symbols.
-    - `ranking` is the workload whose times rank the kernels for this one, and whose kernels a
-      library holds; None where a kernel depends too much on the operators that are fused to it.
-    - `library` has the kernels of a library by what they compute ("gemm"), in groups that belong
-      together. It is given elements per vector access.
+    - `ranking` is the workload whose times rank the kernels, and whose kernels a library holds;
+      None if a kernel depends too much on its fused operators.
+    - `library` has the kernels of a library by kind ("gemm"), in groups that are compiled together.
+      Its argument is elements per vector access.
     - `held` has the compiled configurations that a library of a level holds for a workload.
     """
 
@@ -210,5 +207,5 @@ class KernelFamily(Generic[C]):
 
     @property
     def name(self) -> str:
-        """The name of the family, which each of its configurations tells."""
+        """The name of the family, from the class of its configurations."""
         return self.config_type.family

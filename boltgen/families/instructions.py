@@ -1,7 +1,7 @@
-"""The instructions of a kernel, as its configuration and its problem decide them.
+"""The instructions of a kernel, as far as configuration and problem determine them.
 
-No compiler is asked, so that candidates can be ranked by instructions before any kernel exists.
-Instructions that ptxas adds for addresses, predicates and loops are not counted.
+No compiler runs, so candidates can be ranked by instructions before any kernel exists. The
+instructions that ptxas adds for addresses, predicates and loops are not counted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instructions:
-    """The instructions of one warp until its threadblock ends, and its grid.
+    """The instructions of one warp until its threadblock ends, and the launch's grid.
 
-    The warp is one that multiplies, where only some do, and its threadblock is one that has most to
-    do. `products` counts instructions of tensor cores. `shared_loads` counts the loads of their
-    operands from shared memory into registers. `copies` counts the loads of operands from global
-    memory; each moves `copy_bytes` for a thread, or for a box of the tensor memory accelerator.
-    Each thread makes `outputs` elements of the result, with `arithmetic` instructions besides for
-    all of these. Counts are of all its `steps`, and mean values where warps differ. `idle` is the
-    share of the `threadblocks` of the launch, or of the tiles of persistent ones, that lies beyond
-    the output.
+    The warp is a multiplying one, if only some multiply, of a threadblock with the most work.
+    `products` counts tensor-core instructions, `shared_loads` the loads of operands from shared
+    memory into registers, `copies` the loads of operands from global memory. Each copy moves
+    `copy_bytes` for a thread, or for a box of the tensor memory accelerator (TMA). Each thread
+    computes `outputs` elements of the result, with `arithmetic` further instructions for all of
+    them. Counts cover all `steps`, and are means if warps differ. `idle` is the share of the
+    `threadblocks`, or of the tiles of persistent ones, that lies beyond the output.
     """
 
     threadblocks: int
@@ -35,6 +34,6 @@ class Instructions:
 
     @property
     def issued(self) -> float:
-        """All of them: each output is stored by an instruction."""
+        """The total number of instructions; each output is stored by one."""
         counted = self.products + self.shared_loads + self.copies
         return counted + self.outputs + self.arithmetic

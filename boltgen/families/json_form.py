@@ -1,9 +1,9 @@
-"""Frozen values as JSON and back, strictly: no field unknown, none missing, none of another type.
+"""Convert frozen values to JSON and back, strictly: no unknown, missing or mistyped field.
 
-The form follows from the type hints. A dataclass is an object of its fields; where a value may be
-one of several dataclasses, a problem or a family's configuration among them, the object also has
+The form follows from the type hints. A dataclass is an object with its fields. If a value may have
+one of several dataclasses, such as a problem or a family's configuration, the object also has
 "type", the class's name. An enum is its value, a tuple a list, a mapping of texts an object, a time
-its ISO 8601 text, and an infinite float "inf" or "-inf", which JSON has not.
+its ISO 8601 text, and an infinite float "inf" or "-inf", which JSON lacks.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Decoder: TypeAlias = Callable[[Json, str], Any]
 
 
 def encode(kind: Any, value: Any) -> Json:
-    """`value`, which the hint `kind` describes, as JSON."""
+    """Return the JSON form of `value`, which has the type hint `kind`."""
     return _coders(kind)[0](value)
 
 
 def decode(kind: Any, json: Json, field: str = "") -> Any:
-    """The value of `kind` whose form `json` is; `field` is its place in a larger one.
+    """Return the value of type `kind` for its form `json`; `field` is its place in a larger form.
 
     Raises:
-        RecordError: it is no such form; the message names the field.
+        RecordError: the form is invalid; the message names the field.
     """
     return _coders(kind)[1](json, field)
 
@@ -51,7 +51,7 @@ def _wrong(field: str, expected: str, found: Json) -> RecordError:
     return RecordError(f"{field or 'the value'}: expected {expected}, found {shown}")
 
 
-# Protocols, and the classes that there are of each now: families can be registered at any time.
+# Protocols with their current classes: families and kinds can be registered at any time.
 _OPEN: dict[Any, Callable[[], tuple[type[Any], ...]]] = {
     Problem: lambda: KINDS.problem_types,
     Config: lambda: FAMILIES.config_types,
@@ -83,7 +83,7 @@ def _coders(kind: Any) -> tuple[Encoder, Decoder]:
 
 def _exactly(kind: type, name: str) -> tuple[Encoder, Decoder]:
     def decoded(json: Json, field: str) -> Any:
-        if type(json) is not kind:  # True is no number
+        if type(json) is not kind:  # True must not count as a number
             raise _wrong(field, name, json)
         return json
 
@@ -186,7 +186,7 @@ def _mapping(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
 
 
 def _tagged(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
-    """One of several dataclasses, which "type" tells apart."""
+    """Return coders for one of several dataclasses, distinguished by "type"."""
     by_name = {kind.__name__: (kind, *_coders(kind)) for kind in arguments}
 
     def encoded(value: Any) -> Json:
@@ -206,7 +206,7 @@ def _tagged(arguments: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
 
 
 def _open(kinds: Callable[[], tuple[type[Any], ...]]) -> tuple[Encoder, Decoder]:
-    """One of the classes that there are of a protocol when a value is written or read."""
+    """Return coders for the classes of a protocol that exist when a value is written or read."""
 
     def encoded(value: Any) -> Json:
         return _closed(kinds())[0](value)

@@ -1,7 +1,7 @@
-"""The registry of kernel families, and what is asked of all of them.
+"""The registry of kernel families, and functions over all of them.
 
-A package beside this module that has a `FAMILY` is a family. The other packages, and the modules,
-are parts that families share.
+A package beside this module that has a `FAMILY` is a family. The other packages and modules are
+parts that families share.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from boltgen.families.space import Space, Violation
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.problems.workload import Workload
 
-# Fewer than a warp has of a tile at once.
+# Fewer than the rows of a tile that a warp has at once.
 _CHECKED_ROWS = 5
-# So few are asked about sooner one by one. A choice.
+# Fewer configurations are predicted faster one by one. A choice.
 _MANY = 8
 
 
 class Registry:
-    """Families by name, in the order in which they were registered."""
+    """The families by name, in the order of registration."""
 
     def __init__(self, found: Iterable[KernelFamily[Any]]) -> None:
         self._families: dict[str, KernelFamily[Any]] = {}
@@ -39,8 +39,8 @@ class Registry:
         """Add a family.
 
         Raises:
-            BoltgenError: it is no `KernelFamily`, its configurations do not name it, or its name is
-                taken.
+            BoltgenError: the object is no `KernelFamily`, its configurations do not name it, or the
+                name is in use.
         """
         if not isinstance(family, KernelFamily):
             raise BoltgenError(
@@ -59,17 +59,17 @@ class Registry:
         self._families[family.name] = family
 
     def remove(self, name: str) -> None:
-        """Forget a family."""
+        """Remove a family."""
         del self._families[name]
 
     def __iter__(self) -> Iterator[KernelFamily[Any]]:
         return iter(tuple(self._families.values()))
 
     def named(self, name: str) -> KernelFamily[Any]:
-        """The family called `name`.
+        """Return the family called `name`.
 
         Raises:
-            BoltgenError: there is none; the message lists the known ones.
+            BoltgenError: no family has the name; the message lists the known ones.
         """
         if name not in self._families:
             known = ", ".join(self._families)
@@ -77,7 +77,7 @@ class Registry:
         return self._families[name]
 
     def of(self, config: Config) -> KernelFamily[Any]:
-        """The family of a configuration."""
+        """Return the family of a configuration."""
         return self.named(config.family)
 
     @property
@@ -98,7 +98,7 @@ FAMILIES = Registry(_found())
 
 
 def kernel_spec(workload: Workload, config: Config, arch: str) -> KernelSpec:
-    """The kernel that computes `workload` in `config` on `arch` ("sm_80")."""
+    """Return the kernel that computes `workload` in `config` on `arch` ("sm_80")."""
     family = FAMILIES.of(config)
     return KernelSpec(
         family=family.name,
@@ -109,19 +109,20 @@ def kernel_spec(workload: Workload, config: Config, arch: str) -> KernelSpec:
 
 
 def compiled(config: Config) -> Any:
-    """Return the compiled part of a configuration; the others are arguments of the launch."""
+    """Return the compiled part of a configuration; the rest are launch arguments."""
     return FAMILIES.of(config).compiled(config)
 
 
 def launch(workload: Workload, config: Config) -> Launch:
-    """The arguments with which the kernel of `config` computes `workload`."""
+    """Return the arguments with which the kernel of `config` computes `workload`."""
     return FAMILIES.of(config).launch(workload, config)
 
 
 def boundaries(workload: Workload, config: Config, arch: Arch) -> tuple[Workload, ...]:
-    """The small workloads on which the kernel of `workload` in `config` is checked.
+    """Return the small workloads on which the kernel of `workload` in `config` is checked.
 
-    Their rows are in slices of a few, so that a tile, and what a thread has of it, is of several.
+    Their slices have few rows, so that a tile, and even a thread's part of it, spans several
+    slices.
     """
     found = FAMILIES.of(config).boundaries(workload, config, arch)
     return tuple(dict.fromkeys(each.sliced(_CHECKED_ROWS) for each in found))
@@ -137,7 +138,7 @@ def violations(workload: Workload, config: Config, arch: Arch) -> tuple[Violatio
 
 
 def spaces(workload: Workload, arch: Arch) -> tuple[Space[Any], ...]:
-    """The spaces of the families that have a legal configuration for a workload.
+    """Return the spaces of the families that have a legal configuration for a workload.
 
     Raises:
         NoLegalConfigError: none has; the message says why of each family that computes such
@@ -163,10 +164,10 @@ def spaces(workload: Workload, arch: Arch) -> tuple[Space[Any], ...]:
 
 
 def candidates(workload: Workload, arch: Arch) -> tuple[Any, ...]:
-    """The legal configurations of all families that are worth considering, family by family.
+    """Return the legal configurations of all families worth considering, family by family.
 
     Raises:
-        NoLegalConfigError: there is none; the message says of each family why.
+        NoLegalConfigError: there is none; the message gives each family's reason.
     """
     return tuple(config for space in spaces(workload, arch) for config in space.candidates)
 
@@ -184,7 +185,7 @@ def predicted_us(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> list[float]:
-    """The times that their families predict of legal configurations, in microseconds."""
+    """Return the predicted times of legal configurations by their families, in microseconds."""
     found = [0.0] * len(configs)
     by_family: dict[str, list[int]] = defaultdict(list)
     for number, config in enumerate(configs):

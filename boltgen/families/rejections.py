@@ -1,4 +1,4 @@
-"""Reasons why no kernel takes an operand, or stores the results of an epilogue."""
+"""Reasons why kernels cannot take an operand, or store the results of an epilogue."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from boltgen.problems.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Multiplied:
-    """One combination of types that a family multiplies: A, B, their sums, and D.
+    """A combination of types that a family supports: A, B, their sums, and D.
 
-    The row of the type names the architectures whose tensor cores have the instruction.
+    The type's own table names the architectures whose tensor cores have the instruction.
     """
 
     a: DType
@@ -25,21 +25,21 @@ class Multiplied:
     outputs: tuple[DType, ...]
 
 
-# The combinations of mma.sync that kernels of the CUTLASS 2.x API are made for.
+# The mma.sync combinations for which kernels of the CUTLASS 2.x API are made.
 MMA_SYNC = (
     Multiplied(DType.F16, DType.F16, DType.F32, (DType.F16, DType.F32)),
     Multiplied(DType.F16, DType.F16, DType.F16, (DType.F16, DType.F32)),
     Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
 )
-# The same of families that sum in FP32 alone.
+# The combinations of families that sum only in FP32.
 MMA_SYNC_IN_F32 = tuple(row for row in MMA_SYNC if row.sums is DType.F32)
 
 
 def graph_rejection(graph: ElementwiseGraph) -> str | None:
-    """Return why no epilogue computes an elementwise graph, or None if they do.
+    """Return why no epilogue can compute an elementwise graph, or None if one can.
 
-    D is written by the iterator that the tile was made for, each further result by the threads
-    that have its elements; what reduces is added up in memory, where atomic operations are FP32's.
+    D is written by the tile's iterator, each further result by the threads that have its elements.
+    Reductions are added in memory by atomic operations, which are FP32.
     """
     first, *further = graph.results
     if first.reduction is not None:
@@ -68,14 +68,14 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
 
 
 def one_result_rejection(graph: ElementwiseGraph) -> str | None:
-    """Return why no kernel of several layers computes a layer's graph, or None if they do."""
+    """Return why no kernel of several layers can compute a layer's graph, or None if one can."""
     if graph.stores:
         return f"{len(graph.stores)} stores of a layer: kernels of several layers write D alone"
     return others_rejection(graph)
 
 
 def others_rejection(graph: ElementwiseGraph) -> str | None:
-    """Return which feature of a graph kernels of other families lack, or None."""
+    """Return the feature of a graph that kernels of other families than cutlass2 lack, or None."""
     if graph.is_paired:
         return f"two accumulators: kernels of cutlass2 alone combine them: {graph.describe()}"
     if graph.has_parts:
@@ -86,15 +86,15 @@ def others_rejection(graph: ElementwiseGraph) -> str | None:
 
 
 def operand_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied]) -> str | None:
-    """Return why no kernel of a family multiplies a problem's operands as they are, or None.
+    """Return why no kernel of a family can multiply a problem's operands as they are, or None.
 
-    `table` has the combinations of types that the family multiplies.
+    `table` has the combinations of types that the family supports.
     """
     return packed_rejection(problem) or type_rejection(problem, arch, table)
 
 
 def packed_rejection(problem: Problem) -> str | None:
-    """Return why a kernel without unpacking refuses a problem: its weights are packed; or None."""
+    """Return why a kernel that cannot unpack weights rejects a problem, or None."""
     packed = packed_weights(problem)
     return None if packed is None else f"it multiplies B as it is, not {packed.short}"
 

@@ -1,4 +1,4 @@
-"""Limits of a multiprocessor that several families keep."""
+"""Limits of a multiprocessor that are common to several families."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.space import Violation
 
-# Addresses, predicates, loop counters and the epilogue's vectors: for 2.x GEMMs ptxas reports 30 to
-# 60 above accumulators and fragments. An estimate.
+# Addresses, predicates, loop counters and the epilogue's vectors: for 2.x matmuls ptxas reports 30
+# to 60 registers besides accumulators and fragments. An estimate.
 BOOKKEEPING_REGISTERS = 40
-# Source: CUDA C++ Programming Guide, technical specifications: the most that an instruction names.
+# The most registers that an instruction can name. Source: CUDA C++ Programming Guide, technical
+# specifications.
 MOST_REGISTERS = 255
 
-# Source: indices of CUTLASS 2.x and of CUDA's grids have 32 bits.
+# Indices of CUTLASS 2.x and of CUDA's grids have 32 bits.
 INT32_MAX = 2**31 - 1
 
 
 def capacity_violations(
     arch: Arch, *, shared_bytes: int, registers: int, threads: int, spilt: str
 ) -> Iterator[Violation]:
-    """Shared memory of a threadblock, and registers of a thread, that `arch` does not have.
+    """Yield violations if `arch` lacks a threadblock's shared memory or a thread's registers.
 
-    `spilt` names what too few registers would spill.
+    `spilt` names the data that too few registers would spill.
     """
     if shared_bytes > arch.shared_memory_per_cta_bytes:
         yield Violation(

@@ -1,6 +1,6 @@
-"""Rates of a multiprocessor and its memory, and the load that an epilogue puts on them.
+"""Rates of a multiprocessor and its memory, and an epilogue's load on them.
 
-The analytical models of all families are made of these parts.
+The analytical models of all families consist of these parts.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from boltgen.ir.elementwise import (
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.problem import Problem
 
-# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes each clock.
+# Source: CUDA C++ Programming Guide, shared memory: 32 banks of 4 bytes per clock.
 SHARED_BYTES_PER_CLOCK = 128
-# Source: NVIDIA's white papers since Volta: an SM has four partitions, each with a scheduler.
+# Source: NVIDIA's white papers since Volta: an SM has four partitions with a scheduler each.
 SCHEDULERS = 4
 _WARP = 32
-# Elements of a row that a thread has side by side, of 16 bits each.
+# The 16-bit elements of a row that a thread holds side by side.
 _ROW_VECTOR = VECTOR_BYTES // 2
 _SIMPLE_OPS = frozenset(op for op in UnaryOp if not op.function.is_long)
 
 
-# Bytes that a warp's ldmatrix brings: four matrices of eight rows of 16 bytes. Source: PTX ISA.
+# The bytes that a warp's ldmatrix loads: four matrices of eight rows of 16 bytes. Source: PTX ISA.
 LDMATRIX_BYTES = 512
 
 
-# Each element of the output reads one element of these operands, mostly from L2.
+# Each element of the output reads one element of these operands, usually from L2.
 _READ_ANEW = frozenset({LoadKind.TENSOR, LoadKind.POSITION_ROW})
 
 
 def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps: int) -> int:
-    """Threadblocks that one SM holds at once, at least 1, by what each takes.
+    """Return the threadblocks that one SM runs at once, at least 1.
 
-    `registers` are of a thread, the others of a threadblock.
+    `registers` are per thread, `shared_bytes` and `warps` per threadblock.
 
     Source: CUDA's occupancy calculation; registers are allocated by warp, in units.
     """
@@ -69,7 +69,7 @@ def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
 
 
 def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
-    """Return the bytes that an SM moves per clock to or from L2 in vectors of that width.
+    """Return the bytes that an SM moves per clock to or from L2 in vectors of this width.
 
     Narrow vectors take as many instructions as wide ones: Bolt, section 3.2.3.
     """
@@ -80,21 +80,21 @@ def bytes_per_clock(vector_bytes: int, arch: Arch, c: ModelConstants) -> float:
 def arithmetic_clocks(
     epilogue: ElementwiseGraph, elements: int, arch: Arch, c: ModelConstants
 ) -> float:
-    """Clocks in which an SM computes the epilogue of so many elements."""
+    """Return the clocks in which an SM computes the epilogue of `elements` elements."""
     simple, special = operations(epilogue)
     return elements * (simple + c.special_instructions * special) / lanes(arch)
 
 
 def lanes(arch: Arch) -> float:
-    """FP32 instructions of an SM in a clock."""
+    """Return the FP32 instructions of an SM per clock."""
     return arch.fp32_tflops * 1e6 / 2 / arch.boost_mhz / arch.sm_count
 
 
 @lru_cache(maxsize=1024)
 def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
-    """Instructions for each element: nodes that are one, and nodes that are many.
+    """Return the instructions per element: of nodes that take one, and of nodes that take many.
 
-    Constants do not count. Values that depend on columns alone are computed once for a vector of a
+    Constants do not count. Values that depend only on the row are computed once per vector of a
     row's elements.
     """
     of_rows: set[int] = set()
@@ -117,25 +117,25 @@ def operations(epilogue: ElementwiseGraph) -> tuple[float, float]:
 
 
 def of_element(graph: ElementwiseGraph) -> float:
-    """Arithmetic instructions of a graph for each element."""
+    """Return the arithmetic instructions of a graph per element."""
     simple, special = operations(graph)
     return simple + shared_constants().special_instructions * special
 
 
 @lru_cache(maxsize=1024)
 def tensor_operand_bytes(epilogue: ElementwiseGraph) -> int:
-    """Bytes of full tensors, and of positions, that it reads for each element of the output."""
+    """Return the bytes of full tensors and position rows that an element of the output reads."""
     tensors = (load for load in epilogue.loads if load.kind in _READ_ANEW)
     return sum(load.dtype.size_bytes for load in tensors)
 
 
 @lru_cache(maxsize=1024)
 def further_result_bytes(epilogue: ElementwiseGraph) -> int:
-    """Bytes of full tensors that the epilogue writes besides D for each element of the output."""
+    """Return the bytes of full tensors besides D that the epilogue writes per element."""
     return sum(dtype.size_bytes for store, dtype in epilogue.further if not store.reduction)
 
 
 def output_bytes_per_element(problem: Problem, epilogue: ElementwiseGraph) -> int:
-    """Bytes between the epilogue and L2 for each element: all results and full-tensor operands."""
+    """Return the bytes to and from L2 per element of the output: all results and full operands."""
     moved_besides = tensor_operand_bytes(epilogue) + further_result_bytes(epilogue)
     return problem.out_dtype.size_bytes + moved_besides

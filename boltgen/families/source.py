@@ -1,4 +1,4 @@
-"""Rendered kernels. Arrow: KernelSpec -> KernelSource, a pure function to text."""
+"""Rendered kernels. Arrow: from KernelSpec to KernelSource, a pure function to text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boltgen.families.wgmma import WIDTHS_HEADER
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.key import digest
 
-# The release whose internals the headers in templates/include were checked against.
+# The release against whose internals the headers in templates/include were checked.
 CUTLASS_RELEASE = "4.2"
 
 
@@ -22,8 +22,8 @@ CUTLASS_RELEASE = "4.2"
 class KernelSource:
     """A rendered kernel: the `.cu` text and the C symbols that it defines.
 
-    `symbol` runs it and `workspace_symbol` returns its workspace in bytes; both take a pointer to
-    the argument struct that its family's launches name.
+    `symbol` runs the kernel; `workspace_symbol` returns its workspace in bytes. Both take a pointer
+    to the argument struct of the family's launches.
     """
 
     spec: KernelSpec
@@ -38,7 +38,7 @@ class KernelSource:
 
 
 def kernel_symbol(spec: KernelSpec) -> str:
-    """Return the C symbol: a name for people in a profile, and a digest of the whole spec.
+    """Return the C symbol: a name for people in profiles, and a digest of the whole spec.
 
     Example: `boltgen_gemm_sm80_128x128x32_64x64_s3_rc888_0123456789`.
     """
@@ -46,7 +46,7 @@ def kernel_symbol(spec: KernelSpec) -> str:
 
 
 def workspace_symbol(symbol: str) -> str:
-    """The symbol of the workspace query of kernel `symbol`."""
+    """Return the symbol of the workspace query of kernel `symbol`."""
     return f"{symbol}_workspace"
 
 
@@ -56,7 +56,7 @@ def headers_of(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def render_kernel(spec: KernelSpec, note: str = "") -> KernelSource:
-    """The `.cu` of one kernel; `note` says in its header comment what it was made for."""
+    """Return the `.cu` file of one kernel; `note` says in its header comment what it is for."""
     symbol = kernel_symbol(spec)
     view = UnitView(
         banner=_banner(spec, symbol, note),
@@ -72,9 +72,9 @@ def render_kernel(spec: KernelSpec, note: str = "") -> KernelSource:
 
 
 def render_library(specs: Sequence[KernelSpec]) -> str:
-    """One `.cu` with all kernels of `specs`, so that CUTLASS's headers are parsed once.
+    """Return one `.cu` file with all kernels of `specs`, so that CUTLASS's headers are parsed once.
 
-    A spec that is repeated is rendered once.
+    A repeated spec is rendered once.
     """
     distinct = list(dict.fromkeys(specs))
     wanted = dict.fromkeys(header for spec in distinct for header in headers_of(spec))
@@ -92,7 +92,7 @@ def render_library(specs: Sequence[KernelSpec]) -> str:
 
 
 def kernel_body(spec: KernelSpec) -> str:
-    """The kernel without includes, to stand alone or beside others in a translation unit."""
+    """Return the kernel without includes, to stand alone or with others in a translation unit."""
     symbol = kernel_symbol(spec)
     return render(FAMILIES.named(spec.family).view(spec, symbol, workspace_symbol(symbol)))
 

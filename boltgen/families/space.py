@@ -1,7 +1,7 @@
-"""The free parameters of a family as knobs, so that a search need not know which it turns.
+"""The free parameters of a family as knobs, so that a search needs to know none of them.
 
-A knob knows its values, default, random value, neighbours and encoding; a `Space` makes
-configurations of them and says how far outside legality each one is.
+A knob has values, a default, random values, neighbours and an encoding. A `Space` makes
+configurations from knobs and measures how far each is from legality.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ C = TypeVar("C")
 class Violation:
     """A rule that a configuration breaks.
 
-    `message` has the numbers, `reason` the hardware's or CUTLASS's cause. `slack` is how far
-    inside the rule the configuration is, relative to the limit, where that is a matter of degree:
-    negative in a violation.
+    `message` has the numbers, `reason` the cause in the hardware or CUTLASS. `slack` is the
+    distance inside the rule, relative to the limit, if the rule has degrees; it is negative in a
+    violation.
     """
 
     name: str
@@ -37,7 +37,8 @@ class Violation:
 class Knob:
     """An ordered parameter: `values` ascend, and one of them is the default.
 
-    Its encoding is one number in 0 to 1, on a logarithmic scale: tile extents act by their ratios.
+    Its encoding is a number from 0 to 1 on a logarithmic scale, because ratios of tile extents
+    matter.
     """
 
     name: str
@@ -51,22 +52,22 @@ class Knob:
             )
 
     def random(self, rng: random.Random) -> int:
-        """Any value, each as likely as the others."""
+        """Return a random value; all values are equally likely."""
         return rng.choice(self.values)
 
     def neighbours(self, value: int) -> tuple[int, ...]:
-        """The next smaller and larger of its values, where there is one; `value` may be another."""
+        """Return the next smaller and the next larger value, if any; `value` need not be listed."""
         smaller = [each for each in self.values if each < value]
         larger = [each for each in self.values if each > value]
         return (*smaller[-1:], *larger[:1])
 
     def encode(self, value: int) -> float:
-        """The place of a value, listed or not, between the least (0) and the greatest (1)."""
+        """Return a value's place from 0 (least) to 1 (greatest); the value need not be listed."""
         low, high = math.log2(self.values[0]), math.log2(self.values[-1])
         return (math.log2(value) - low) / (high - low) if high > low else 0.0
 
     def decode(self, place: float) -> int:
-        """The value nearest to a place, which may lie outside 0 to 1."""
+        """Return the value nearest to a place, which may be outside 0 to 1."""
         return min(self.values, key=lambda value: (abs(self.encode(value) - place), value))
 
 
@@ -74,11 +75,11 @@ class Knob:
 class Space(Generic[C]):
     """All settings of a family's knobs for one workload, legal or not.
 
-    A point is a value for each knob by its name. `config_at` gives its configuration, None if the
-    knobs leave no tile; `point_of` the point of a configuration. `listed` gives the legal
-    configurations worth considering, `broken` the rules that a configuration breaks. `launched`
-    names the knobs that are arguments of the launch; the others are compiled. `kernels` gives every
-    legal configuration of the compiled knobs, if a family has a faster way than to ask about each.
+    A point is a value for each knob by name. `config_at` maps a point to its configuration, or None
+    if the knobs leave no tile; `point_of` is the inverse. `listed` returns the legal configurations
+    worth considering, `broken` the rules that a configuration breaks. `launched` names the knobs
+    that are launch arguments; the others are compiled. `kernels` returns every legal configuration
+    of the compiled knobs, if a family has a faster way than to check each.
     """
 
     family: str
@@ -97,7 +98,7 @@ class Space(Generic[C]):
         return tuple(self.listed())
 
     def legal_kernels(self) -> Iterable[C]:
-        """Every legal configuration with the arguments of the launch at their defaults."""
+        """Return every legal configuration with the launch arguments at their defaults."""
         if self.kernels is not None:
             return self.kernels()
         values = ((k.default,) if k.name in self.launched else k.values for k in self.knobs)
@@ -107,7 +108,7 @@ class Space(Generic[C]):
         return [each for each in found if each is not None and not self.broken(each)]
 
     def relaunched(self, config: C) -> Iterator[C]:
-        """The legal configurations that differ in one argument of the launch, by one step."""
+        """Yield the legal configurations that differ in one launch argument by one step."""
         point = self.point_of(config)
         for knob in self.knobs:
             for value in knob.neighbours(point[knob.name]) if knob.name in self.launched else ():
@@ -133,13 +134,13 @@ class Space(Generic[C]):
         return f"rules broken most often: {worst or 'no tile holds the columns of every layer'}"
 
     def pinned(self, **values: int) -> Space[C]:
-        """The space with the named knobs held at these values."""
+        """Return the space with the named knobs fixed at these values."""
         held = {name: Knob(name, (value,), value) for name, value in values.items()}
         knobs = tuple(held.get(knob.name, knob) for knob in self.knobs)
         return replace(self, knobs=knobs, kernels=None)
 
     def only(self, configs: Iterable[C]) -> Space[C]:
-        """The space in which these legal configurations alone are legal."""
+        """Return the space in which only these legal configurations are legal."""
         kept = tuple(dict.fromkeys(configs))
         known = frozenset(kept)
 
@@ -172,15 +173,15 @@ class Space(Generic[C]):
         return listed and self.config_at(point) == config
 
     def default(self) -> C | None:
-        """Every knob at its default."""
+        """Return the configuration with every knob at its default, or None."""
         return self.config_at({knob.name: knob.default for knob in self.knobs})
 
     def random(self, rng: random.Random) -> C | None:
-        """Every knob at a random value."""
+        """Return the configuration with every knob at a random value, or None."""
         return self.config_at({knob.name: knob.random(rng) for knob in self.knobs})
 
     def neighbours(self, config: C) -> tuple[C, ...]:
-        """The configurations that differ in one knob by one step."""
+        """Return the configurations that differ in one knob by one step, legal or not."""
         point = self.point_of(config)
         found = (
             self.config_at(point | {knob.name: value})
@@ -190,7 +191,7 @@ class Space(Generic[C]):
         return tuple(config for config in found if config is not None)
 
     def encode(self, config: C) -> tuple[float, ...]:
-        """One number for each knob, in their order."""
+        """Return one number from 0 to 1 for each knob, in order."""
         point = self.point_of(config)
         return tuple(
             [
@@ -201,19 +202,19 @@ class Space(Generic[C]):
 
     @cached_property
     def _encodings(self) -> tuple[tuple[str, Knob, dict[int, float]], ...]:
-        """Each knob by its name, with the places of its values."""
+        """The knobs by name, with the places of their values."""
         return tuple(
             (knob.name, knob, {value: knob.encode(value) for value in knob.values})
             for knob in self.knobs
         )
 
     def decode(self, places: Sequence[float]) -> C | None:
-        """The configuration nearest to an encoding; legal or not."""
+        """Return the configuration nearest to an encoding, legal or not."""
         pairs = zip(self.knobs, places, strict=True)
         return self.config_at({knob.name: knob.decode(place) for knob, place in pairs})
 
     def penalty(self, config: C) -> float:
-        """0 where it is legal, else how far it is from that: 1 for a rule without degrees."""
+        """Return 0 if it is legal, else the sum of excesses; a rule without degrees counts 1."""
         return sum(1.0 if each.slack is None else -each.slack for each in self.broken(config))
 
 

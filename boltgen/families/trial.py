@@ -1,4 +1,4 @@
-"""A trial: a launch of some family's kernel, to be compiled, timed or checked."""
+"""A trial: a launch of a kernel, to be compiled, timed or checked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from boltgen.problems.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One launch to be timed: `workload` in `config`, with the launch's arguments in that."""
+    """A launch to be timed: `workload` in `config`, which includes the launch arguments."""
 
     workload: Workload
     config: Config
 
     def spec(self, arch: str) -> KernelSpec:
-        """The kernel that is launched, for `arch` ("sm_80")."""
+        """Return the launched kernel, for `arch` ("sm_80")."""
         return kernel_spec(self.workload, self.config, arch)

@@ -1,4 +1,4 @@
-"""Limits of TMA and wgmma on sm_90a, which several families keep."""
+"""Limits of TMA and wgmma on sm_90a that are common to several families."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from boltgen.ir.dtypes import DType
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem
 
-# The row of `boltgen.arch` that these kernels are for.
+# The row of `boltgen.arch` for these kernels.
 ARCH_NAME = "sm_90a"
 # 128 bytes of FP16 or BF16 along K: the widest swizzle of TMA and wgmma.
 # Source: PTX ISA, asynchronous warpgroup matrices, shared memory layouts.
 TILE_DEPTH = 64
-# The registers that setmaxnreg leaves a thread that multiplies; the same source.
+# The registers that setmaxnreg leaves a multiplying thread; the same source.
 MATH_REGISTERS = 240
-# Limits of im2col tensor maps of two dimensions, in pixels.
+# Limits of two-dimensional im2col tensor maps, in pixels.
 _MOST_STRIDE, _MOST_REACH, _MOST_CORNER = 8, 254, 128
-# The driver's documentation has no case of a stride of 0 along an extent beyond 1.
+# The driver's documentation does not mention a stride of 0 along an extent beyond 1.
 NO_STRIDE = "and no document says that TMA takes a stride of 0"
-# The combinations of types of wgmma that its kernels are made for: it also sums FP16 in FP16.
-# Source: PTX ISA, wgmma.mma_async.
+# The wgmma combinations for which kernels are made; wgmma can also sum FP16 in FP16. Source: PTX
+# ISA, wgmma.mma_async.
 WGMMA = (
     Multiplied(DType.F16, DType.F16, DType.F32, (DType.F16, DType.F32)),
     Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
 )
-# A stage is filled while another is multiplied.
+# One stage is filled while another one is multiplied.
 LEAST_STAGES = 2
 
 
-# Elements of K, of 16 bits each, that one wgmma multiplies, and threads that issue it.
-# Source: PTX ISA, wgmma.
+# The 16-bit elements of K that one wgmma multiplies, and the threads that issue it. Source: PTX
+# ISA, wgmma.
 DEPTH_OF_WGMMA, WARPGROUP = 16, 128
 
 
 # Rows of one wgmma. Source: PTX ISA, wgmma.
 WARPGROUP_M = 64
-# Columns of the wgmmas that CUTLASS chooses from, unless `WIDTHS_HEADER` comes before its headers.
+# The columns of wgmmas among which CUTLASS chooses, unless `WIDTHS_HEADER` precedes its headers.
 # Source: cute/arch/mma_sm90.hpp.
 COMMON_WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
 WIDTHS_HEADER = "boltgen/wgmma_widths.h"
 
 
 def im2col_rejection(problem: Conv2d) -> str | None:
-    """Return why a tensor map cannot describe a convolution, or None. Source: CUDA driver API,
-    cuTensorMapEncodeIm2col.
+    """Return why a tensor map cannot describe a convolution, or None.
+
+    Source: CUDA driver API, cuTensorMapEncodeIm2col.
     """
     if max(problem.stride) > _MOST_STRIDE:
         return f"stride {max(problem.stride)}: TMA steps over {_MOST_STRIDE} pixels at most"

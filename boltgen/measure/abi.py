@@ -1,6 +1,6 @@
-"""The structs of kernels' C interface, read from its header, and a launch's arguments in one.
+"""The structs of kernels' C interface, read from the header, and their instances.
 
-`templates/include/boltgen/abi.h` is the one owner of their layout.
+`templates/include/boltgen/abi.h` alone defines their layout.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 @cache
 def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
-    """Return the structs of a header by name, in its order; of `abi.h` by default.
+    """Return the structs of a header by name, in its order; by default of `abi.h`.
 
     Raises:
-        BoltgenError: a field is of a type that is not known here.
+        BoltgenError: a field has an unknown type.
     """
     path = header or resource_dir("templates") / "include" / "boltgen" / "abi.h"
     text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def structs(header: Path | None = None) -> Mapping[str, type[ctypes.Structure]]:
 
 
 def arguments(struct: str, values: Mapping[str, int]) -> ctypes.Structure:
-    """A struct whose fields, like "m" or "layers[1].operands[0].ld", are set to these values.
+    """Return a struct with these values for fields such as "m" or "layers[1].operands[0].ld".
 
     Raises:
         BoltgenError: the header has no such struct or field.

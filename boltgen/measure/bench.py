@@ -1,7 +1,7 @@
-"""The bench of a device: compile trials, check and time them in a worker, one after another.
+"""The bench of a device: compile trials, then check and time them in a worker, one by one.
 
-The same code, and the same compiled kernels and profiler, serve a GPU (`open_cuda`) and the virtual
-GPU (`open_vgpu`), whose events give modelled times.
+The same code, kernels and profiler serve a GPU (`open_cuda`) and the virtual GPU (`open_vgpu`),
+whose events give modelled times.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
 
-# A candidate gets so many seconds, and a second more for so many operations of its problem. The
-# reference in FP64 takes longest: a T4 does some 1e10 operations a second, the virtual GPU 3e8.
-# Estimates, with room for a busy machine.
+# Seconds for each candidate, and FLOP per further second. The FP64 reference takes longest: a T4
+# does some 1e10 FLOP/s, the virtual GPU 3e8. Estimates, with room for a busy machine.
 _CUDA_TIMEOUT_S, _CUDA_FLOPS_PER_S = 30.0, 1e9
 _VGPU_TIMEOUT_S, _VGPU_FLOPS_PER_S = 60.0, 1e7
-# Device memory is host memory there.
+# The virtual GPU's device memory is host memory.
 _VGPU_BUDGET_BYTES = 4 << 30
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkerBench:
-    """A `Bench` whose device belongs to a worker process.
+    """A `Bench` whose worker process owns the device.
 
-    A candidate is given `timeout_s` and a second more for `flops_per_s` operations of its problem.
+    A candidate gets `timeout_s`, and one second more per `flops_per_s` operations of its problem.
     """
 
     worker: Worker
@@ -59,7 +58,7 @@ class WorkerBench:
 
     @property
     def device(self) -> DeviceIdentity:
-        """The device that gives the times."""
+        """The device that is measured."""
         return self.worker.greeting.device
 
     @property
@@ -69,7 +68,7 @@ class WorkerBench:
 
     @property
     def lock_name(self) -> str | None:
-        """A GPU's UUID; None for a virtual GPU, which belongs to its process."""
+        """The name of the lock: a GPU's UUID; None for a virtual GPU, which no process shares."""
         is_gpu = self.device.kind is DeviceKind.CUDA
         return self.worker.greeting.uuid if is_gpu else None
 
@@ -78,7 +77,7 @@ class WorkerBench:
         self.worker.close()
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Yield each trial with its outcome, as they finish: others are compiled meanwhile."""
+        """Yield each trial with its outcome, as they finish; other trials compile meanwhile."""
         queue = _Queue(trials, self.arch, self._made)
         shared = {trial.spec(self.arch) for trial in trials if _is_shared(trial)}
         made = self.maker.on_shelf(shared)
@@ -102,10 +101,10 @@ class WorkerBench:
                 children.stop()
 
     def kernel(self, trial: Trial) -> str:
-        """Return the content of the kernel of a trial that was answered.
+        """Return the content of the kernel of a trial that `run` has yielded.
 
         Raises:
-            KernelContentError: it cannot be told.
+            KernelContentError: see `build.nvcc.ptx.kernel_content`.
         """
         spec = trial.spec(self.arch)
         made = self._made[spec]
@@ -123,7 +122,7 @@ class WorkerBench:
 
 
 def _is_shared(trial: Trial) -> bool:
-    """Return whether a library may hold the kernel: it ranks other kernels."""
+    """Return whether a library may hold the kernel: it is timed to rank kernels."""
     return FAMILIES.of(trial.config).ranking(trial.workload) == trial.workload
 
 
@@ -138,7 +137,7 @@ def _take_finished(
 
 
 class _Queue:
-    """Trials that wait for their kernels, and trials that can be measured; `made` is filled."""
+    """Trials that wait for kernels, and trials that can be measured; fills `made`."""
 
     def __init__(self, trials: Sequence[Trial], arch: str, made: dict[KernelSpec, Made]) -> None:
         self._made = made
@@ -173,6 +172,7 @@ class _Queue:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
     """Options of both benches; `settings`, `tools` and `cache` default to the environment's.
+
     `budget_bytes` limits the device memory of a worker.
     """
 
@@ -188,8 +188,9 @@ class BenchOptions:
 def open_cuda(
     options: BenchOptions | None = None, *, arch: str | None = None, ordinal: int = 0
 ) -> WorkerBench:
-    """Open a bench of GPU number `ordinal`, for kernels of `arch` if that GPU runs them; the
-    default is the architecture that makes the most of it.
+    """Open a bench of GPU number `ordinal`, for kernels of `arch`.
+
+    The default is the architecture with the most features of that GPU.
 
     Raises:
         DeviceError: there is no such GPU, or boltgen does not know its architecture.
@@ -197,7 +198,7 @@ def open_cuda(
         ToolchainError: a compiler is missing.
     """
     chosen = options or BenchOptions()
-    # Before the profiler is built, which takes minutes.
+    # Check the GPU before the profiler is built, which takes minutes.
     device_architecture(ordinal, "measure on the virtual GPU: --device vgpu")
     return _open(
         chosen,
@@ -229,7 +230,7 @@ def open_vgpu(arch: str, options: BenchOptions | None = None) -> WorkerBench:
         budget_bytes=chosen.budget_bytes or _VGPU_BUDGET_BYTES,
         timeout_s=chosen.timeout_s or _VGPU_TIMEOUT_S,
     )
-    # Its times depend on its sources: times of another version do not compare.
+    # Modelled times depend on the virtual GPU's sources: times of other versions do not compare.
     greeting = bench.worker.greeting
     driver = f"{greeting.device.driver}, vgpu {libraries.name[:12]}"
     bench.worker.greeting = replace(greeting, device=replace(greeting.device, driver=driver))
@@ -278,13 +279,13 @@ def _open(
 
 
 def _compiled_for(arch: str | None, device: DeviceIdentity) -> DeviceIdentity:
-    """Return `device` with the architecture that kernels are compiled for, if it runs `arch`.
+    """Return `device` with the architecture of kernels: `arch` if the device runs it, or its best.
 
-    A driver tells a compute capability, which sm_90 and sm_90a share; their kernels differ.
+    A driver reports a compute capability, which sm_90 and sm_90a share, though kernels differ.
 
     Raises:
-        DeviceError: boltgen does not know its architecture.
-        UnknownArchError: nor `arch`.
+        DeviceError: boltgen does not know the device's architecture.
+        UnknownArchError: `arch` is not in the table.
     """
     try:
         most = arch_of_device(device.arch)

@@ -1,7 +1,6 @@
-"""A channel to a worker: lines in both directions, and files; and a channel to a process of this
-machine.
+"""Channels to workers, which exchange lines and files; and a channel to a local process.
 
-A worker elsewhere is one more channel, which sends the files that a local one merely names.
+A worker on another machine needs a channel that copies the files which a local one only names.
 """
 
 from __future__ import annotations
@@ -28,67 +27,64 @@ _LOG_BYTES = 4000
 
 
 class SilentError(Exception):
-    """No line came in time."""
+    """No line came within the time limit."""
 
 
 class EndedError(Exception):
-    """The worker ended, or closed its output, before a whole line."""
+    """The worker ended or closed its output before a complete line."""
 
 
 class Channel(Protocol):
-    """A started worker, with which lines are exchanged."""
+    """A connection to a started worker."""
 
     @property
     def process_id(self) -> int | None:
-        """The process of a worker on this machine, which leads a process group of that number."""
+        """The process ID of a local worker, which leads a process group with this number."""
         ...
 
     def send(self, line: bytes) -> None:
-        """Send a line; a worker that has ended is noticed when its answer is received."""
+        """Send a line; if the worker has ended, `receive` reports it."""
         ...
 
     def receive(self, seconds: float) -> bytes:
         """Return the worker's next line.
 
         Raises:
-            SilentError: there was none within `seconds`.
+            SilentError: no line came within `seconds`.
             EndedError: the worker's output ended.
         """
         ...
 
     def send_file(self, path: Path) -> str:
-        """Bring a file to the worker; return the path under which the worker finds it.
+        """Send a file to the worker; return its path on the worker's machine.
 
         Raises:
-            EndedError: the worker is not reached.
+            EndedError: the worker cannot be reached.
         """
         ...
 
     def stop(self) -> str:
-        """End the worker and all processes that it started; say in words how it ended."""
+        """End the worker and all processes that it started; return how it ended, in words."""
         ...
 
     def said(self) -> str:
-        """Return the end of the worker's output."""
+        """Return the last part of the worker's log."""
         ...
 
 
-# Starts a worker.
-#
-# Raises:
-#     DeviceError: it cannot be started.
+# Starts a worker; raises DeviceError if it cannot.
 OpenChannel: TypeAlias = Callable[[], Channel]
 
 
 def local_worker(
     environment: Mapping[str, str] | None = None, command: Sequence[str] = WORKER_COMMAND
 ) -> OpenChannel:
-    """Return a starter of workers on this machine; `environment` None is this process's."""
+    """Return a function that starts local workers; the default `environment` is this process's."""
     return partial(LocalChannel, tuple(command), environment)
 
 
 class LocalChannel:
-    """A channel to a process of its own, which leads a process group and sees the same files."""
+    """A channel to a local process, which leads a process group and sees the same files."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="boltgen-worker-")  # noqa: SIM115
@@ -110,7 +106,7 @@ class LocalChannel:
         self._selector.register(self._child.stdout, selectors.EVENT_READ)
 
     def send(self, line: bytes) -> None:
-        """Write a line; a worker that has ended is noticed when its answer is read."""
+        """Send a line; if the worker has ended, `receive` reports it."""
         assert self._child.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.write(line)
@@ -120,7 +116,7 @@ class LocalChannel:
         """Return the worker's next line.
 
         Raises:
-            SilentError: there was none within `seconds`.
+            SilentError: no line came within `seconds`.
             EndedError: the worker's output ended.
         """
         assert self._child.stdout is not None
@@ -136,13 +132,13 @@ class LocalChannel:
         return line
 
     def send_file(self, path: Path) -> str:
-        """Return the file's own path: the worker sees the same files."""
+        """Return the path itself: the worker sees the same files."""
         return str(path)
 
     def stop(self) -> str:
-        """End the worker and all processes that it started; say in words how it ended.
+        """End the worker and all processes that it started; return how it ended, in words.
 
-        One that has closed its output is given a moment to end by itself.
+        A worker that has closed its output gets a moment to end by itself.
         """
         try:
             self._child.wait(timeout=0.2)
@@ -158,7 +154,7 @@ class LocalChannel:
         return _how_it_ended(status)
 
     def said(self) -> str:
-        """Return the end of the worker's output."""
+        """Return the last part of the worker's log."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _LOG_BYTES))
         return self._log.read().decode(errors="replace")

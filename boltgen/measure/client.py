@@ -1,4 +1,4 @@
-"""Keep a worker running: send it candidates, wait within a limit, and restart it."""
+"""Keep a worker running: send candidates, wait within a limit, restart it after a crash."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _START_SECONDS = 60.0
 
 
 class Worker:
-    """A worker of one device; started at once, and again after it was lost to a candidate.
+    """A worker of one device; started now, and again after a candidate has killed it.
 
-    `open_channel` starts one, on this machine by default.
+    `open_channel` starts the process, by default on this machine.
 
     Raises:
         DeviceError: the worker does not start, or its device cannot be used.
@@ -79,16 +79,14 @@ class Worker:
 
     @property
     def process_id(self) -> int | None:
-        """The worker's process, which leads a process group of that number; None while there is
-        none.
-        """
+        """The worker's process ID, which is also its process group's; None if no worker runs."""
         return self._channel.process_id if self._channel else None
 
     def measure(self, request: Request, timeout_s: float) -> Outcome:
-        """Return the outcome of a candidate; a worker that it kills is part of the outcome.
+        """Return the outcome of a candidate; a crash of the worker becomes part of the outcome.
 
-        A worker that ends may have been killed from outside, as where memory is short: only a
-        candidate that ends two of them is blamed. The request is given the next number.
+        A worker may also be killed from outside, for instance if memory is short: a candidate is
+        blamed only if two workers end with it. The request gets the next number.
         """
         try:
             return self._ask(request, timeout_s)
@@ -100,7 +98,7 @@ class Worker:
             return self._end(Fault.CRASH, "the worker {how} while it ran this candidate")
 
     def _ask(self, request: Request, timeout_s: float) -> Outcome:
-        """Ask the worker for the outcome of a candidate.
+        """Return the worker's outcome of a candidate.
 
         Raises:
             EndedError: the worker ended without an answer.
@@ -127,7 +125,7 @@ class Worker:
             raise
         except RecordError as error:
             return self._end(Fault.PROTOCOL, f"the worker printed something else: {error}")
-        except BaseException:  # Ctrl-C: a late answer would be taken for the next candidate's
+        except BaseException:  # Ctrl-C: a late answer would be read as the next candidate's
             self.close()
             raise
         if not isinstance(message, Answer) or message.number != self._number:
@@ -137,14 +135,14 @@ class Worker:
         return message.outcome
 
     def _end(self, fault: Fault, reason: str) -> Failure:
-        """Stop the process, to be started again by the next candidate."""
+        """Stop the worker, which the next candidate starts again, and return the failure."""
         assert self._channel is not None
         channel, self._channel = self._channel, None
         how = channel.stop()
         return Failure(fault=fault, reason=reason.replace("{how}", how), log=channel.said())
 
     def close(self) -> None:
-        """Stop the worker; harmless when done twice."""
+        """Stop the worker. A second call is harmless."""
         if self._channel is not None:
             self._channel.stop()
             self._channel = None

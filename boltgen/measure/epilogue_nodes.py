@@ -1,4 +1,4 @@
-"""Translate an epilogue's graph for the profiler's reference (`profiler_node`)."""
+"""Translate an epilogue's graph to the nodes of the profiler's reference (`profiler_node`)."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def epilogue_nodes(
     batch_elements: Sequence[int],
     slice_rows: int = 0,
 ) -> list[Node]:
-    """The nodes of `epilogue`, whose loads read `pointers`, `batch_elements` apart in a batch.
+    """Return the nodes of `epilogue`; its loads read `pointers`, `batch_elements` apart in a batch.
 
-    The last node is the result; so many rows as `slice_rows` are a slice.
+    The last node is the result. `slice_rows` rows are a slice.
 
     Raises:
-        InvalidProblemError: the graph stores something else.
+        InvalidProblemError: the graph does not store exactly one full tensor.
     """
     _ = epilogue.result
     operands = iter(zip(pointers, batch_elements, strict=True))
@@ -105,7 +105,7 @@ def _fill_unary(made: Node, node: Unary) -> None:
     constants = tuple(as_float32(value) for value in node.params)
     made.op, made.x = _UNARY + _UNARY_OPS.index(node.op), node.x
     made.constants = (ctypes.c_double * 2)(*constants)
-    # No function turns twice; a test says so.
+    # Each function has at most one turning point; a test checks it.
     made.turn = function.turns[0] if function.turns else math.nan
     made.ulps, made.input_ulps = function.ulps, function.input_ulps
     made.unit_ulps = function.unit_ulps(*constants)

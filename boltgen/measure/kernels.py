@@ -1,8 +1,8 @@
-"""Arrow: trials to kernels that a worker can load, from a library or newly compiled.
+"""Arrow: from trials to kernels that a worker can load, from a library or newly compiled.
 
-A kernel with the plain epilogue that no library holds is compiled as a library would hold it, many
-to a unit, and stays for next time. One with an epilogue of its own is compiled by itself: as
-`boltgen compile` does it, which then finds the winner's object in the cache.
+A missing kernel with the plain epilogue is compiled as in a library, several per unit, and stays in
+the library. A kernel with its own epilogue is compiled alone, as `boltgen compile` does, which then
+finds the winner's object in the cache.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from boltgen.families.source import render_kernel
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import Failure, Fault
 
-# The shared library that holds a kernel, or why there is none.
+# The shared library with a kernel, or the compiler's failure.
 Made: TypeAlias = Path | Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMaker:
-    """The source of kernels."""
+    """Finds kernels in libraries, and compiles missing ones."""
 
     tools: Toolchain
     cache: Cache
 
     def on_shelf(self, shared: Collection[KernelSpec]) -> dict[KernelSpec, Path]:
-        """Return the kernels, among the `shared` ones, that a library holds."""
+        """Return the shared library of each of the `shared` kernels that a library holds."""
         shelf = Shelf(self.cache)
         found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in shared}
         return {spec: path for spec, path in found.items() if path}
@@ -48,9 +48,9 @@ class KernelMaker:
         pool: ThreadPoolExecutor,
         children: Children,
     ) -> set[Future[dict[KernelSpec, Made]]]:
-        """Begin to compile kernels, `shared` ones as a library would hold them.
+        """Start to compile kernels, the `shared` ones in units of a library.
 
-        Each future tells of some of them.
+        Each future returns some of the kernels.
         """
         return {
             pool.submit(self._make if part[0] in shared else self._make_alone, part, children)
@@ -64,7 +64,7 @@ class KernelMaker:
             return dict.fromkeys(specs, outcome.path)
         if len(specs) == 1:
             return {first: _failure(outcome)}
-        # One by one, so that a bad kernel costs only itself.
+        # Compile one by one, so that a bad kernel costs only itself.
         return {spec: made for one in specs for spec, made in self._make([one], children).items()}
 
     def _make_alone(
@@ -86,9 +86,9 @@ def _failure(failed: CompileFailure) -> Failure:
 def _together(
     specs: Sequence[KernelSpec], shared: Collection[KernelSpec]
 ) -> Iterator[tuple[KernelSpec, ...]]:
-    """Group kernels that a library may hold by everything but their configuration.
+    """Group kernels for units: `shared` ones that differ only in their configuration together.
 
-    Other kernels stay alone. The first wanted comes first.
+    Each other kernel is alone. Groups keep the order of their first kernels.
     """
     groups: dict[KernelSpec, list[KernelSpec]] = {}
     for spec in specs:

@@ -1,4 +1,4 @@
-"""The profiler's C++ (`profiler/profiler.h`) in Python. Use it only inside a worker."""
+"""The profiler's C++ interface (`profiler/profiler.h`) in Python, for use inside a worker."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Conv2dExtents(ctypes.Structure):
 
 
 Extents: TypeAlias = GemmExtents | Conv2dExtents
-# By the kind of problem; the reference of each is `profiler_enclose_` and the kind.
+# By the kind of problem; `profiler_enclose_<kind>` is the reference.
 EXTENTS: dict[str, type[Extents]] = {"gemm": GemmExtents, "conv2d": Conv2dExtents}
 
 
@@ -115,11 +115,11 @@ _REFUSED = 1
 
 
 class RefusedError(Exception):
-    """The kernel's entry refused its arguments, or could not launch."""
+    """The kernel's entry rejected its arguments, or could not launch."""
 
 
 class CudaError(Exception):
-    """A call of the CUDA runtime failed; `number` is its error's."""
+    """A call of the CUDA runtime failed; `number` is the error code."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(f"{message} ({number})")
@@ -144,8 +144,9 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The comparison of an output with the reference; the last four fields describe the first wrong
-    element.
+    """The comparison of an output with the reference.
+
+    The last four fields describe the first wrong element.
     """
 
     wrong: int
@@ -157,13 +158,13 @@ class Verdict:
 
 
 class Plan:
-    """Launches that are ready to be timed."""
+    """Launches that are ready for timing."""
 
     def __init__(self, profiler: Profiler, handle: ctypes.c_void_p, kept: object) -> None:
         self._profiler, self._handle, self._kept = profiler, handle, kept
 
     def sample_us(self, samples: int) -> list[float]:
-        """Times of one launch, in microseconds."""
+        """Return the time of one launch for each sample, in microseconds."""
         out = (ctypes.c_double * samples)()
         self._profiler.call("profiler_plan_sample", self._handle, ctypes.c_int32(samples), out)
         return list(out)
@@ -174,7 +175,7 @@ class Plan:
 
 
 class Profiler:
-    """The device of this process.
+    """The device of this process; every method raises CudaError if the device fails.
 
     Raises:
         CudaError: the device cannot be used; so does every method.
@@ -201,7 +202,7 @@ class Profiler:
         )
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the library that ends in a status."""
+        """Call a function of the library that returns a status."""
         status = _Status()
         if self.library[name](*arguments, ctypes.byref(status)):
             message = status.message.decode(errors="replace")
@@ -214,34 +215,34 @@ class Profiler:
         return float(self.library.profiler_clock_mhz()) or None
 
     def free_bytes(self) -> int:
-        """Device memory that is free."""
+        """Return the free device memory, in bytes."""
         out = ctypes.c_uint64()
         self.call("profiler_free_bytes", ctypes.byref(out))
         return out.value
 
     def allocate(self, size_bytes: int) -> int:
-        """The address of new device memory."""
+        """Return the address of new device memory."""
         out = ctypes.c_void_p()
         self.call("profiler_allocate", ctypes.c_uint64(size_bytes), ctypes.byref(out))
         return int(out.value or 0)
 
     def release(self, address: int) -> None:
-        """Give memory back."""
+        """Free device memory."""
         self.call("profiler_release", ctypes.c_void_p(address))
 
     def copy(self, to: int, source: int, size_bytes: int) -> None:
-        """Copy between any two addresses of device and host, and wait."""
+        """Copy between any addresses of device and host, and wait."""
         size = ctypes.c_uint64(size_bytes)
         self.call("profiler_copy", ctypes.c_void_p(to), ctypes.c_void_p(source), size)
 
     def poison(self, address: int, size_bytes: int) -> None:
-        """Set all bits: NaN in every element type."""
+        """Set all bits, which is NaN in every floating-point type."""
         self.call("profiler_poison", ctypes.c_void_p(address), ctypes.c_uint64(size_bytes))
 
     def fill(
         self, address: int, dtype: DType, count: int, *, seed: int, low: float, high: float
     ) -> None:
-        """Uniform random numbers in [low, high), the same for equal seeds."""
+        """Fill with uniform random numbers in [low, high), the same for equal seeds."""
         self.call(
             "profiler_fill",
             ctypes.c_void_p(address),
@@ -266,9 +267,9 @@ class Profiler:
         high: int,
         a_error: int = 0,
     ) -> None:
-        """Write the bounds of each element of a right output, in FP32.
+        """Write the bounds of each element of a correct output, in FP32.
 
-        `a_error` is the address of how far each element of A may be off; 0 where A is exact.
+        `a_error` is the address of the error of each element of A; 0 if A is exact.
         """
         is_conv = isinstance(extents, Conv2dExtents)
         reference = _Reference(
@@ -297,8 +298,9 @@ class Profiler:
         sequence: int = 0,
         window: int = 0,
     ) -> None:
-        """Turn the bounds of `rows` into bounds of their softmax, causal in a `sequence` of rows,
-        over at most `window` columns.
+        """Replace the bounds of `rows` by the bounds of their softmax.
+
+        With `sequence`, rows of a sequence are causal, over at most `window` columns.
         """
         ends = [ctypes.c_void_p(address) for address in (low, high)]
         extents = [ctypes.c_uint64(extent) for extent in (rows, columns, sequence, window)]
@@ -307,7 +309,7 @@ class Profiler:
     def middle(
         self, low: int, high: int, dtype: DType, count: int, *, out: int, error: int
     ) -> None:
-        """Write numbers of `dtype` in the middle of a result's bounds, and their largest error."""
+        """Write the middle of a result's bounds in `dtype`, and the largest error of the middle."""
         ends = [ctypes.c_void_p(address) for address in (low, high)]
         written = [ctypes.c_void_p(address) for address in (out, error)]
         self.call(
@@ -315,7 +317,7 @@ class Profiler:
         )
 
     def compare(self, output: int, dtype: DType, count: int, *, low: int, high: int) -> Verdict:
-        """Judge `count` elements of an output."""
+        """Compare `count` elements of an output with their bounds."""
         out = _Verdict()
         self.call(
             "profiler_compare",
@@ -336,9 +338,9 @@ class Profiler:
         in_graph: bool,
         scratch: tuple[int, int],
     ) -> Plan:
-        """Launches of the entry at address `kernel`; `scratch` is address and size in bytes.
+        """Prepare launches of the entry at address `kernel`; `scratch` is an address and a size.
 
-        An entry of the caller's own may take numbers.
+        The entry of a caller's own kernel may take plain integers.
         """
         addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         launches = _Launches(

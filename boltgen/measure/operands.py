@@ -1,6 +1,4 @@
-"""The tensors of a problem on the device: random operands in several copies, and bounds of right
-results.
-"""
+"""The tensors of a problem on the device: copies of random operands, and bounds of results."""
 
 from __future__ import annotations
 
@@ -34,12 +32,12 @@ from boltgen.problems.results import reduced_view, store_batch_stride, store_ld,
 from boltgen.problems.workload import Layer, Workload
 
 _ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
-# Between two layers also how far the middle of them may be off.
+# Between two layers also the error of the middle of the bounds.
 _INNER_BYTES = _ENVELOPE_BYTES + DType.F32.size_bytes
 
 
 class BudgetError(Exception):
-    """A problem's tensors do not fit into the memory that may be used."""
+    """A problem's tensors do not fit into the permitted memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
-    """Addresses of a layer's B, of its groups' ends and of the gathered rows of A, 0 for absent
-    ones, and of its graphs' operands.
-    """
+    """Addresses of a layer's B, group ends, gathered rows (each 0 if absent) and operands."""
 
     b: int
     ends: int
@@ -65,7 +61,7 @@ class LayerSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSet:
-    """Addresses of one copy of all tensors; D is the first of the `results`."""
+    """The addresses of one copy of all tensors; D is the first of the `results`."""
 
     a: int
     results: tuple[int, ...]
@@ -73,12 +69,11 @@ class TensorSet:
 
 
 class Operands:
-    """Copies of a problem's tensors, filled alike, and the envelope of right outputs.
+    """Equal copies of a problem's tensors, and the bounds (envelope) of correct results.
 
-    `sets` are at most `most_sets` copies; more than one take at most `most_sets_bytes` together,
-    and half of the budget, which leaves room for workspaces. `ends` are the addresses of low and
-    high ends of the envelope, of each result. The reference of several layers is theirs, one after
-    the other.
+    `sets` has at most `most_sets` copies. Several copies together take at most `most_sets_bytes`,
+    and half of the budget, so that workspaces fit. `ends` has, per result, the addresses of the
+    lower and the upper bounds. For several layers the reference computes one layer after the other.
 
     Raises:
         BudgetError: not even one copy fits into `budget_bytes`.
@@ -101,7 +96,7 @@ class Operands:
         self._workspace, self._workspace_bytes = 0, 0
         self._allocated: list[int] = []
         self._layers = workload.layers
-        # A, then every layer's B and operands: the A of a later layer is no input.
+        # A, then the B and operands of every layer: the A of a later layer is not an input.
         tensors = [input_tensors(layer) for layer in self._layers]
         self._inputs = (tensors[0][0], *(each for layer in tensors for each in layer[1:]))
         *inner, output = (_output(layer.problem) for layer in self._layers)
@@ -138,7 +133,7 @@ class Operands:
             raise
 
     def arguments(self, one: TensorSet, launch: Launch, *, stream: int) -> ctypes.Structure:
-        """The arguments of a launch on one of the `sets`."""
+        """Return the arguments of a launch on one of the `sets`."""
         values = {**launch.sizes, "a": one.a, "d": one.results[0], "stream": stream}
         for index, layer in enumerate(one.layers):
             where = launch.of_layer(index)
@@ -216,7 +211,7 @@ class Operands:
                 self._profiler.copy(to, source, tensor.size_bytes)
 
     def _enclose(self) -> None:
-        """Fill the envelope, through the tensors between layers of a back-to-back kernel."""
+        """Compute the bounds of the results, layer by layer for a back-to-back kernel."""
         problem, epilogue = self.workload.first.problem, self.workload.first.epilogue
         is_other = packed_weights(problem) is not None or KINDS.of(problem).enclose is not None
         is_other = is_other or not self.workload.first.prologue.is_identity
@@ -243,7 +238,7 @@ class Operands:
                 self._profiler.release(address)
 
     def _enclose_on_host(self) -> None:
-        """Fill the envelope by the oracle, if the device has no reference."""
+        """Compute the bounds by the oracle on the host, because the device has no reference."""
         layer, first = self.workload.single, self.sets[0]
         arrays = []
         for tensor, address in zip(self._inputs, self._addresses(first), strict=True):
@@ -271,7 +266,7 @@ class Operands:
             self._write_ends(enclosure.low, enclosure.high, ends)
 
     def _write_ends(self, low: Array, high: Array, ends: tuple[int, int]) -> None:
-        """Put an envelope, widened to FP32 numbers, where the device compares with it."""
+        """Write bounds to the device, widened to FP32 numbers."""
         outward = (-np.inf, np.inf)
         for values, address, towards in zip((low, high), ends, outward, strict=True):
             with np.errstate(over="ignore"):
@@ -283,7 +278,7 @@ class Operands:
         """Apply a layer's prologue to the bounds `ends` of its operand.
 
         Raises:
-            InvalidProblemError: the device's reference does not know the prologue.
+            InvalidProblemError: the device has no reference for the prologue.
         """
         if layer.prologue.is_identity:
             return
@@ -312,7 +307,7 @@ class Operands:
         a: tuple[int, int],
         ends: Sequence[tuple[int, int]],
     ) -> None:
-        """Write the bounds `ends` of a layer's results; `a` is the address of A, and its error."""
+        """Write the bounds of results to `ends`; `a` has the addresses of A and of its error."""
         for store, (low, high) in zip(layer.epilogue.typed_results, ends, strict=True):
             graph = layer.epilogue.up_to(store.x)
             operands = tensors.operands[: len(graph.loads)]
@@ -340,8 +335,9 @@ class Operands:
     def _whole(
         self, problem: Problem, store: Store, ends: tuple[int, int]
     ) -> Iterator[tuple[int, int]]:
-        """Return the addresses of the bounds of all elements that `store` reads; they are written
-        to `ends` later, reduced on the host if `store` reduces.
+        """Yield the addresses for the bounds of all elements that `store` reads.
+
+        Afterwards they are written to `ends`, reduced on the host if `store` reduces.
         """
         if store.reduction is None:
             yield ends
@@ -362,11 +358,10 @@ class Operands:
         self._write_ends(image.low, image.high, ends)
 
     def workspace(self, size_bytes: int) -> int:
-        """Return the address of a poisoned workspace, the same for all launches; 0 if none is
-        needed.
+        """Return the address of a poisoned workspace for all launches; 0 if none is needed.
 
         Raises:
-            BudgetError: it does not fit beside the rest.
+            BudgetError: the workspace does not fit into the remaining memory.
         """
         if size_bytes > self._workspace_bytes:
             left = self._budget_bytes - self._size_bytes
@@ -381,13 +376,14 @@ class Operands:
         return self._workspace if size_bytes else 0
 
     def poison(self) -> None:
-        """Make the first copy's results NaN."""
+        """Fill the first copy's results with NaN."""
         for address, result in zip(self.sets[0].results, self._results, strict=True):
             self._profiler.poison(address, result.size_bytes)
 
     def judge(self) -> Verdict:
-        """Compare the first copy's results with the reference; return the verdict of the first
-        wrong one, else of the last.
+        """Compare the first copy's results with the bounds.
+
+        Return the verdict of the first wrong result, or of the last result.
         """
         for address, result, (low, high) in zip(
             self.sets[0].results, self._results, self.ends, strict=True
@@ -411,7 +407,7 @@ def _output(problem: Problem) -> Tensor:
 
 
 def _operand(problem: Problem, load: Load, columns: int, address: int) -> Operand:
-    """Make an operand of so many columns, packed; a full tensor has a slice for each in a batch."""
+    """Return a dense operand of `columns` columns; a full tensor has one slice per matmul."""
     if load.kind is LoadKind.TENSOR:
         rows = prod(problem.d_shape[1:-1])
         return Operand(address, columns, rows * columns if problem.batch > 1 else 0)
@@ -421,22 +417,22 @@ def _operand(problem: Problem, load: Load, columns: int, address: int) -> Operan
 
 
 def _shape_of_load(load: Load, output: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an operand for an `output`; rows and columns of a batch are shared."""
+    """Return the shape of an operand for an `output`; matmuls of a batch share rows and columns."""
     if load.kind.is_of_slices:
         return -1, output[-1]
     return output if load.kind is LoadKind.TENSOR else (-1, *load.parts_shape)
 
 
 def _stored(problem: Problem, store: Store, address: int) -> Operand:
-    """A result besides D, packed."""
+    """Return a result besides D as an operand, dense."""
     return Operand(address, store_ld(problem, store), store_batch_stride(problem, store))
 
 
 def extents_of(problem: Problem) -> Extents:
-    """The sizes of `problem` as the device's reference takes them.
+    """Return the sizes of `problem` for the device's reference.
 
     Raises:
-        InvalidProblemError: the device's reference does not know the kind of problem.
+        InvalidProblemError: the device has no reference for this kind of problem.
     """
     if problem.kind not in EXTENTS:
         raise InvalidProblemError(

@@ -1,4 +1,4 @@
-"""The protocol of a worker and its client: one JSON object per line.
+"""The protocol between a worker and its client: one JSON object per line.
 
     client -> worker   Setup                       once
     worker -> client   Greeting, or Refusal        once; after a Refusal the worker ends
@@ -6,8 +6,8 @@
     worker -> client   Answer                      after a fatal one the worker ends
 
 A worker that prints anything else, ends without an answer, or is silent for too long is killed; the
-client says so in the candidate's outcome and starts another. Modelled times are the same every
-time: then one launch is both checked and timed, and an answer has one repeat.
+client reports this in the candidate's outcome and starts another worker. Modelled times do not
+vary: one launch is both checked and timed, and an answer has one repeat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from boltgen.ir.outcome import DeviceIdentity, Outcome
 from boltgen.problems.workload import Workload
 
 VERSION = 4
-# A line is longer only where a library prints into the conversation.
+# A line is longer only if a library prints to the worker's standard output.
 MOST_LINE_BYTES = 1 << 20
 
 
@@ -34,11 +34,12 @@ MOST_LINE_BYTES = 1 << 20
 class Policy:
     """The precision and the time limits of a measurement.
 
-    `modelled`: times are the virtual GPU's. A sample is about `sample_us` of launches, of at most
-    `most_sets` copies of the operands; launches of less than `graph_below_us` are put into a CUDA
-    graph. Samples are taken until the 95 % interval of their median is within `tolerance` of it,
-    but at least `least_samples` and at most `most_samples`, for at most `most_s`. Before them the
-    device is kept busy for `warm_up_us`, or for `cold_start_us` where it was idle for `idle_s`.
+    `modelled`: times come from the virtual GPU's model. A sample takes about `sample_us` of
+    launches, on at most `most_sets` copies of the operands; launches shorter than `graph_below_us`
+    run as a CUDA graph. Samples are taken until the 95 % interval of their median is within
+    `tolerance` of the median: at least `least_samples`, at most `most_samples`, for at most
+    `most_s`. Before, the device is kept busy for `warm_up_us`, or for `cold_start_us` after
+    `idle_s` of idleness.
     """
 
     modelled: bool = False
@@ -56,8 +57,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The setup of a worker. `profiler` and `runtime` are files; `budget_bytes` limits its device
-    memory, None for nine tenths of the free memory.
+    """The setup of a worker; `profiler` and `runtime` are paths of libraries.
+
+    `budget_bytes` limits its device memory; None means nine tenths of the free memory.
     """
 
     ordinal: int
@@ -69,7 +71,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """The worker's device. `uuid` tells equal devices of one machine apart."""
+    """The worker's device; `uuid` distinguishes equal devices of one machine."""
 
     version: int
     device: DeviceIdentity
@@ -80,17 +82,16 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The reason why the worker cannot work: a sentence for people."""
+    """The reason why the worker cannot work, as a sentence for people."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A candidate: the kernel `symbol` in the shared library `library`, its workload, and its
-    launch.
+    """A candidate: the kernel `symbol` in the shared library `library`, its workload and launch.
 
-    A worker need not know the kernel's family.
+    The worker does not need the kernel's family.
     """
 
     library: str
@@ -101,14 +102,14 @@ class Request:
 
     @classmethod
     def of(cls, trial: Trial, library: str, symbol: str) -> Request:
-        """Make the request of `trial`'s launch of that kernel."""
+        """Return the request for `trial`'s launch of that kernel."""
         asked = launch(trial.workload, trial.config)
         return cls(library=library, symbol=symbol, workload=trial.workload, launch=asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The outcome of request `number`. After a fatal one the device needs a new process."""
+    """The outcome of request `number`; after a fatal outcome the device needs a new process."""
 
     number: int
     outcome: Outcome
@@ -120,15 +121,15 @@ FromClient: TypeAlias = Setup | Request
 
 
 def to_line(kind: object, message: object) -> bytes:
-    """`message`, one of the messages of the union `kind`, as a line."""
+    """Return `message`, an instance of the union `kind`, as a line of JSON."""
     return json.dumps(encode(kind, message)).encode() + b"\n"
 
 
 def from_line(kind: object, line: bytes) -> object:
-    """The message of the union `kind` that `line` holds.
+    """Return the message of the union `kind` in `line`.
 
     Raises:
-        RecordError: it holds none.
+        RecordError: the line has no such message.
     """
     try:
         form = parse_json(line, MOST_LINE_BYTES)

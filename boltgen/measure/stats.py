@@ -1,4 +1,4 @@
-"""Medians and their confidence intervals, without an assumption about the samples' distribution."""
+"""Medians and their confidence intervals, for samples of any distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A summary of samples: median, 20th and 80th percentile, and the median's 95 % interval."""
+    """Statistics of samples: median, 20th and 80th percentile, and the median's 95 % interval."""
 
     median: float
     p20: float
@@ -21,12 +21,12 @@ class Summary:
     high: float
 
     def is_within(self, fraction: float) -> bool:
-        """Return whether the interval's ends are within `fraction` of the median."""
+        """Return whether both ends of the interval are within `fraction` of the median."""
         return max(self.high - self.median, self.median - self.low) <= fraction * self.median
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Summarise at least one sample. With fewer than six the interval is their range."""
+    """Summarise one or more samples; the interval of fewer than six samples is their range."""
     ordered = sorted(samples)
     below = _rank(len(ordered))
     return Summary(
@@ -39,7 +39,7 @@ def summarise(samples: Sequence[float]) -> Summary:
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """Return the value below which `fraction` of the sorted samples lie, interpolated linearly."""
+    """Return the `fraction` quantile of sorted samples, interpolated linearly."""
     place = fraction * (len(ordered) - 1)
     index = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
     following = ordered[min(index + 1, len(ordered) - 1)]
@@ -48,12 +48,9 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _rank(count: int) -> int:
-    """Return how many samples may be cut off at either end such that the interval still covers the
-    median.
+    """Return how many samples the interval may exclude at each end and still cover the median.
 
-    The number of samples below the median is binomial, whatever their distribution.
-    Source: Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010,
-    theorem 2.1.
+    The number of samples below the median is binomial for any distribution.
     """
     outside, cut = 0.0, 0
     while 2 * cut < count:

@@ -1,4 +1,4 @@
-"""The tensors of a layer in a trial: the number of random elements, and their range."""
+"""The random tensors of a layer: numbers of elements, and ranges of values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from boltgen.problems.reference import AnyArray
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer
 
-# Operands are drawn from [-1.5, 1.5): their sums stay well inside FP16. Divisors and operands of
-# roots and logarithms in the epilogue are drawn from [0.5, 1.5).
+# Operands are drawn from [-1.5, 1.5), so that sums stay within FP16's range. The epilogue's
+# divisors and operands of roots and logarithms are drawn from [0.5, 1.5).
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
 
 
@@ -27,9 +27,9 @@ _MOST, _LEAST_DIVISOR = 1.5, 0.5
 class Tensor:
     """One tensor: its elements, and the range of its random values.
 
-    `packed` has the form, N and K of packed weights: their elements are bytes, the values weights.
-    `rows` is set for the ends of groups of so many rows, `of` for indices that gather from so many
-    rows.
+    `packed` has the format, N and K of packed weights: the elements are bytes, the range is of
+    weights. `rows` is set for the ends of groups of `rows` rows, `of` for indices that gather from
+    `of` rows.
     """
 
     dtype: ElementType
@@ -42,15 +42,16 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """The size in memory."""
+        """The size in bytes."""
         return self.count * self.dtype.size_bytes
 
 
 def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
-    """Return A, B if there is one, the groups' ends if rows are grouped, the indices if rows of A
-    are gathered, and the graphs' operands, in the order of `layer.loads`.
+    """Return the random tensors of a layer.
 
-    Full tensors of a batched product differ between its slices; rows and columns are shared.
+    In this order: A, B (if any), the groups' ends (if grouped), the indices (if rows are gathered),
+    and the operands in the order of `layer.loads`. Full tensors differ between the matmuls of a
+    batch; rows and columns are shared.
     """
     problem = layer.problem
 
@@ -80,7 +81,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
 def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
     if not problem.is_product:
         return ()
-    # The sum of k products then is as large as one of A's elements.
+    # The sum of k products is then about as large as an element of A.
     most = 2 * _MOST * problem.gemm.k**-0.5
     packed = packed_weights(problem)
     form = None if packed is None else (packed, problem.matrix[1], problem.gemm.k)
@@ -105,7 +106,7 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
     if tensor.rows is not None:
         return _ends(tensor.count, tensor.rows, rng).astype(tensor.dtype.numpy)
     if tensor.of is not None:
-        # In no order, some several times; and one before the first, or behind the last.
+        # Random order with repetitions; -1 and `of` are out of range on purpose.
         return rng.integers(-1, tensor.of + 1, shape).astype(tensor.dtype.numpy)
     if tensor.packed is None:
         return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
@@ -114,17 +115,18 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
 
 
 def hide_some(mask: AnyArray, rng: np.random.Generator) -> None:
-    """Hide, in each row of a mask of keys, the keys before some place and after another."""
+    """Hide a random number of keys at the beginning and at the end of each row of a mask."""
     keys = mask.shape[-1]
-    np.abs(mask, out=mask)  # the visible keys
+    np.abs(mask, out=mask)  # keys with positive numbers are visible
     for row in mask.reshape(-1, keys):
         first, last = np.sort(rng.integers(keys, size=2))
         row[:first] = row[last + 1 :] = HIDDEN
 
 
 def _ends(groups: int, rows: int, rng: np.random.Generator) -> AnyArray:
-    """Return the ends of groups of uneven numbers of rows; with several groups one is empty, and
-    the last row belongs to none.
+    """Return the ends of groups of uneven sizes.
+
+    With several groups, one group is empty; the last row belongs to no group.
     """
     shares = rng.exponential(size=groups)
     if groups > 1:
@@ -134,8 +136,9 @@ def _ends(groups: int, rows: int, rng: np.random.Generator) -> AnyArray:
 
 
 def _positive_nodes(epilogue: ElementwiseGraph) -> set[int]:
-    """Return the nodes that must be positive: divisors, operands of roots and logarithms, and their
-    sources.
+    """Return the nodes that must be positive.
+
+    They are divisors, operands of roots and logarithms, and the nodes that these are computed from.
     """
     found = set()
     for index in range(len(epilogue.nodes) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""Arrow: samples to a Timing: the definition of a sample, and the stopping rule."""
+"""Arrow: from samples to a Timing; defines a sample and the stopping rule."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from boltgen.ir.outcome import Timing
 from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import Summary, summarise
 
-# Samples to estimate a candidate's time; the least counts, since the driver loads a kernel at its
-# first launch.
+# Samples for an estimate of a candidate's time. The least counts, because the driver loads a kernel
+# at its first launch.
 FIRST_SAMPLES = 3
 _BATCH = 10
-# Several times the cache, so that whatever its replacement policy nothing stays.
+# Twice the cache, so that nothing stays in it under any common replacement policy.
 _SCRATCH_PER_L2 = 2
 _LEAST_SCRATCH_BYTES = 64 << 20
 
 
 def scratch_bytes(l2_bytes: int) -> int:
-    """Return the bytes to read before a sample, to empty an L2 cache of that size."""
+    """Return the bytes to read before a sample so that an L2 cache of that size is cold."""
     return max(_SCRATCH_PER_L2 * l2_bytes, _LEAST_SCRATCH_BYTES)
 
 
 def launches_of_sample(once_us: float, copies: int, policy: Policy) -> int:
-    """Return the launches of a sample, if one takes `once_us` and operands have so many copies."""
+    """Return the launches per sample if one takes `once_us` and there are `copies` operand sets."""
     return min(copies, max(1, round(policy.sample_us / max(once_us, 1.0))))
 
 
 def warm_up(sample_us: Callable[[int], list[float]], launches: int, least_us: float) -> None:
-    """Keep the device busy for so long: samples of `launches` launches, which are not recorded."""
+    """Keep the device busy for `least_us` with unrecorded samples of `launches` launches."""
     warm = 0.0
     while warm < least_us:
         warm += launches * sum(sample_us(1))
@@ -44,9 +44,9 @@ def take_samples(
     launches: int,
     warm_up_us: float,
 ) -> Timing:
-    """Take samples after a warm-up, until their median is known well enough.
+    """Take samples after a warm-up until the interval of their median is narrow enough.
 
-    `sample_us(n)` takes n samples of `launches` launches each, and gives the time of one launch.
+    `sample_us(n)` takes n samples of `launches` launches and returns the time per launch of each.
     """
     warm_up(sample_us, launches, warm_up_us)
     samples: list[float] = []

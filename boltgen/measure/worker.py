@@ -1,7 +1,7 @@
-"""The worker: a process that owns one device, checks candidates and times them.
+"""The worker: a process that owns one device and checks and times candidates.
 
-Started by `boltgen.measure.client` as `python -m boltgen.measure.worker`; `protocol` says what it
-reads and writes. A candidate that kills it kills nothing else.
+`boltgen.measure.client` starts it as `python -m boltgen.measure.worker`; `protocol` defines its
+input and output. A candidate that crashes the worker does not affect the client.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from boltgen.measure.timing import (
 )
 from boltgen.problems.workload import Workload
 
-# Numbers of cudaError_t. Source: driver_types.h.
+# A number of cudaError_t. Source: driver_types.h.
 _OUT_OF_MEMORY = 2
 _LOST = {3, 46, 100, 101, 214, 220, 802, 803, 804, 999}
 _TIMED_OUT = 702
-# After one of these every call fails, until the process ends.
+# After an error in this range every call fails until the process ends.
 _FIRST_FATAL, _LAST_FATAL = 700, 720
 
 MOST_SETS_BYTES = 512 << 20
@@ -55,7 +55,7 @@ _PARENT_POLL_SECONDS = 0.5
 
 
 class _FailedError(Exception):
-    """Carries a candidate's failure out of the measuring."""
+    """Carries a candidate's failure out of the measurement."""
 
     def __init__(self, fault: Fault, reason: str) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class _FailedError(Exception):
 
 @dataclass(slots=True)
 class Prepared:
-    """A candidate's launches, one for each copy of its operands, ready to be enqueued."""
+    """A candidate's launches, one per copy of its operands, ready to be enqueued."""
 
     kernel: ctypes._NamedFuncPointer
     arguments: list[Any]
@@ -72,13 +72,13 @@ class Prepared:
 
     @property
     def address(self) -> int:
-        """The address of the kernel's entry."""
+        """The address of the kernel's entry function."""
         return ctypes.cast(self.kernel, ctypes.c_void_p).value or 0
 
 
 @dataclass(slots=True)
 class Workplace:
-    """A device with the operands of the problem at hand."""
+    """A device with the operands of the current problem."""
 
     profiler: Profiler
     setup: Setup
@@ -97,15 +97,15 @@ class Workplace:
         """Check and time a candidate.
 
         Raises:
-            _FailedError, BudgetError, RefusedError, CudaError: it has no time.
+            _FailedError, BudgetError, RefusedError, CudaError: the candidate fails.
         """
         return self._check_and_time(self.prepare(request))
 
     def prepare(self, request: Request) -> Prepared:
-        """Load a candidate, and lay out its operands and workspace.
+        """Load a candidate, and place its operands and workspace on the device.
 
         Raises:
-            _FailedError, BudgetError, RefusedError, CudaError: it cannot be launched.
+            _FailedError, BudgetError, RefusedError, CudaError: the candidate cannot be launched.
         """
         try:
             library = ctypes.CDLL(request.library)
@@ -156,22 +156,18 @@ class Workplace:
         finally:
             plan.close()
         self._busy_until = time.monotonic()
-        # A kernel that is right once and wrong later must not win either.
+        # Check again: a kernel may be correct first and wrong later.
         _accept(operands.judge(), operands)
         return timing
 
     def forget_operands(self) -> None:
-        """Free the operands: the last candidate may have written into them. The next makes new
-        ones.
-        """
+        """Free the operands, which the last candidate may have changed; the next makes new ones."""
         held, self._operands = self._operands, None
         if held:
             held.close()
 
     def _operands_for(self, workload: Workload) -> Operands:
-        """Return the last candidate's operands if the workload is the same: candidates come by
-        workload.
-        """
+        """Return the last candidate's operands if the workload is the same, else new ones."""
         held = self._operands
         if held and held.workload == workload:
             return held
@@ -199,7 +195,7 @@ def _accept(verdict: Verdict, operands: Operands) -> None:
 
 
 def answer(place: Workplace, request: Request) -> Answer:
-    """Return the outcome of a request: any failure of the candidate is part of it."""
+    """Return the outcome of a request; any failure of the candidate becomes part of it."""
     try:
         return Answer(number=request.number, outcome=place.measure(request))
     except _FailedError as failed:
@@ -226,17 +222,17 @@ def fault_of(number: int) -> Fault:
         return Fault.DEVICE_LOST
     if number == _TIMED_OUT:
         return Fault.TIMEOUT
-    # 701: too many resources requested. The rest of them are addresses, instructions, assertions.
+    # 701 is "too many resources requested"; the others are bad addresses, instructions, assertions.
     if _FIRST_FATAL <= number < _LAST_FATAL and number != 701:
         return Fault.ILLEGAL_ACCESS
     return Fault.LAUNCH
 
 
 def open_device(setup: Setup) -> tuple[Workplace, Greeting]:
-    """Open the device that `setup` names.
+    """Open the device of `setup`.
 
     Raises:
-        CudaError, OSError: it cannot be used.
+        CudaError, OSError: the device cannot be used.
     """
     _load_runtime(setup.runtime)
     modelled = setup.policy.modelled
@@ -264,7 +260,7 @@ def open_device(setup: Setup) -> tuple[Workplace, Greeting]:
 
 
 def _load_runtime(path: str) -> None:
-    """Load CUDA's runtime: from this process, from the linker's path, or else the file."""
+    """Load CUDA's runtime: the one in the process, the one on the linker's path, or the file."""
     try:
         ctypes.CDLL(Path(path).name, ctypes.RTLD_GLOBAL)
     except OSError:
@@ -272,7 +268,7 @@ def _load_runtime(path: str) -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer every request, until there are no more or one is fatal."""
+    """Answer requests until there are no more or a request is fatal."""
 
     def say(message: FromWorker) -> None:
         answers.write(to_line(FromWorker, message))
@@ -298,7 +294,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def end_with_parent(before: Callable[[], object] | None = None) -> None:
-    """End this process when its parent has ended, even while a kernel hangs; call `before` then."""
+    """End this process when its parent ends, even if a kernel hangs; call `before` first."""
     threading.Thread(target=_end_with, args=(os.getppid(), before), daemon=True).start()
 
 
@@ -313,13 +309,13 @@ def _end_with(parent: int, before: Callable[[], object] | None) -> None:
 
 
 def main() -> None:
-    """Speak on standard input and output; libraries print to standard error."""
+    """Serve requests on standard input and output; libraries print to standard error instead."""
     end_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     serve(sys.stdin.buffer, answers)
     answers.flush()
-    # A device after a fault can hang or crash in the runtime's own farewell.
+    # Skip the destructors: after a fault they can hang or crash in the CUDA runtime.
     os._exit(0)
 
 

@@ -1,1 +1,1 @@
-"""Problems: what one kernel computes, without its elementwise operators; a folder for each kind."""
+"""Problems (the anchor of one kernel), workloads, regions and their oracle; a folder per kind."""

@@ -1,8 +1,8 @@
-"""The sizes of a symbolic workload in cells, for each of which one kernel and launch are chosen.
+"""Divide the sizes of a symbolic workload into cells; each cell gets one kernel and launch.
 
-A cell is the workload itself with a part of its symbols' ranges; its kernel is chosen for its
-greatest sizes. Extents grow by a factor from cell to cell, and faster with several symbols, so that
-there are never many to choose for.
+A cell is the workload with narrower ranges of its symbols; its kernel is chosen for the greatest
+sizes of the cell. Sizes grow from cell to cell by a factor, which is larger for several symbols, so
+that the number of cells stays small.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.problems.workload import Workload
 
-# A region has no more cells, and the cells of one symbol grow by this factor at least. Steps are
-# multiples of a power of two, this part of a size at least, by the number of symbols. Choices, by
-# `benchmarks.dynamic_shapes`.
+# The most cells of a region, and the least factor from cell to cell of one symbol. `_STEPS`, by the
+# number of symbols: a step is a power of two of at least this part of a size. All are choices,
+# tuned with `benchmarks.dynamic_shapes`.
 _MOST_CELLS = 25
 _FINEST = 2**0.5
 _STEPS = {1: 32, 2: 4}
-# The rows of the smallest tile: fewer all take the same time.
+# The rows of the smallest tile; fewer rows take the same time.
 _LEAST = {"m": 16}
-# The number of rows to gather from, or in a slice, decides almost nothing: its range stays whole.
+# The extents that hardly change the time: the rows to gather from, and the rows of a slice.
 _WHOLE = frozenset({"a_rows", "slice_rows"})
 
 
 def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
-    """Return `workload` with a symbol of its own for each symbolic extent, and each extent's
-    symbol.
+    """Return `workload` with one new symbol per symbolic extent, and the new symbol of each extent.
 
-    A kernel does not know that its M is a batch times a sequence. The symbol has the name of the
-    problem's field, and the range of the extent.
+    A kernel does not know that its M is a batch times a sequence. The new symbol has the name of
+    the problem's field and the range of the extent.
     """
     made: dict[Dim, Dim] = {}
     names: set[str] = set()
@@ -52,17 +51,16 @@ def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
 
 
 def cells(workload: Workload) -> tuple[Workload, ...]:
-    """Return the cells of `workload`, smaller sizes first; the workload itself if all sizes are
-    known.
-    """
+    """Return the cells of `workload`, smaller sizes first; itself if all sizes are known."""
     symbols = workload.symbols
     return tuple(_product(workload, [_parts(each, _divided(symbols)) for each in symbols]))
 
 
 def steps(workload: Workload) -> Iterator[Workload]:
-    """Yield small cells of a workload, each in one of its `cells`; its `cells` if symbols are many.
+    """Yield small cells of a workload, within its `cells`; `cells` for over two symbols.
 
-    They end where tiles do: a kernel takes the same time for all sizes that fill as many tiles.
+    A small cell ends where a tile ends, because all sizes with the same number of tiles take the
+    same time.
     """
     symbols = workload.symbols
     part = _STEPS.get(_divided(symbols))
@@ -72,7 +70,7 @@ def steps(workload: Workload) -> Iterator[Workload]:
 
 
 def joined(left: Workload, right: Workload) -> Workload | None:
-    """Join two neighbouring cells; None if they differ in more than the last symbol."""
+    """Join two neighbouring cells; return None if they differ in more than the last symbol."""
     low, high = left.symbols, right.symbols
     if low[:-1] != high[:-1] or low[-1].high + 1 != high[-1].low:
         return None
@@ -81,10 +79,10 @@ def joined(left: Workload, right: Workload) -> Workload | None:
 
 
 def representative(cell: Workload) -> Workload:
-    """Return the sizes for which a cell's kernel is chosen: its greatest with all's alignment.
+    """Return the greatest sizes of a cell that have the alignment of all its sizes.
 
     Raises:
-        InvalidProblemError: sizes near the greatest are all aligned otherwise.
+        InvalidProblemError: no sizes near the greatest have this alignment.
     """
     symbols = cell.symbols
     wanted = _alignments(cell)
@@ -101,18 +99,18 @@ def _alignments(workload: Workload) -> list[tuple[int, int, int]]:
 
 
 def _product(workload: Workload, parts: Sequence[Sequence[Symbol]]) -> Iterator[Workload]:
-    """The workload in each combination of its symbols' parts."""
+    """Yield the workload for each combination of its symbols' parts."""
     for chosen in itertools.product(*parts):
         yield _narrowed(workload, dict(zip(workload.symbols, chosen, strict=True)))
 
 
 def _divided(symbols: Sequence[Symbol]) -> int:
-    """Count the `symbols` that have ranges that are divided."""
+    """Count the symbols whose ranges are divided."""
     return sum(symbol.name not in _WHOLE for symbol in symbols)
 
 
 def _parts(symbol: Symbol, symbols: int) -> tuple[Symbol, ...]:
-    """The range of a symbol in parts, as few as so many symbols demand."""
+    """Divide the range of a symbol; `symbols` such ranges make at most `_MOST_CELLS` cells."""
     if symbol.name in _WHOLE:
         return (symbol,)
     most, factor = int(_MOST_CELLS ** (1 / symbols)), _FINEST
@@ -122,7 +120,7 @@ def _parts(symbol: Symbol, symbols: int) -> tuple[Symbol, ...]:
 
 
 def _steps(symbol: Symbol, symbols: int, part: int) -> tuple[Symbol, ...]:
-    """The same in steps."""
+    """Divide the range of a symbol into steps, each within one of its `_parts`."""
     if symbol.name in _WHOLE:
         return (symbol,)
     ends = {each.high for each in _parts(symbol, symbols)}
@@ -143,7 +141,7 @@ def _between(symbol: Symbol, ends: list[int]) -> Iterator[Symbol]:
 
 
 def _ends(symbol: Symbol, factor: float) -> list[int]:
-    """The greatest value of each part, each greater by `factor`, and the greatest of all."""
+    """Return the greatest value of each part: values that grow by `factor`, then the symbol's."""
     ends = [_LEAST.get(symbol.name, 1)]
     while ends[-1] < symbol.high:
         ends.append(max(round(ends[-1] * factor), ends[-1] + 1))

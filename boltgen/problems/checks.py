@@ -12,7 +12,7 @@ MAX_EXTENT = 2**31 - 1
 
 
 class Typed(Protocol):
-    """A problem that sums products of one type in another type, and stores a third."""
+    """A problem with one type for operands, one for sums and one for the result."""
 
     @property
     def in_dtype(self) -> DType:
@@ -31,10 +31,10 @@ class Typed(Protocol):
 
 
 def check_positive(problem: object, names: tuple[str, ...]) -> None:
-    """Check that these extents are in range.
+    """Check that these extents are from 1 to `MAX_EXTENT`.
 
     Raises:
-        InvalidProblemError: one is not.
+        InvalidProblemError: an extent is out of range.
     """
     for name in names:
         value = getattr(problem, name)
@@ -46,10 +46,10 @@ def check_positive(problem: object, names: tuple[str, ...]) -> None:
 
 
 def check_dtypes(problem: Typed) -> None:
-    """Check that an instruction sums the operands' products, and that kernels store the result.
+    """Check that a tensor-core instruction takes the types, and that kernels store the result's.
 
     Raises:
-        InvalidProblemError: they do not.
+        InvalidProblemError: a type is not supported.
     """
     operand = problem.in_dtype
     _ = operand.conversions, problem.out_dtype.conversions
@@ -63,16 +63,16 @@ def check_dtypes(problem: Typed) -> None:
         raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
     if problem.out_dtype not in {operand, DType.F32}:
         raise InvalidProblemError(
-            f"{type(problem).__name__}: the result is {problem.out_dtype.value}; products of "
-            f"{operand.value} are stored in it or in {DType.F32.value}"
+            f"{type(problem).__name__}: the result is {problem.out_dtype.value}; kernels with "
+            f"{operand.value} operands store {operand.value} or {DType.F32.value}"
         )
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:
-    """Check the number of rows in a slice of D, for a problem of `batch` products.
+    """Check the number of rows in a slice of D, for a problem with `batch` matmuls.
 
     Raises:
-        InvalidProblemError: they are negative, or a batch is in slices too.
+        InvalidProblemError: `slice_rows` is negative, or a batch has slices.
     """
     if not slice_rows:
         return

@@ -1,8 +1,8 @@
-"""Rows that a kernel takes of A by a tensor of integers: `x[rows]`, never written to memory.
+"""Rows that a kernel gathers from A by a tensor of integers, as in `x[rows]`, without a copy.
 
-Arrow: like `problem`. Which row an integer that is none takes is said here, for all kernels and for
-the oracle: one below 0 takes the first row, one beyond the last row the last. So do TVM's `take` in
-its modes "clip" and "fast"; the latter reads beside the tensor there. Nothing counts from the end.
+Arrow: like `problem`. Kernels and the oracle clamp the integers: one below 0 reads the first row,
+one beyond the last row reads the last. TVM's `take` in mode "clip" does the same; its mode "fast"
+reads out of bounds there. Negative integers do not count from the end.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MOST_ROWS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """So many rows that are taken `of` a tensor's, by integers of `dtype`, one for each.
+    """Gather `rows` rows from a tensor of `of` rows, by one integer of `dtype` for each.
 
-    Rows may be taken in any order, several times or never.
+    Integers may be in any order, and may repeat.
     """
 
     rows: int
@@ -32,7 +32,7 @@ class Gathered:
 
     @property
     def distinct(self) -> int:
-        """The most different rows of the tensor that are read."""
+        """The largest number of different rows that are read."""
         return min(self.rows, self.of)
 
     @property
@@ -41,21 +41,20 @@ class Gathered:
         return self.rows * self.dtype.size_bytes
 
     def taken(self, a: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
-        """The rows of `a`, (of, columns), that the integers `rows` take: (rows, columns)."""
+        """Return the rows of `a`, (of, columns), at the integers `rows`: (rows, columns)."""
         made: NDArray[Any] = a.reshape(self.of, -1)[np.clip(rows.reshape(-1), 0, self.of - 1)]
         return made
 
 
 def check_gathered(kind: str, of: int | None, dtype: IndexType | None) -> None:
-    """Check the two fields by which a problem says that its rows are taken.
+    """Check the two fields of a problem that gathers rows.
 
     Raises:
-        InvalidProblemError: there is one without the other, or a number of rows out of range.
+        InvalidProblemError: only one of the two is given, or `of` is out of range.
     """
     if (of is None) != (dtype is None):
         raise InvalidProblemError(
-            f"{kind}: a_rows={of} and rows_dtype={dtype}; rows are taken of so many by integers of "
-            "a type, or A has them in order"
+            f"{kind}: a_rows={of} and rows_dtype={dtype}; give both to gather rows, or neither"
         )
     if of is not None and not 1 <= of <= _MOST_ROWS:
         raise InvalidProblemError(

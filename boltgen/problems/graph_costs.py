@@ -1,4 +1,4 @@
-"""The times of kernels and layout transforms, by which passes over a graph choose."""
+"""The interface through which graph passes compare the times of kernels and layout transforms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boltgen.problems.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTimes:
-    """Times in microseconds, infinite where no kernel is legal, and where all of them are from."""
+    """Times in microseconds, infinite if no kernel is legal, and the source of all times."""
 
     times_us: tuple[float, ...]
     origin: str
@@ -26,9 +26,9 @@ class GraphCosts(Protocol):
         ...
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
-        """The best kernel's time for each: times that compare, since all have one origin."""
+        """Return the time of the best kernel for each workload, all from one source."""
         ...
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
-        """A pass over memory that reads and writes so many bytes, in microseconds."""
+        """Return the time to read and write `bytes_moved` bytes, in microseconds."""
         ...

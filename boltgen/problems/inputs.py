@@ -1,4 +1,4 @@
-"""The inputs of a layer as arrays, which the oracles of all kinds take."""
+"""The inputs of a layer as arrays, for the oracles of all kinds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from boltgen.problems.reference import (
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """A layer's B, empty where it has none, and the operands of its graphs.
+    """B of a layer, empty if it has none, and the operands of its prologue and epilogue.
 
-    `ends` are those of a product of rows in groups, `rows` the integers that take A's rows, where
-    some do; of others they are empty.
+    `ends` belong to a grouped matmul, `rows` are the integers of a gather; both are empty for other
+    problems.
 
-    Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
-    in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
+    `operands` (of the epilogue) have the shapes that `reference.run` takes. The shapes of
+    `prologue` refer to A instead of D: TENSOR as A, ROW (K,), COLUMN (M,).
     """
 
     b: AnyArray = field(default_factory=lambda: np.zeros(0))
@@ -32,7 +32,7 @@ class LayerInputs:
 
 
 def rows_of(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:
-    """A's rows in the order in which they are computed."""
+    """Return A's rows in the order in which the kernel computes them."""
     how = gathered(problem)
     if how is None:
         return a.reshape(problem.a_shape)
@@ -41,5 +41,5 @@ def rows_of(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:
 
 
 def in_rows(array: AnyArray, count: int) -> AnyArray:
-    """A column, or the rows of a full tensor, which may be counted in several dimensions."""
+    """Return a column as it is, and a tensor as a matrix of `count` rows."""
     return array if array.ndim == 1 else array.reshape(count, -1)

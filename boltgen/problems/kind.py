@@ -1,4 +1,4 @@
-"""Kind: a kind of problems as a plug-in."""
+"""The interface of a kind of problems, which is a plug-in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.reference import AnyArray, Enclosure
 from boltgen.problems.workload import Layer
 
-# From a layer, its A and its other inputs to the exact results and the bounds of a correct kernel.
+# Maps a layer, its A and its other inputs to the exact results and the bounds of a correct kernel.
 Enclose: TypeAlias = Callable[[Layer, AnyArray, LayerInputs], tuple[Enclosure, ...]]
 
 
@@ -18,10 +18,9 @@ Enclose: TypeAlias = Callable[[Layer, AnyArray, LayerInputs], tuple[Enclosure, .
 class Kind:
     """A kind of problems.
 
-    `problem_type` is its class, which has operands, sizes at run time, FLOPs and bytes: see
-    `problems.problem.Problem`. `enclose` is the oracle of a layer; None where it is the product of
-    A and B that the class has. The device has a reference of products alone: the oracle of any
-    other kind runs on the host.
+    `problem_type` is its class; see `problems.problem.Problem`. `enclose` is the oracle of a layer,
+    or None if the class's own `product` of A and B is enough. Only kinds without `enclose` have a
+    reference on the device; the oracle of any other kind runs on the host.
     """
 
     problem_type: type[Any]

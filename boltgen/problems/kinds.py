@@ -13,7 +13,7 @@ from boltgen.problems.problem import Problem
 
 
 class Kinds:
-    """Kinds by the names of their classes, in the order in which they were registered."""
+    """The kinds by the names of their classes, in the order of registration."""
 
     def __init__(self, found: Iterable[Kind]) -> None:
         self._kinds: dict[str, Kind] = {}
@@ -24,7 +24,7 @@ class Kinds:
         """Add a kind.
 
         Raises:
-            BoltgenError: there is one with a class of this name.
+            BoltgenError: a kind has a class of this name.
         """
         name = kind.problem_type.__name__
         if name in self._kinds:
@@ -34,17 +34,17 @@ class Kinds:
         self._kinds[name] = kind
 
     def remove(self, name: str) -> None:
-        """Forget the kind whose class has this name."""
+        """Remove the kind whose class has this name."""
         del self._kinds[name]
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(tuple(self._kinds.values()))
 
     def of(self, problem: Problem) -> Kind:
-        """The kind of a problem.
+        """Return the kind of a problem.
 
         Raises:
-            BoltgenError: it is not registered.
+            BoltgenError: no kind is registered for its class.
         """
         name = type(problem).__name__
         kind = self._kinds.get(name)

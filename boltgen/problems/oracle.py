@@ -1,9 +1,9 @@
-"""The oracle of workloads: every layer in FP64, what lies between two layers rounded to the
-type that the next one multiplies.
+"""The oracle of workloads: every layer in FP64, with the values between layers rounded to the type
+that the next layer multiplies.
 
-A correct kernel may round an element between two layers the other way, because its sum is a little
-off. So a layer's enclosure becomes an error of the next layer's A, and is carried on; and so does
-the rounding of what a prologue makes of A.
+The sum of a correct kernel is slightly off, so it may round a value between two layers to the
+neighbouring number. The enclosure of a layer therefore becomes an error of the next layer's A, and
+so does the rounding of a prologue's result.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from boltgen.problems.workload import Layer, Workload
 
 
 def enclose(workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]) -> Enclosure:
-    """The exact D of the last layer, and where a correct kernel's lies; see `enclose_results`."""
+    """Enclose D of the last layer; see `enclose_results`."""
     return enclose_results(workload, a, layers)[0]
 
 
 def enclose_results(
     workload: Workload, a: AnyArray, layers: Sequence[LayerInputs]
 ) -> tuple[Enclosure, ...]:
-    """The exact results of the last layer, and where a correct kernel's lie.
+    """Return the exact results of the last layer and the bounds of a correct kernel's results.
 
     Args:
         workload: what to compute.
@@ -44,12 +44,12 @@ def enclose_results(
         layers: the inputs of each layer.
 
     Returns:
-        For each result float64 arrays, of a full tensor of the last layer's output shape.
-        `reference.compare` judges by `exact` and `bound`.
+        For each result float64 arrays of its shape (see `results.store_shape`). `reference.compare`
+        takes their `exact` and `bound`.
 
     Raises:
-        InputError: the number of layers, an array's shape or its dtype is not what it takes.
-        InvalidProblemError: a layer before the last one has other results than D.
+        InputError: the number of `layers`, or the shape or dtype of an array, is wrong.
+        InvalidProblemError: a layer before the last one has results other than D.
     """
     count = len(workload.layers)
     if len(layers) != count:
@@ -75,11 +75,11 @@ def enclose_results(
 def _prepared(
     layer: Layer, a: AnyArray, operands: Sequence[AnyArray], error: Array | None
 ) -> tuple[AnyArray, Array]:
-    """A after the prologue, rounded to the type that is multiplied, and how far that may be off.
+    """Return A after the prologue, rounded to the multiplied type, and the bound of its error.
 
     Raises:
-        InputError: the operands are not what the prologue loads.
-        InvalidProblemError: the prologue stores something else than one full tensor.
+        InputError: the operands do not fit the prologue's loads.
+        InvalidProblemError: the prologue does not store exactly one full tensor.
     """
     problem, graph = layer.problem, layer.prologue
     wide = np.asarray(a, np.float64).reshape(problem.a_shape)
@@ -93,7 +93,7 @@ def _prepared(
     image = enclose_nodes(graph, given, loads)[graph.result]
     low, high = (np.broadcast_to(end, wide.shape) for end in (image.low, image.high))
     if graph.has_softmax:
-        # Exponentials are rounded, and divided later: the quotient itself is in no type's grid.
+        # Exponentials are rounded and divided later, so the quotient is a number of no 16-bit type.
         ends = rounded_at_any_scale(Interval(low, high), problem.in_dtype)
         low, high = ends.low, ends.high
     else:
@@ -112,7 +112,7 @@ def _distance(enclosure: Enclosure, rounded: AnyArray, dtype: DType) -> Array:
     value = rounded.astype(np.float64)
     overflow = dtype.overflow_threshold
     distance = np.maximum(enclosure.high - value, value - enclosure.low)
-    # An infinity or a NaN is either certain, or next to it lies a number.
+    # Near the overflow threshold a kernel may give a finite number or an infinity.
     may_overflow = (enclosure.high >= overflow) | (enclosure.low <= -overflow)
     distance = np.where(may_overflow, np.inf, distance)
     infinite = (enclosure.low >= overflow) | (enclosure.high <= -overflow)

@@ -1,7 +1,7 @@
 """The interface of a problem: the computation of one anchor.
 
 Arrow: the middle end makes problems, everything after it reads them. A problem knows its operands,
-its sizes at run time and its work, so that nobody who handles one need ask for its kind.
+its sizes at run time and its work, so that no reader needs to know its kind.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _Self = TypeVar("_Self", bound="Problem")
 
 
 class Problem(Protocol):
-    """The work of a kernel: D = A x B, in the sense of one kind of product.
+    """The anchor of a kernel: D = A x B, where x is a matmul, a convolution or another operator.
 
-    A problem is a frozen dataclass, valid once it is made. All shapes are in elements, as the
-    tensors lie in memory without gaps. `kind` is its name in the profiler.
+    A problem is a frozen dataclass, and valid once it is made. Shapes are in elements, of dense
+    tensors. `kind` is its name in the profiler.
     """
 
     kind: ClassVar[str]
@@ -38,7 +38,7 @@ class Problem(Protocol):
 
     @property
     def acc_dtype(self) -> DType:
-        """The type in which products are summed."""
+        """The type in which the sums are accumulated."""
         ...
 
     @property
@@ -48,12 +48,12 @@ class Problem(Protocol):
 
     @property
     def gemm(self) -> Gemm:
-        """The matrix product that computes it, or one of its batch."""
+        """The matmul that computes it, or one matmul of its batch."""
         ...
 
     @property
     def batch(self) -> int:
-        """The number of products of the shape of `gemm`."""
+        """The number of matmuls with the shape of `gemm`."""
         ...
 
     @property
@@ -73,12 +73,12 @@ class Problem(Protocol):
 
     @property
     def is_product(self) -> bool:
-        """Whether it multiplies A and B; otherwise it has no `gemm`, and an empty B."""
+        """Whether it multiplies A and B; otherwise `gemm` raises an error and B is empty."""
         ...
 
     @property
     def is_exact(self) -> bool:
-        """Whether it only moves numbers, so that each kernel's result is the same."""
+        """Whether it only moves or converts numbers, so that all kernels give equal results."""
         ...
 
     @property
@@ -88,12 +88,12 @@ class Problem(Protocol):
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """Rows and columns of D, or of one of its batch."""
+        """Rows and columns of D, or of D of one matmul of its batch."""
         ...
 
     @property
     def is_matrix(self) -> bool:
-        """Whether A and B are matrices, whose rows may be counted in several dimensions."""
+        """Whether A and D are matrices, whose rows may have several dimensions."""
         ...
 
     @property
@@ -118,7 +118,7 @@ class Problem(Protocol):
 
     @property
     def a_bytes(self) -> int:
-        """Bytes of A that the product reads, each once."""
+        """Bytes of A that are read, each counted once."""
         ...
 
     @property
@@ -143,35 +143,33 @@ class Problem(Protocol):
 
     @property
     def short(self) -> str:
-        """Enough for people to know it by: "gemm 64x10x128"."""
+        """A short name for people: "gemm 64x10x128"."""
         ...
 
     @property
     def slice_rows(self) -> int:
-        """The neighbouring rows of D in a slice, as the rows of an image; 0 without slices."""
+        """The number of neighbouring rows of D in a slice, such as an image; 0 without slices."""
         ...
 
     def in_slices(self: _Self, rows: int) -> _Self:
-        """The problem with slices of so many rows; as it is where its shape says which they are."""
+        """Return the problem with slices of `rows` rows; itself if its shape defines slices."""
         ...
 
     def resized(self: _Self, channels: int, filters: int) -> _Self:
-        """The problem with so many channels of A and of D: the last extents of both."""
+        """Return the problem with A's last extent `channels` and D's last extent `filters`."""
         ...
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Return the padding of B's dimensions if A and D have so many channels more."""
+        """Return the padding of B if A gets `channels` and D gets `filters` more channels."""
         ...
 
     def product(self, a: Array, b: Array) -> Array:
-        """Return the product in FP64 of A and B in their shapes, of `d_shape`; both products of a
-        pair.
-        """
+        """Return D, of `d_shape`, in FP64 for A and B in their shapes; both matmuls of a pair."""
         ...
 
 
 def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
-    """`problem` with each of its symbolic extents changed."""
+    """Return `problem` with each symbolic extent replaced by `change(extent)`."""
     kind: Any = problem
     given = {each.name: getattr(problem, each.name) for each in fields(kind)}
     changed = {name: change(value) for name, value in given.items() if isinstance(value, Dim)}
@@ -180,18 +178,18 @@ def with_extents(problem: Problem, change: Callable[[Dim], int]) -> Problem:
 
 
 def gathered(problem: Problem) -> Gathered | None:
-    """Return how rows are gathered from A; None where A has them in order."""
+    """Return the rows that are gathered from A; None if A has them in order."""
     found: Gathered | None = getattr(problem, "gathered", None)
     return found
 
 
 def element_b(problem: Problem) -> ElementType:
-    """The type of B's elements in memory."""
+    """Return the type of B's elements in memory."""
     return problem.in_dtype if packed_weights(problem) is None else BYTES
 
 
 def describe(problem: Problem) -> str:
-    """One line for people: `Gemm(m=64, n=10, k=128, b_layout=column, ...)`."""
+    """Describe a problem in one line: `Gemm(m=64, n=10, k=128, b_layout=column, ...)`."""
 
     def show(value: object) -> str:
         if isinstance(value, PackedWeights):

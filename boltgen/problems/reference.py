@@ -1,8 +1,7 @@
-"""The oracle: the result that a kernel must compute, and the largest error of a correct kernel.
+"""The oracle of one layer: the exact result, and the largest error of a correct kernel.
 
-`run` evaluates a problem and its epilogue in FP64. `error_bound` derives, element by element, the
-largest distance of a correct kernel's output from that; no tolerance is guessed. `compare` judges
-an output by both.
+`run` evaluates a problem and its epilogue in FP64. `error_bound` derives a bound of the error for
+each element; no tolerance is guessed. `compare` checks an output against both.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from boltgen.problems.results import reduced_view
 
 AnyArray: TypeAlias = NDArray[Any]
 
-# The products that the tensor core adds at once: 4 on Volta, more on later ones. The sum of such a
-# block truncates each addend, the accumulator among them, by up to one ulp of the largest: in FP32
-# 5 roundings for 4 products. An FP16 accumulator is rounded to FP16 once a block. Source: Fasi,
+# A tensor core adds blocks of products at once: 4 on Volta, more on later GPUs. The sum of a block
+# truncates each addend, the accumulator included, by up to one ulp of the largest addend: 5 FP32
+# roundings for 4 products. An FP16 accumulator is rounded to FP16 once per block. Source: Fasi,
 # Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science
 # 2021, sections 3.1 to 3.5.
 _BLOCK = 4
-# Split-K adds up to this many partial sums afterwards.
+# Split-K adds at most this many partial sums.
 _MOST_SLICES = 32
 
 
@@ -51,25 +50,24 @@ def run(
     b: AnyArray,
     operands: Sequence[AnyArray],
 ) -> Array:
-    """The exact result, before it is rounded to the output's type.
+    """Compute the exact result, before it is rounded to the output's type.
 
     Args:
         problem: what to compute.
-        epilogue: what to do to the product. Its constants are rounded to FP32, in which kernels
-            hold them; its casts round. NaN propagates through every function.
+        epilogue: the operators on the accumulated sums. Its constants are rounded to FP32, as in
+            kernels, and its casts round. NaN propagates through every function.
         a: of the problem's `in_dtype`, shaped as its `a_shape` says.
         b: of its `in_dtype`, shaped as its `b_shape` says.
-        operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's
-            shape, or without the batch. SLICE_ROW: (slices, N). POSITION_ROW: (rows of a
-            slice, N). ROW: (N,). COLUMN: (M,), or (M, parts). The last two may have a batch in
-            front.
+        operands: one array per load, in the order of `epilogue.loads`. TENSOR: the output's shape,
+            with or without the batch. SLICE_ROW: (slices, N). POSITION_ROW: (rows of a slice, N).
+            ROW: (N,). COLUMN: (M,), or (M, parts). ROW and COLUMN may have a leading batch.
 
     Returns:
         float64, of the problem's `d_shape`.
 
     Raises:
-        InputError: an array's shape or dtype is not what the problem takes.
-        InvalidProblemError: the epilogue stores something else; see `results`.
+        InputError: an array has the wrong shape or dtype for the problem.
+        InvalidProblemError: the epilogue does not store exactly one full tensor; see `results`.
     """
     _ = epilogue.result
     return results(problem, epilogue, a, b, operands)[0]
@@ -82,13 +80,13 @@ def results(
     b: AnyArray,
     operands: Sequence[AnyArray],
 ) -> tuple[Array, ...]:
-    """The exact value of each of the epilogue's stores; arguments as in `run`.
+    """Compute the exact value of each of the epilogue's stores; arguments as in `run`.
 
     Returns:
-        float64 arrays, of the shapes that `results.store_shape` says.
+        float64 arrays, of the shapes that `results.store_shape` returns.
 
     Raises:
-        InputError: an array's shape or dtype is not what the problem takes.
+        InputError: an array has the wrong shape or dtype for the problem.
     """
     a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
@@ -103,27 +101,27 @@ def error_bound(
     b: AnyArray,
     operands: Sequence[AnyArray],
 ) -> Array:
-    """Elementwise bound on |kernel - run(...)| for a correct kernel; arguments as in `run`.
+    """Bound |kernel - run(...)| for a correct kernel, element by element; arguments as in `run`.
 
-    The product is off by at most ((1 + u)^n - 1) * sum |a||b| after n additions of relative error
-    u; products of FP16 or BF16 numbers are exact in FP32 but for its range. Every node then has an
-    interval: the image of its operands' intervals, widened by the rounding of the FP32 operation.
-    The output's rounding is monotone, so it is applied to the ends. Partial sums of split-K are
-    taken to have the accumulator's type.
+    The sum is off by at most ((1 + u)^n - 1) * sum |a||b| after n additions of relative error u;
+    FP32 represents products of FP16 or BF16 numbers exactly, within its range. Every node then has
+    an interval: the image of its operands' intervals, widened by the rounding of the FP32
+    operation. The output's rounding is monotone, so it is applied to the ends. Partial sums of
+    split-K are assumed to have the accumulator's type.
 
     Returns:
-        float64, of the problem's `d_shape`. Infinite where anything is right: an intermediate
-        may overflow FP32, or may leave the domain of a function.
+        float64, of the problem's `d_shape`. Infinite if any result is correct, because an
+        intermediate may overflow FP32 or leave the domain of a function.
 
     Raises:
-        InputError: an array's shape or dtype is not what the problem takes.
+        InputError: an array has the wrong shape or dtype for the problem.
     """
     return enclosure(problem, epilogue, a, b, operands).bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
-    """The exact result, and where each element of a correct kernel's output lies.
+    """The exact result, and the least and greatest correct output of each element.
 
     The ends are rounded to the output's type as if its exponent had no upper end.
     """
@@ -137,7 +135,7 @@ class Enclosure:
         """Elementwise bound on |output - exact|."""
         with np.errstate(invalid="ignore"):
             bound = np.maximum(self.high - self.exact, self.exact - self.low)
-        # Infinities and NaN that are certain; `compare` checks them by value.
+        # `compare` checks infinities and NaN that are certain by value.
         same = (self.low == self.exact) & (self.high == self.exact)
         certain = same | (np.isnan(self.exact) & np.isnan(self.low))
         return np.where(certain, 0.0, np.where(np.isnan(bound), np.inf, bound))
@@ -154,12 +152,12 @@ def enclosure(
 ) -> Enclosure:
     """Return the results of `run` and `error_bound` together; arguments as in `run`.
 
-    `a_error` is how far each element of A may be from the one that the kernel multiplies; infinite
-    where that may be anything. Without it A is exact.
+    `a_error` bounds the difference between each element of A and the one that the kernel
+    multiplies; it is infinite if that element may be anything. Without it A is exact.
 
     Raises:
-        InputError: an array's shape or dtype is not what the problem takes.
-        InvalidProblemError: the epilogue stores something else; see `enclosures`.
+        InputError: an array has the wrong shape or dtype for the problem.
+        InvalidProblemError: the epilogue does not store exactly one full tensor; see `enclosures`.
     """
     _ = epilogue.result
     return enclosures(problem, epilogue, a, b, operands, a_error=a_error)[0]
@@ -174,10 +172,10 @@ def enclosures(
     *,
     a_error: Array | None = None,
 ) -> tuple[Enclosure, ...]:
-    """`enclosure` for each of the epilogue's stores, in the shapes of `results`.
+    """Return the enclosure of each of the epilogue's stores, in the shapes of `results`.
 
     Raises:
-        InputError: an array's shape or dtype is not what the problem takes.
+        InputError: an array has the wrong shape or dtype for the problem.
     """
     a_wide, b_wide, arrays = _checked(problem, epilogue, a, b, operands)
     with np.errstate(all="ignore"):
@@ -206,8 +204,8 @@ def enclosures(
 class Agreement:
     """The comparison of an output with the oracle; `str` makes one line for people.
 
-    `ratio` is the largest error relative to its bound: at most 1 for a correct kernel, infinite
-    where a NaN or an infinity is out of place. The rest describes the element that has it.
+    `ratio` is the largest error relative to its bound: at most 1 for a correct kernel, infinite if
+    a NaN or an infinity is wrong. The other fields describe the element with the largest ratio.
     """
 
     ratio: float
@@ -229,7 +227,7 @@ class Agreement:
 
 
 def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
-    """Judges an output by the oracle's values and bounds.
+    """Compare an output with the oracle's values and bounds.
 
     Args:
         actual: the kernel's output, of any type of `DType`.
@@ -237,7 +235,7 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
         bound: what `error_bound` returned.
 
     Raises:
-        InputError: the shapes differ, or `actual` is of another dtype.
+        InputError: the shapes differ, or no kernel returns the dtype of `actual`.
     """
     if actual.shape != expected.shape or bound.shape != expected.shape:
         raise InputError(
@@ -252,7 +250,8 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
         got = actual.astype(np.float64)
         error = np.abs(got - expected)
         ratio = np.where(error == 0.0, 0.0, error / bound)
-        # An infinity is right where the interval reaches what the output's type rounds to it.
+        # An infinity is correct if the interval reaches the values that the type rounds to
+        # infinity.
         reach = np.where(got > 0, expected + bound, bound - expected)
         ratio = np.where(np.isinf(got), np.where(reach >= overflow, 0.0, np.inf), ratio)
         ratio = np.where(np.isnan(got) | np.isnan(expected), np.inf, ratio)
@@ -279,7 +278,7 @@ def _checked(
     b: AnyArray,
     operands: Sequence[AnyArray],
 ) -> tuple[Array, Array, list[Array]]:
-    """A, B and the operands in FP64, the last shaped to broadcast against the output."""
+    """Return A, B and the operands in FP64, the operands shaped to broadcast against the output."""
     a_wide = shaped("a", a, (problem.a_shape,), problem.in_dtype, is_matrix=problem.is_matrix)
     b_wide = shaped("b", b, (problem.b_shape,), element_b(problem), is_matrix=problem.is_matrix)
     if (packed := packed_weights(problem)) is not None:
@@ -295,14 +294,14 @@ def broadcast(
     operands: Sequence[AnyArray],
     slice_rows: int = 0,
 ) -> list[Array]:
-    """The operands of a graph's loads in FP64, shaped to broadcast against a tensor of `shape`.
+    """Return the operands of a graph's loads in FP64, shaped to broadcast against `shape`.
 
-    Its first extent is the batch if it `is_batch`, its last one the columns. A column in parts has
-    the parts as a further dimension: it broadcasts when they are added up. A row for each
-    `slice_rows` rows, or for each position in these, becomes a full tensor.
+    The first extent of `shape` is the batch if `is_batch`, its last one the columns. A column in
+    parts has a further dimension for the parts, over which the graph sums it. A SLICE_ROW or
+    POSITION_ROW operand is expanded to a full tensor.
 
     Raises:
-        InputError: their number, or a shape or dtype of one, is not what the graph loads.
+        InputError: the number of operands, or the shape or dtype of one, does not fit the loads.
     """
     if len(operands) != len(graph.loads):
         raise InputError(
@@ -347,10 +346,10 @@ def shaped(
     *,
     is_matrix: bool,
 ) -> Array:
-    """`array` in FP64 and one of `shapes`; the rows of a matrix may have several dimensions.
+    """Return `array` in FP64 with one of `shapes`; a matrix's rows may have several dimensions.
 
     Raises:
-        InputError: it has another shape or dtype.
+        InputError: the array has another shape or dtype.
     """
     if array.dtype == dtype.numpy:
         for shape in shapes:
@@ -366,7 +365,7 @@ def shaped(
 
 
 def _stored(problem: Problem, store: Store, x: Array) -> Array:
-    """Return the stored part of a node's exact values."""
+    """Return the exact values that a store writes for a node."""
     whole = np.array(np.broadcast_to(x, problem.d_shape), dtype=np.float64)
     if store.reduction is None:
         return whole
@@ -375,7 +374,7 @@ def _stored(problem: Problem, store: Store, x: Array) -> Array:
 
 
 def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval) -> Enclosure:
-    """Enclose the stored part of a node by its exact values and a kernel's bounds."""
+    """Return the enclosure of the values that a store writes for a node."""
     if store.reduction is not None:
         shape, axes = reduced_view(problem, store)
         low, high = (np.broadcast_to(end, problem.d_shape) for end in (image.low, image.high))
@@ -390,10 +389,10 @@ def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """The bound of a kernel's accumulated sum around the exact sum.
+    """The parameters of the error bound of a kernel's accumulated sum.
 
-    With `magnitude` as the sum of |a||b|, the error is at most relative * magnitude, and absolute
-    unless the magnitude is 0; any error is possible if magnitude and error reach `overflow`.
+    With `magnitude` the sum of |a||b|, the error is at most relative * magnitude, plus absolute
+    unless the magnitude is 0. It is unbounded if magnitude + error reaches `overflow`.
     """
 
     relative: float
@@ -402,15 +401,15 @@ class Rounding:
 
 
 def accumulation_rounding(problem: Problem) -> Rounding:
-    """The rounding of the problem's sums; see `error_bound`."""
+    """Return the rounding of the problem's sums; see `error_bound`."""
     k = problem.gemm.k
     blocks = -(-k // _BLOCK)
-    # Tensor cores truncate, so an addition loses a whole ulp and not half of one.
+    # Tensor cores truncate, so an addition loses up to a whole ulp, not half an ulp.
     ulp = math.log1p(problem.acc_dtype.ulp)
     match problem.acc_dtype:
         case DType.F32:
             additions = blocks * (_BLOCK + 1) + _MOST_SLICES
-            # BF16 has FP32's range: each product and each sum may underflow, or overflow for good.
+            # BF16 has FP32's range: each product and sum may underflow, and an overflow is final.
             return Rounding(
                 relative=math.expm1(additions * ulp),
                 absolute=(k + additions) * DType.F32.smallest_normal,
@@ -418,7 +417,7 @@ def accumulation_rounding(problem: Problem) -> Rounding:
             )
         case DType.F16:
             additions = blocks + _MOST_SLICES
-            # A rounding loses up to a subnormal ulp; a partial sum may overflow for good.
+            # A rounding loses up to one subnormal ulp; an overflow of a partial sum is final.
             return Rounding(
                 relative=math.expm1(additions * ulp),
                 absolute=additions * DType.F16.smallest_subnormal,
@@ -430,7 +429,7 @@ def accumulation_rounding(problem: Problem) -> Rounding:
 
 
 def _accumulation_error(problem: Problem, magnitude: Array) -> Array:
-    """Bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
+    """Return the bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
     rounding = accumulation_rounding(problem)
     error = rounding.relative * magnitude + np.where(magnitude > 0.0, rounding.absolute, 0.0)
     return np.where(magnitude + error >= rounding.overflow, np.inf, error)

@@ -1,4 +1,4 @@
-"""Offloaded regions, and the reasons why other operators stayed with TVM."""
+"""Regions that boltgen computes, and the reasons why TVM computes other operators."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from boltgen.problems.workload import Workload
 
 
 class Convention(Enum):
-    """The call of a region's function by TVM."""
+    """The calling convention of a region's function."""
 
     RELAX = "relax"  # TVM's FFI since 0.21: typed functions of TensorView
     RELAY = "relay"  # the packed C functions of TVM up to 0.19
 
 
 class Sharing(Enum):
-    """The way in which products of attention share one slice of an operand."""
+    """The matmuls of attention that share one slice of an operand."""
 
-    HEADS = "heads"  # all of a sequence: (sequences, 1, ...)
-    SEQUENCES = "sequences"  # the same one of each sequence: (1, heads, ...)
+    HEADS = "heads"  # all heads of a sequence: (sequences, 1, ...)
+    SEQUENCES = "sequences"  # the same head of all sequences: (1, heads, ...)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """An operand with slices for some products of a batch of sequences of so many `heads`."""
+    """An operand whose slices are shared within a batch of sequences of `heads` heads each."""
 
     by: Sharing
     heads: int
 
     def slices(self, batch: int) -> int:
-        """Count the slices."""
+        """Return the number of slices for `batch` matmuls."""
         match self.by:
             case Sharing.HEADS:
                 return batch // self.heads
@@ -47,8 +47,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowView:
-    """The place of a load's rows in a tensor: from `offset` on in rows of so many `columns`, which
-    may be several of its dimensions.
+    """The place of a load's rows in a tensor whose rows are longer: `offset` elements into each row
+    of `columns` elements. A row may have several dimensions.
     """
 
     offset: int
@@ -59,10 +59,10 @@ class RowView:
 class Operand:
     """The source of an epilogue's load.
 
-    `parameter` indexes the region's parameters; `batched` tells whether the tensor has one slice
-    per product of a batch, `shared` whether several products read one slice. If the tensor is
-    larger than the region's sizes, `within` has rows and columns of its slices: the first rows and
-    columns of each are read. `view` gives the place of rows, or of slices' rows, in longer ones.
+    `parameter` indexes the region's parameters. `batched`: the tensor has one slice per matmul of a
+    batch. `shared`: several matmuls read one slice. `within`: rows and columns of a larger tensor's
+    slices, of which the first rows and columns are read. `view`: the place of the rows in longer
+    rows.
     """
 
     parameter: int
@@ -74,9 +74,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """The form in TVM of a tensor that the kernel wants in NHWC and FP16, or with other channels.
+    """TVM's form of a tensor for which the kernel wants NHWC and FP16, or other channels.
 
-    `shape` is TVM's; a matrix is stored as one image of NHWC, its columns the channels.
+    `shape` is TVM's. A matrix counts as one image of NHWC whose channels are its columns.
     """
 
     form: Form
@@ -84,12 +84,12 @@ class Stored:
 
     @property
     def channels(self) -> int:
-        """The channels that TVM's tensor has."""
+        """The channels of TVM's tensor."""
         return self.shape[1 if self.form.layout is ImageLayout.NCHW else -1]
 
     @property
     def rows(self) -> tuple[int, int]:
-        """Images and pixels of each; a matrix, or a batch of them, is one image."""
+        """Images, and pixels per image; a matrix, or a batch of matrices, is one image."""
         if self.form.layout is ImageLayout.NCHW:
             return self.shape[0], prod(self.shape[2:])
         return 1, prod(self.shape[:-1])
@@ -97,11 +97,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadView:
-    """The place of a batch's matrices in TVM's tensor: in rows of sequences, `heads` in each.
+    """The place of a batch's matrices in TVM's tensor, whose rows contain `heads` heads.
 
-    The tensor is (sequences, rows, *`inner`), or (rows, sequences, *`inner`) if it is `rows_first`.
-    The first head of each row has its elements from `offset` on, each further head `stride`
-    elements later.
+    The tensor is (sequences, rows, *`inner`), or (rows, sequences, *`inner`) if `rows_first`. In
+    each row the first head begins at element `offset`, each further head `stride` elements later.
     """
 
     heads: int
@@ -112,18 +111,18 @@ class HeadView:
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
+        """Elements in a row."""
         return prod(self.inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRoles:
-    """The parameters of a region that a layer reads besides its A; `b_view` as of `Region`.
+    """The parameters of a region that a layer reads besides its A; `b_view` as in `Region`.
 
-    `b_group` neighbouring heads share one matrix of B; the tensor stores each matrix once.
+    `b_group` neighbouring heads share one matrix of B, which the tensor stores once.
 
-    `b` is None without B, `ends` is None without groups, and `rows` is None if A has its rows in
-    order. `operands` are the prologue's operands, then the epilogue's.
+    `b` is None without B, `ends` is None without groups, and `rows` is None unless rows are
+    gathered. `operands` are the prologue's operands, then the epilogue's.
     """
 
     b: int | None
@@ -135,7 +134,7 @@ class LayerRoles:
 
     @property
     def parameters(self) -> tuple[int, ...]:
-        """Their indices."""
+        """The indices of all parameters that the layer reads besides A."""
         own = (each for each in (self.b, self.ends, self.rows) if each is not None)
         return (*own, *(operand.parameter for operand in self.operands))
 
@@ -145,17 +144,17 @@ class Region:
     """One external function: a workload, and the roles of its parameters.
 
     One parameter may have several roles (a residual that is also the activation), so roles are
-    indices, not an order. `symbol` is the external function's name, `label` its operators for
-    people ("conv2d + add + relu"), `a` the first layer's A. `note` says why it is one kernel, and
-    why not with a neighbour, if there is something to say. `a_stored` and `d_stored` give TVM's
-    form of A and D if it differs from the kernel's: the region's call then transforms them.
-    `origins` has the extent of the model that each of the workload's symbols is. `a_view` and
-    `d_view` say where the kernel reads and writes heads of attention; the workload nevertheless has
-    dense matrices.
+    indices. `symbol` is the external function's name, `label` names its operators for people
+    ("conv2d + add + relu"), `a` is the first layer's A. `note` says why it is one kernel, or why it
+    does not include a neighbour. `a_stored` and `d_stored` give TVM's form of A and D if it differs
+    from the kernel's; the region's call then transforms them. `origins` maps each symbol of the
+    workload to an extent of the model. `a_view` and `d_view` give the places of attention heads in
+    A and D, although the workload describes dense matrices.
 
     Raises:
-        InvalidProblemError: there are not as many roles as layers, operands as loads, or parameters
-            as the roles name; or the batch is not sequences with one number of heads in all views.
+        InvalidProblemError: the roles do not fit the workload's layers, loads or problems; a role
+            is no parameter; the views disagree about the number of heads, or it does not divide the
+            batch.
     """
 
     symbol: str
@@ -173,7 +172,7 @@ class Region:
 
     @property
     def heads(self) -> int:
-        """The heads of each sequence, by views and operands, or by sharing B; else 1."""
+        """The heads per sequence, by views and shared operands or by `b_group`; else 1."""
         return max(self._counts, default=max(roles.b_group for roles in self.layers))
 
     @property
@@ -218,7 +217,7 @@ class Region:
                     f"{layer.problem.short}"
                 )
         batch = self.workload.first.problem.batch
-        # A region's symbol for a symbolic batch does not say what divides it.
+        # The divisors of a symbolic batch are not known.
         is_odd = not isinstance(batch, Dim) and batch % self.heads != 0
         if is_odd or any(count != self.heads for count in self._counts):
             numbers = ", ".join(map(str, self._counts))
@@ -229,7 +228,8 @@ class Region:
         groups = [roles.b_group for roles in self.layers]
         if any(self.heads % group for group in groups):
             raise InvalidProblemError(
-                f"{self.symbol}: of {self.heads} heads {groups} share a B; groups divide the heads"
+                f"{self.symbol}: groups of {groups} heads share B; a group must divide the "
+                f"{self.heads} heads"
             )
         used = (self.a, *(index for roles in self.layers for index in roles.parameters))
         if not all(0 <= index < self.parameter_count for index in used):
@@ -241,7 +241,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An operator that stays with TVM, and why: a sentence for people."""
+    """An operator that TVM computes, and the reason as a sentence for people."""
 
     operator: str
     reason: str
@@ -251,9 +251,9 @@ class Rejected:
 class Placement:
     """The place where an operator of the model runs.
 
-    `region` is the symbol of the region that computes it, or None if TVM does. `reason` says why
-    TVM does; for a region it is the region's note. `flops` counts its products, in the middle of
-    the ranges of symbolic extents, which are texts in `shape`.
+    `region` is the symbol of the region that computes it, or None if TVM computes it. `reason` says
+    why TVM does, or is the region's note. `flops` counts the operations of matmuls, for the middle
+    of the ranges of symbolic extents, which are texts in `shape`.
     """
 
     operator: str

@@ -1,4 +1,4 @@
-"""The tensors that the stores of an epilogue make of a problem's output."""
+"""The shapes and strides of the tensors that an epilogue stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boltgen.problems.problem import Problem
 
 
 def reduced_view(problem: Problem, store: Store) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape in which the output is reduced, and the axes of it along which it is."""
+    """Return the shape in which the output is reduced, and the axes along which it is reduced."""
     *rows, columns = problem.d_shape
     if not store.columns:
         return problem.d_shape, reduced_axes(problem, store)
@@ -18,7 +18,7 @@ def reduced_view(problem: Problem, store: Store) -> tuple[tuple[int, ...], tuple
 
 
 def reduced_axes(problem: Problem, store: Store) -> tuple[int, ...]:
-    """Return the axes of the output along which `store` reduces all, or some, of the elements."""
+    """Return the axes of the output along which `store` reduces its elements, or parts of rows."""
     last = len(problem.d_shape) - 1
     match store.kind:
         case LoadKind.TENSOR:
@@ -34,26 +34,28 @@ def reduced_axes(problem: Problem, store: Store) -> tuple[int, ...]:
 
 
 def store_shape(problem: Problem, store: Store) -> tuple[int, ...]:
-    """The shape of a stored tensor.
+    """Return the shape of a stored tensor.
 
-    TENSOR: `problem.d_shape`. ROW: (N,), of a batch (batch, N), of a convolution (images, K).
-    COLUMN: the output's shape without its last dimension, or with N / columns in its place.
+    TENSOR: `problem.d_shape`. ROW: (N,), for a batch (batch, N), for a convolution (images, K).
+    COLUMN: the output's shape without its last dimension, or with N / `store.columns` in its place.
 
     Raises:
-        InvalidProblemError: N is not a multiple of the columns that make a number.
+        InvalidProblemError: `store.columns` does not divide N.
     """
     *_, n = problem.d_shape
     if store.columns and n % store.columns:
         raise InvalidProblemError(
-            f"Store: N={n} is not a multiple of {store.columns}, the columns that make a number"
+            f"Store: N={n} is not a multiple of {store.columns}, the columns of one part"
         )
     shape, axes = reduced_view(problem, store)
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 def store_ld(problem: Problem, store: Store) -> int:
-    """Return the `ld` that a launch passes for a stored tensor: of a full one, or of parts of rows,
-    the distance of its rows, of a reduction along columns the rows of D that make one number.
+    """Return the `ld` that a launch passes for a stored tensor.
+
+    TENSOR, and COLUMN in parts: the distance between rows, in elements. ROW: the number of rows of
+    D that are reduced to one number. COLUMN: 0.
     """
     shape = problem.d_shape
     match store.kind:
@@ -70,5 +72,5 @@ def store_ld(problem: Problem, store: Store) -> int:
 
 
 def store_batch_stride(problem: Problem, store: Store) -> int:
-    """The elements of a stored tensor that each product of a batch has; 0 without a batch."""
+    """Return the elements of a stored tensor per matmul of a batch; 0 without a batch."""
     return math.prod(store_shape(problem, store)[1:]) if problem.batch > 1 else 0

@@ -1,10 +1,10 @@
-"""Slices of the rows of D. An epilogue may load one row for each slice, or for each position in it.
+"""Slices of D's rows. An epilogue may load one row per slice, or one per position in a slice.
 
     D[i, j] = f(product[i, j], row[i // rows of a slice, j], position[i % rows of a slice, j])
 
-The rows of an image are its pixels, the rows of a sequence its tokens: so a diffusion model scales,
-shifts and gates each image by numbers of its own, and a transformer adds positions to its tokens.
-Arrow: loads and launches read this.
+A slice is the pixels of an image, or the tokens of a sequence. A diffusion model scales, shifts and
+gates each image by its own row; a transformer adds a row for each position. Arrow: loads and
+launches read this.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from boltgen.problems.problem import Problem
 
 
 def slices(problem: Problem) -> int:
-    """The number of slices of D. The last one may be shorter. A problem without slices has 1."""
+    """Return the number of slices of D, of which the last may be shorter; 1 without slices."""
     rows = problem.slice_rows
     return -(-problem.matrix[0] // rows) if rows else 1
 
 
 def loaded_shape(problem: Problem, kind: LoadKind, columns: int) -> tuple[int, int]:
-    """Rows and columns of an operand of one product whose rows span so many `columns`; a column's
-    may be in parts.
+    """Return rows and columns of an operand of one matmul whose rows have `columns` elements; a
+    COLUMN operand counts as one column, even in parts.
     """
     rows = problem.matrix[0]
     match kind:

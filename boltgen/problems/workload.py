@@ -1,8 +1,8 @@
 """Workloads: the computation of one kernel, with all fused operators.
 
-Arrow: like `problem`. One layer, or several back to back: each one's output is then the next one's
-A, rounded to the type that it multiplies, and stays on chip. Source: Xing et al., Bolt, MLSys 2022,
-section 3.1.
+Arrow: like `problem`. A workload has one layer, or several layers back to back: the output of a
+layer is the next layer's A, rounded to the type that it multiplies, and stays on chip. Source: Xing
+et al., Bolt, MLSys 2022, section 3.1.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MAX_LAYERS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A problem, what is done to its A before, and to its product after.
+    """A problem, the prologue on its A, and the epilogue on its result.
 
     Raises:
-        InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks; or
-            it combines two products of a problem that is none of a pair, or the other way round; or
-            a graph has rows of slices of a problem whose rows are in none.
+        InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks; it
+            combines two matmuls although the problem is no pair, or the other way round; or a graph
+            loads rows of slices although the problem has no slices.
     """
 
     problem: Problem
@@ -48,44 +48,44 @@ class Layer:
 
         if self.prologue.is_paired or self.epilogue.is_paired != is_paired(self.problem):
             raise InvalidProblemError(
-                "Layer: a second accumulator is of an epilogue of a pair of products, and each "
-                f"pair has one: {self.describe()}"
+                "Layer: an epilogue reads a second accumulator if and only if the problem is a "
+                f"pair: {self.describe()}"
             )
 
         if self.has_slices and not self.problem.slice_rows:
             raise InvalidProblemError(
-                f"Layer: rows of slices or positions, and its rows are in none: {self.describe()}"
+                f"Layer: it loads rows of slices or positions, but has none: {self.describe()}"
             )
 
     @property
     def has_slices(self) -> bool:
-        """Whether it loads a row for each slice of D's rows, or for each position in them."""
+        """Whether it loads a row per slice of D's rows, or per position in a slice."""
         return any(load.kind.is_of_slices for load in self.loads)
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """The operands of both graphs, in the order in which a kernel takes them."""
+        """The loads of prologue and epilogue, in the order of the kernel's arguments."""
         return (*self.prologue.loads, *self.epilogue.loads)
 
     @property
     def columns_of_loads(self) -> tuple[int, ...]:
-        """Columns of the matrix that each load spans: A's before a product, else D's."""
+        """The columns of the matrix that each load spans: A's in a matmul's prologue, else D's."""
         columns = self.problem.matrix[1]
         before = self.problem.a_shape[-1] if self.problem.is_product else columns
         return (before,) * len(self.prologue.loads) + (columns,) * len(self.epilogue.loads)
 
     @property
     def further(self) -> tuple[tuple[Store, DType], ...]:
-        """The results besides D with their types, in the order in which a kernel takes them.
+        """The results besides D with their types, in the order of the kernel's arguments.
 
         Raises:
-            InvalidProblemError: a result is no full tensor.
+            InvalidProblemError: the epilogue's first result is not a full tensor.
         """
         before = () if self.problem.is_product else self.prologue.further
         return (*self.epilogue.further, *before)
 
     def describe(self) -> str:
-        """Name the workload in a line."""
+        """Describe the layer in one line."""
         before = f"{self.prologue.describe()} -> " if not self.prologue.is_identity else ""
         return f"{before}{describe(self.problem)} -> {self.epilogue.describe()}"
 
@@ -94,11 +94,11 @@ class Layer:
 class Workload:
     """The work of one kernel; several layers run back to back.
 
-    A workload is canonical when it is made: a pointwise convolution is a matrix product, and a
-    batch that shares every B is one product of more rows, unless an epilogue sums the rows of each
-    image, or of each product of the batch; rows are in slices where something is loaded for each.
-    From the second layer on, problems are
-    matrix products of the rows before, as they are stored, or in FP32 where a prologue takes them.
+    A workload becomes canonical when it is made. A pointwise convolution becomes a matmul. A batch
+    that shares every B becomes one matmul with more rows, unless an epilogue sums the rows of each
+    image or of each matmul of the batch. A problem has slices only if something is loaded for each.
+    From the second layer on, problems are matmuls of the rows of the layer before, as they are
+    stored, or in FP32 if a prologue reads them.
 
     Raises:
         InvalidProblemError: the layers do not fit together, or their number is not 1 to
@@ -118,7 +118,7 @@ class Workload:
 
     @classmethod
     def of(cls, problem: Problem, epilogue: ElementwiseGraph | None = None) -> Workload:
-        """One layer."""
+        """Return a workload of one layer."""
         return cls(layers=(Layer(problem=problem, epilogue=epilogue or ElementwiseGraph()),))
 
     @property
@@ -133,12 +133,12 @@ class Workload:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it is several layers."""
+        """Whether it has several layers."""
         return len(self.layers) > 1
 
     @property
     def single(self) -> Layer:
-        """The only layer.
+        """The only layer of an unfused workload.
 
         Raises:
             InvalidProblemError: there are several.
@@ -149,7 +149,7 @@ class Workload:
 
     @property
     def batch(self) -> int:
-        """The number of products of each layer."""
+        """The number of matmuls of each layer."""
         return self.first.problem.batch
 
     @property
@@ -159,7 +159,7 @@ class Workload:
 
     @property
     def intermediate_bytes(self) -> int:
-        """The bytes between layers, which unfused kernels write and read again."""
+        """The bytes between layers, which unfused kernels would write and read again."""
         if not self.is_fused:
             return 0
         gemms = (layer.problem.gemm for layer in self.layers[:-1])
@@ -167,7 +167,7 @@ class Workload:
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The symbols of its extents, in order; empty where all sizes are known."""
+        """The symbols of its extents, in order; empty if all sizes are known."""
         found: set[Symbol] = set()
 
         def look(extent: Dim) -> int:
@@ -178,39 +178,39 @@ class Workload:
         return tuple(sorted(found))
 
     def resized(self, change: Callable[[Dim], int]) -> Workload:
-        """It with each of its symbolic extents changed."""
+        """Return the workload with each symbolic extent replaced by `change(extent)`."""
         layers = tuple(_of(each, with_extents(each.problem, change)) for each in self.layers)
         return self if layers == self.layers else Workload(layers=layers)
 
     def at(self, values: Mapping[Symbol, int]) -> Workload:
-        """It where its symbols have these values, which may be extents of other symbols."""
+        """Return the workload with these values, or extents of other symbols, for its symbols."""
         return self.resized(lambda extent: extent.of(values)) if values else self
 
     def sliced(self, rows: int) -> Workload:
-        """Return it with slices of so many rows, where rows are in slices; images stay slices."""
+        """Return the workload with slices of `rows` rows if it has slices; images stay slices."""
         layers = (_in_slices(each, each.problem, rows) for each in self.layers)
         return Workload(layers=tuple(layers))
 
     @property
     def greatest(self) -> Workload:
-        """It where each symbol has its greatest value."""
+        """The workload with the greatest value of each symbol."""
         return self.resized(greatest)
 
     @property
     def corners(self) -> tuple[Workload, ...]:
-        """It where each symbol has its least value or its greatest, in all combinations."""
+        """The workloads with each symbol's least or greatest value, in all combinations."""
         symbols = self.symbols
         ends = (sorted({symbol.low, symbol.high}) for symbol in symbols)
         return tuple(self.at(dict(zip(symbols, each, strict=True))) for each in product(*ends))
 
     @property
     def typical(self) -> Workload:
-        """It in the middle of its symbols' ranges."""
+        """The workload in the middle of its symbols' ranges."""
         return self.resized(typical)
 
     @property
     def plain(self) -> Workload:
-        """The products alone, each stored as it is, a pair as one product."""
+        """The anchors alone, without prologues and epilogues; a pair becomes one matmul."""
         problems = (layer.problem for layer in self.layers)
         return Workload(
             layers=tuple(
@@ -221,22 +221,22 @@ class Workload:
 
     @property
     def short(self) -> str:
-        """Enough for people to know it by: "gemm 64x10x128"."""
+        """A short name for people: "gemm 64x10x128"."""
         problems = "; ".join(layer.problem.short for layer in self.layers)
         return f"one kernel: {problems}" if self.is_fused else problems
 
     @property
     def epilogues(self) -> str:
-        """The epilogue of each layer, for people."""
+        """The epilogues of all layers, for people."""
         return "; ".join(layer.epilogue.describe() for layer in self.layers)
 
     def describe(self) -> str:
-        """One line for people: `Gemm(...) -> relu(acc); Gemm(...) -> acc`."""
+        """Describe the workload in one line: `Gemm(...) -> relu(acc); Gemm(...) -> acc`."""
         return "; ".join(layer.describe() for layer in self.layers)
 
 
 def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    # A batch is folded in all layers or in none: otherwise the rows of two would differ.
+    # The batch is folded in all layers or in none: otherwise the rows of two layers would differ.
     is_folded = all(
         isinstance(layer.problem, Gemm) and layer.problem.is_foldable and _keeps_stores(layer)
         for layer in layers
@@ -251,8 +251,8 @@ def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
 
 
 def _in_slices(layer: Layer, problem: Problem, rows: int = 0) -> Layer:
-    """Return `layer` of the canonical `problem` with slices for its loads: of so many `rows`, or
-    for 0 of as many as they have.
+    """Return `layer` with the canonical `problem`, in slices of `rows` rows if it loads for slices;
+    0 rows mean the slices that the layer has.
     """
     own = layer.problem.slice_rows
     return _of(layer, problem.in_slices((rows or own) if layer.has_slices else 0))
@@ -263,7 +263,7 @@ def _of(layer: Layer, problem: Problem) -> Layer:
 
 
 def _keeps_stores(layer: Layer) -> bool:
-    """Whether the epilogue stores as many numbers of the canonical problem."""
+    """Return whether each reduction stores as many numbers for the canonical problem."""
     problem = layer.problem
     return problem.canonical is problem or all(
         prod(store_shape(problem, store)) == prod(store_shape(problem.canonical, store))
@@ -273,7 +273,7 @@ def _keeps_stores(layer: Layer) -> bool:
 
 
 def _check_joint(before: Problem, layer: Layer, index: int) -> None:
-    """Check that `layer`, the one of that index, multiplies what the layer before it gives."""
+    """Check that `layer`, the layer number `index`, multiplies the result of the layer before."""
     then = layer.problem
     if not isinstance(then, Gemm):
         raise InvalidProblemError(
@@ -288,8 +288,8 @@ def _check_joint(before: Problem, layer: Layer, index: int) -> None:
     given = {then.in_dtype} if layer.prologue.is_identity else {then.in_dtype, DType.F32}
     if before.out_dtype not in given:
         raise InvalidProblemError(
-            f"Workload: layer {index - 1} gives {before.out_dtype.value}; what the next layer "
-            f"multiplies is {then.in_dtype.value}"
+            f"Workload: layer {index - 1} gives {before.out_dtype.value}; layer {index} multiplies "
+            f"{then.in_dtype.value}"
         )
     wanted = {"m": before.gemm.m, "k": before.gemm.n, "batch": before.batch}
     for name, value in wanted.items():
@@ -307,20 +307,20 @@ def _check_joint(before: Problem, layer: Layer, index: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The cut of layers that could be one kernel into several.
+    """The division of fusible layers into kernels.
 
-    `counts` has the number of layers of each kernel; `reasons` says of each joint between layers
-    why it is cut, or is not.
+    `counts` has the number of layers of each kernel. `reasons` has one text for each boundary of
+    two layers: why it is cut, or why it is not.
     """
 
     counts: tuple[int, ...]
     reasons: tuple[str, ...]
 
 
-# Chooses the cut of layers that could be one kernel.
+# Divides fusible layers into kernels.
 Cutter: TypeAlias = Callable[[tuple[Layer, ...]], Cut]
 
 
 def separate(layers: tuple[Layer, ...]) -> Cut:
-    """A kernel for each layer."""
+    """Return a cut with one kernel per layer."""
     return Cut(counts=(1,) * len(layers), reasons=("",) * (len(layers) - 1))

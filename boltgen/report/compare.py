@@ -10,7 +10,7 @@ from boltgen.report.facts import Facts, RegionFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A region of one artifact, of the other, or of both."""
+    """A region of one or both artifacts."""
 
     label: str
     problem: str
@@ -19,7 +19,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Our time over theirs, if both are of one kind."""
+        """Our time divided by theirs, if both times are of one kind."""
         if self.ours is None or self.theirs is None or self.ours.kind is not self.theirs.kind:
             return None
         ours, theirs = self.ours.info.time_us, self.theirs.info.time_us
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two artifacts; `versions` has the differing versions: of ours, and of theirs."""
+    """A comparison with another artifact; `versions` has (ours, theirs) for differing ones."""
 
     theirs: Facts
     rows: tuple[Row, ...]
@@ -36,7 +36,7 @@ class Comparison:
 
 
 def compared(ours: Facts, theirs: Facts) -> Comparison:
-    """Pair the regions that compute the same, and name the others."""
+    """Pair the regions with equal computations, and list the others."""
     left = _numbered(theirs)
     rows = []
     for key, region in _numbered(ours).items():
@@ -55,7 +55,7 @@ def compared(ours: Facts, theirs: Facts) -> Comparison:
 
 
 def _numbered(facts: Facts) -> dict[tuple[str, str, int], RegionFacts]:
-    """Key the regions by their computation, and number equal ones."""
+    """Key the regions by their computation; equal computations are numbered."""
     seen: Counter[tuple[str, str]] = Counter()
     found: dict[tuple[str, str, int], RegionFacts] = {}
     for region in facts.regions:

@@ -1,4 +1,4 @@
-"""Arrow: the trials of a model's workloads to the curves of their tuning."""
+"""Arrow: from the trials of a model's workloads to their tuning curves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from boltgen.problems.problem import describe
 from boltgen.problems.workload import Workload
 from boltgen.report.facts import TimeKind
 
-# Sizes of a curve's figure, with room for its line's width.
+# The size of a curve's figure, with a margin for the line's width.
 CURVE_WIDTH, CURVE_HEIGHT = 240.0, 44.0
 _MARGIN = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A trial: the device's name, the time's source, and the time; None if it failed."""
+    """A trial: the device's name, the kind of its time, and the time; None if it failed."""
 
     device: str
     kind: TimeKind
@@ -27,10 +27,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """The best time of a workload on a device after each trial, from the first timed one to the
-    last.
+    """The best time of a workload after each trial, from the first timed trial to the last.
 
-    `found_at` is the number of the trial that is the best; `line` has the corners of the figure.
+    A curve is of one device and one kind of time. `found_at` is the number of the best trial;
+    `line` has the corners of the figure.
     """
 
     problem: str
@@ -45,13 +45,13 @@ class Curve:
 
 
 def workloads_of(metadata: Metadata) -> tuple[Workload, ...]:
-    """Return the workloads of the model's kernels, each once, in the order of its kernels."""
+    """Return the workloads of the model's kernels without repetitions, in the kernels' order."""
     trials = (trial for kernel in metadata.kernels for trial in kernel.trials)
     return tuple(dict.fromkeys(trial.workload for trial in trials))
 
 
 def curves(history: Mapping[Workload, Sequence[Attempt]]) -> tuple[Curve, ...]:
-    """Return a curve for each workload and device with a time, from attempts in order of time."""
+    """Return a curve for each workload, device and kind of time, from attempts in order."""
     found = []
     for workload, attempts in history.items():
         problem = "; ".join(describe(layer.problem) for layer in workload.layers)
@@ -89,7 +89,7 @@ def _curve(
 def _line(
     numbers: Sequence[int], bests: Sequence[float], trials: int
 ) -> tuple[tuple[float, float], ...]:
-    """Draw steps from the first best time, at the top, to the last one, at the bottom."""
+    """Return steps from the first best time, at the top, to the last, at the bottom."""
     span = (bests[0] - bests[-1]) or 1.0
 
     def at(number: int, best_us: float) -> tuple[float, float]:

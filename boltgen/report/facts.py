@@ -1,7 +1,7 @@
-"""Arrow: a compiled model's metadata to the facts of its report. Only ratios are computed anew.
+"""Arrow: from a compiled model's metadata to the facts of its report; only ratios are computed.
 
-Times are what the metadata has, each with its kind: measured on a GPU, modelled by the virtual GPU,
-or predicted. Bytes are the least that a kernel moves: its operands and results once.
+Times come from the metadata, each with its kind: measured on a GPU, modelled by the virtual GPU, or
+predicted. Bytes are the least that a kernel moves: each operand and result once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TimeKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionFacts:
-    """A region: its computation, its time, and `share` of the time of all regions.
+    """A region: its computation, its time, and its `share` of the time of all regions.
 
     `flops` and `moved_bytes` are None if its sizes are dynamic, `intensity` is their ratio.
     """
@@ -46,14 +46,14 @@ class RegionFacts:
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte."""
+        """FLOP per byte, or None if the sizes are dynamic."""
         if not self.flops or not self.moved_bytes:
             return None
         return self.flops / self.moved_bytes
 
     @property
     def tflops(self) -> float | None:
-        """TFLOP per second."""
+        """TFLOP per second, or None if the work or the time is unknown."""
         if not self.flops or not self.info.time_us:
             return None
         return self.flops / self.info.time_us / 1e6
@@ -61,7 +61,7 @@ class RegionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A region, or an operator of TVM's, in the order of the model; `operators` of a region."""
+    """A region with its `operators`, or an operator that TVM computes, in the model's order."""
 
     region: RegionFacts | None
     operators: tuple[PlacementInfo, ...]
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """A kernel, and its source, or None if the artifact has no source."""
+    """A kernel with its source, or None if the artifact has no sources."""
 
     info: KernelInfo
     source: str | None
@@ -91,7 +91,7 @@ class Facts:
 
     @property
     def moved_share(self) -> float | None:
-        """The regions' share of the least bytes of all kernels; None if a size is dynamic."""
+        """The regions' share of all kernels' least bytes; None if a size is dynamic."""
         if self.metadata.rest is None:
             return None
         ours = [region.moved_bytes for region in self.regions]
@@ -103,7 +103,7 @@ class Facts:
 
 
 def facts_of(folder: Path, metadata: Metadata) -> Facts:
-    """The facts of the artifact in `folder`.
+    """Return the facts of the artifact in `folder`.
 
     Raises:
         UnknownArchError: the artifact is for an architecture that this boltgen does not know.
@@ -125,7 +125,7 @@ def facts_of(folder: Path, metadata: Metadata) -> Facts:
 
 
 def kind_of(region: RegionInfo) -> TimeKind:
-    """Return the kind of a region's time, from the words of its origin."""
+    """Return the kind of a region's time, according to the text of its origin."""
     for kind in (TimeKind.MEASURED, TimeKind.MODELLED, TimeKind.PREDICTED):
         if region.time_us is not None and region.origin.startswith(kind.value):
             return kind
@@ -144,7 +144,7 @@ def _region(metadata: Metadata, region: RegionInfo, total_us: float) -> RegionFa
 
 
 def _workload(metadata: Metadata, region: RegionInfo) -> Workload | None:
-    """Return a region's workload from its kernel's launches, or None if sizes are dynamic."""
+    """Return a region's workload from its kernel's trials, or None if sizes are dynamic."""
     trials: Iterator[Trial] = (
         trial
         for kernel in metadata.kernels
@@ -191,7 +191,7 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 def _steps(metadata: Metadata, regions: dict[str, RegionFacts]) -> Iterator[Step]:
-    """Return the model's operators in order; a region stands at the place of its last operator."""
+    """Yield the model's operators in order; a region is at the place of its last operator."""
     inside: dict[str, list[PlacementInfo]] = {}
     last: dict[str, int] = {}
     for index, placement in enumerate(metadata.placements):
@@ -210,7 +210,7 @@ def _kernel(folder: Path, metadata: Metadata, kernel: KernelInfo) -> KernelFacts
     path = folder / kernel.source
     try:
         source = path.read_text(encoding="utf-8", errors="replace") if kernel.source else None
-    except OSError:  # sources may be missing: nobody needs them to run a model
+    except OSError:  # the sources may be missing; a model runs without them
         source = None
     regions = sum(region.runs(kernel.symbol) for region in metadata.regions)
     return KernelFacts(info=kernel, source=source, regions=regions)

@@ -1,4 +1,4 @@
-"""Arrow: facts to the positions of marks in figures. The template draws them."""
+"""Arrow: from facts to the positions of marks in figures, which the template draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from boltgen.report.facts import Facts, RegionFacts, Step
 
 WIDTH = 960.0
-# Sizes of the partition: a step's height, its lanes' beginnings and widths.
+# Sizes of the partition: a step's height, the positions and widths of its lanes.
 STEP = 26.0
 _LANES = {"boltgen": (0.0, 560.0), "tvm": (580.0, 380.0)}
 # Sizes of the roofline.
@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 16.0, 48.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A step of the model in its lane; `filled` is the width of its share of the time."""
+    """A step of the model in its lane; `filled` is the width for its share of the time."""
 
     step: Step
     x: float
@@ -30,7 +30,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A model's steps from the first to the last."""
+    """A model's steps in order."""
 
     boxes: tuple[Box, ...]
     height: float
@@ -51,7 +51,7 @@ def partition(facts: Facts) -> Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A value of an axis, and its position."""
+    """A value on an axis, and its position."""
 
     at: float
     text: str
@@ -70,7 +70,7 @@ class Point:
 class Roofline:
     """Regions by FLOP per byte and TFLOP per second, below the device's limits.
 
-    `roof` has the corners of that line; axes are logarithmic.
+    `roof` has the corners of the line of limits; both axes are logarithmic.
     """
 
     points: tuple[Point, ...]
@@ -80,7 +80,7 @@ class Roofline:
 
 
 def roofline(facts: Facts) -> Roofline | None:
-    """Place the regions whose work and time are known; return None if there are none."""
+    """Return the regions with known work and time; None if there are none."""
     known = [
         (region, region.intensity, region.tflops)
         for region in facts.regions
@@ -102,7 +102,7 @@ def roofline(facts: Facts) -> Roofline | None:
         share = (math.log10(value) - least_y) / (most_y - least_y)
         return round(HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM), 1)
 
-    # The slope enters the figure at its left side, or at its bottom.
+    # The slope enters the figure at the left or at the bottom.
     begin = max(10.0**least_x, 10.0**least_y / tb_per_s)
     corners = ((begin, begin * tb_per_s), (ridge, peak), (10.0**most_x, peak))
     return Roofline(
@@ -114,7 +114,7 @@ def roofline(facts: Facts) -> Roofline | None:
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
-    """The powers of ten around all of `values`."""
+    """Return the exponents of the powers of ten that enclose `values`."""
     least, most = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return least, max(most, least + 1)
 

@@ -1,4 +1,4 @@
-"""Write a report: one page of HTML that needs no other file and no network."""
+"""Write a report as one page of HTML that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from boltgen.report.facts import Facts
 from boltgen.report.figures import HEIGHT, STEP, WIDTH, partition, roofline
 from boltgen.report.passes import FunctionChanges
 
-# Stands in the head of each page: tells our files from other programs' files.
+# In the head of each page; it marks boltgen's files.
 _GENERATOR = b'<meta name="generator" content="boltgen">'
 
 
 def is_page(file: BinaryIO) -> bool:
-    """Whether a file is a page of a report."""
+    """Return whether a file is a report's page."""
     return _GENERATOR in file.read(1024)
 
 
@@ -29,9 +29,9 @@ def page(
     curves: Sequence[Curve] | None = None,
     passes: Sequence[FunctionChanges] = (),
 ) -> str:
-    """The page; names and texts of the model are escaped.
+    """Return the page; names and texts of the model are escaped.
 
-    `curves` are None if nobody has asked for the trials. `passes` are the changes of a trace.
+    `curves` are None if the user did not ask for trials. `passes` are the changes in a trace.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

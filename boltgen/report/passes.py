@@ -1,4 +1,4 @@
-"""Arrow: the texts of a model's graphs between passes to the differences that a report shows."""
+"""Arrow: from the texts of graphs between passes to the differences that a report shows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from itertools import pairwise
 from boltgen.graph.difference import Line, difference
 from boltgen.intake.numerals import counted
 
-# A page shows so many lines of a pass; the trace has them all.
+# The most lines of a pass on a page; the trace has all lines.
 _MOST_LINES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassChange:
-    """A pass that changed a graph: `counts` says how many lines went and came; `lines` are the
-    first of the difference, and `left_out` counts the others.
+    """A pass that changed a graph, with the beginning of the difference.
+
+    `counts` counts removed and added lines, `left_out` the lines that are not shown.
     """
 
     name: str
@@ -37,9 +38,9 @@ class FunctionChanges:
 def changes_of(
     trace: Mapping[str, Iterable[tuple[str, str]]], effects: Mapping[str, str]
 ) -> tuple[FunctionChanges, ...]:
-    """Return the changes of each function of a trace: pairs of a pass and the text after it.
+    """Return the changes of each function in a trace, which has pairs of pass and text after it.
 
-    `effects` has by the name of a pass what the pass does.
+    `effects` maps the name of a pass to its effect.
     """
     return tuple(
         FunctionChanges(

@@ -1,4 +1,4 @@
-"""Named arrays in `.npz` files: the inputs and outputs of the command line."""
+"""Named arrays in `.npz` files, the inputs and outputs of the command line."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from boltgen.intake.files import open_regular, written_whole
 from boltgen.intake.unpacking import check_zip
 from boltgen.ir.dtypes import DType
 
-# The first bytes of a file that holds one array.
+# The first bytes of a `.npy` file, which has one array.
 _NPY = b"\x93NUMPY"
-# Inputs of a batch of zeros shrink to nothing, and are no attack.
+# A small file of zeros may expand to this size; a larger expansion may be an attack.
 _HARMLESS_BYTES = 1 << 30
-# NumPy's format has no name for BF16 and stores two bytes of any kind.
+# NumPy's format cannot name BF16 and stores it as two untyped bytes.
 _NAMELESS = np.dtype("V2")
 
-# Tells our files from other programs' files.
+# Marks boltgen's files.
 _COMMENT = b"boltgen"
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read the arrays of an `.npz` file by name; BF16 arrays have `ml_dtypes`' type.
+    """Read the arrays of an `.npz` file by name; BF16 arrays get `ml_dtypes`' type.
 
     Raises:
-        InputError: it cannot be read, or is no such file.
+        InputError: the file cannot be read, or is not an `.npz` file.
     """
     remedy = "write one with numpy.savez(path, name=array)"
     try:
@@ -49,15 +49,15 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _typed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return `array`, or the BF16 numbers that it was: NumPy's format does not store their type."""
+    """Return `array`, with BF16 restored: NumPy's format does not store this type."""
     return array.view(DType.BF16.numpy) if array.dtype == _NAMELESS else array
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write `arrays` to the `.npz` file `path`, whatever their names are.
+    """Write `arrays` to the `.npz` file `path`, with any names.
 
     Raises:
-        InputError: it cannot be written, or another program wrote a file of that name.
+        InputError: the file cannot be written, or exists and boltgen did not write it.
     """
     try:
         with (
@@ -66,7 +66,8 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
         ):
             archive.comment = _COMMENT
             for name, array in arrays.items():
-                # An array's name is its member's name; numpy.savez cannot write one called "file".
+                # The member's name is the array's name; numpy.savez cannot write an array called
+                # "file".
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -75,7 +76,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def _is_ours(file: BinaryIO) -> bool:
-    """Whether `write_arrays` wrote a file."""
+    """Return whether `write_arrays` wrote a file."""
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as archive:

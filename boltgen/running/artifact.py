@@ -1,9 +1,9 @@
 """A compiled model: a folder that is saved, loaded and run.
 
-model.so        the library, the same file for a GPU and for the virtual GPU
-metadata.json   inputs, outputs, arch, kernels and configurations, versions
-sources/        the generated C++
-metadata.json.sig   where it is signed; see `signature`
+model.so            the library, the same file for a GPU and for the virtual GPU
+metadata.json       inputs, outputs, arch, kernels and configurations, versions
+sources/            the generated C++
+metadata.json.sig   the signature, if the artifact is signed; see `signature`
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MOST_NAMED = 5
 class Artifact:
     """A compiled model in `folder`.
 
-    `keep` is an object whose lifetime the folder's is bound to: a temporary folder, for a model
-    that has not been saved yet.
+    `keep` is an object that keeps the folder alive: the temporary folder of a model that is not
+    saved.
     """
 
     def __init__(self, folder: Path, metadata: Metadata, keep: object = None) -> None:
@@ -66,11 +66,12 @@ class Artifact:
     ) -> Artifact:
         """Load the artifact that `save` wrote to `folder`.
 
-        If there are `trusted_keys`, public keys in PEM files, one of them must belong to its
-        signature. The default is the keys of BOLTGEN_TRUSTED_KEYS.
+        With `trusted_keys`, public keys in PEM files, the artifact must be signed by one of them.
+        The default is the keys of BOLTGEN_TRUSTED_KEYS.
 
         Raises:
-            ArtifactError: there is none, or it is damaged or of another version, or not signed so.
+            ArtifactError: there is no artifact, it is damaged or of another version, or its
+                signature is missing or wrong.
             BoltgenError: a trusted key cannot be read.
         """
         path = Path(folder)
@@ -83,24 +84,24 @@ class Artifact:
             raise ArtifactError(f"{path} has no {LIBRARY}: it is incomplete; compile it again")
         _check_digest(library, metadata.library_sha256)
         for name, digest in metadata.sources_sha256.items():
-            # Who ships the library may leave its sources at home.
+            # The library may be shipped without its sources.
             if (path / name).exists():
                 _check_digest(path / name, digest)
         return cls(path.resolve(), metadata)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Copy the artifact to `folder`, which appears whole or not at all.
+        """Copy the artifact to `folder`, which appears complete or not at all.
 
-        An artifact that is already there is replaced, unless there are other files in its folder.
-        The copy is not signed.
+        An existing artifact is replaced, unless its folder has other files. The copy is not signed.
 
         Raises:
-            ArtifactError: `folder` holds something else, or cannot be written.
+            ArtifactError: `folder` has something else, or cannot be written.
         """
         target = replaceable(folder)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            # A short name: the target may have the longest that the file system takes.
+            # A short name, because the target's name may have the greatest length of the file
+            # system.
             with tempfile.TemporaryDirectory(prefix=".boltgen-", dir=target.parent) as name:
                 staged = Path(name) / "new"
                 staged.mkdir()
@@ -118,25 +119,26 @@ class Artifact:
         return target
 
     def worth_opening(self) -> list[Path]:
-        """The files that a person may want to read."""
+        """Return the files that a person may want to read."""
         kernels = [self.folder / kernel.source for kernel in self.metadata.kernels[:1]]
         return [self.folder / FILE_NAME, *kernels, self.folder / SOURCES]
 
     def run(self, inputs: Inputs, device: str = "vgpu") -> dict[str, np.ndarray[Any, Any]]:
-        """Run the model once on `device` ("vgpu" or "cuda"); the outputs by name.
+        """Run the model once on `device` ("vgpu" or "cuda"); return the outputs by name.
 
-        Inputs are by name, or by position in a list; a model of one input takes it alone. Each is
-        an array of NumPy's, a tensor of PyTorch's, or whatever else speaks DLPack.
+        Inputs are given by name, or in a list by position; a model with one input takes it alone.
+        Each is a NumPy array, a PyTorch tensor, or another object with DLPack.
 
-        The library stays loaded for the next run. Any thread may call it: calls wait for each
-        other, as they share one session. To run several at once, `open` one for each thread.
+        The library stays loaded for the next run. Any thread may call it, but calls wait for each
+        other, because they share one session. To run several at once, `open` a session for each
+        thread.
 
         Raises:
-            InputError: a name, shape or dtype is not what the model takes.
-            DeviceError: the device is not there, cannot run the model, or reports a fault.
+            InputError: a name, shape or dtype does not fit the model.
+            DeviceError: the device does not exist, cannot run the model, or reports a fault.
         """
         if device not in self._sessions:
-            # Report wrong inputs before a device is touched.
+            # Report wrong inputs before the device is used.
             named = named_inputs(self.metadata.inputs, inputs)
             check_inputs(self.metadata.inputs, named, self.metadata.dimensions)
         with self._opening:
@@ -146,14 +148,14 @@ class Artifact:
         return session.run(inputs)
 
     def open(self, device: str = "vgpu", *, graphs: int = 0) -> Session:
-        """Open a session on `device` ("vgpu" or "cuda"), with the model's weights there.
+        """Open a session on `device` ("vgpu" or "cuda"), with the model's weights on the device.
 
-        It keeps `graphs` CUDA graphs at most, one for each combination of sizes that is run; each
-        has the memory of a run of its own. A model of Relay's has none.
+        It keeps at most `graphs` CUDA graphs, one per combination of input sizes; each graph has
+        its own memory for a run. Models of the frontend Relay have no graphs.
 
         Raises:
-            DeviceError: the device is not there or cannot run the model.
-            ArtifactError: TVM refuses the library.
+            DeviceError: the device does not exist or cannot run the model.
+            ArtifactError: TVM cannot load the library.
         """
         return Session(loaded_library(self.folder / LIBRARY, self.metadata, device), graphs)
 
@@ -171,13 +173,13 @@ def _check_digest(path: Path, digest: str) -> None:
 
 
 def source_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file in an artifact's `sources`, by its path in `folder`."""
+    """Return the SHA-256 of each file in an artifact's `sources`, by its path in `folder`."""
     files = sorted(each for each in (folder / SOURCES).rglob("*") if each.is_file())
     return {each.relative_to(folder).as_posix(): file_digest(each) for each in files}
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     state = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -186,7 +188,7 @@ def file_digest(path: Path) -> str:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy a folder's contents, and stop at the first failure; shutil would collect them."""
+    """Copy a folder's contents; stop at the first failure, unlike shutil."""
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
         if path.is_dir():
@@ -196,10 +198,10 @@ def _copy_tree(source: Path, target: Path) -> None:
 
 
 def replaceable(folder: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of `folder`, after a test that an artifact can be saved there.
+    """Return the absolute path of `folder` after a check that an artifact can be saved there.
 
     Raises:
-        ArtifactError: `folder` holds something else, or cannot be written.
+        ArtifactError: `folder` has something else, or cannot be written.
     """
     target = Path(folder)
     try:
@@ -223,7 +225,7 @@ def replaceable(folder: str | os.PathLike[str]) -> Path:
 
 
 def _others(target: Path) -> list[str]:
-    """List the files in an artifact's folder that `save` did not write, or that changed since."""
+    """List the files in an artifact's folder that `save` did not write, or that were changed."""
     if not target.exists():
         return []
     own = {FILE_NAME, SIGNATURE, LIBRARY, SOURCES}
@@ -239,7 +241,7 @@ def _others(target: Path) -> list[str]:
 def _digests(target: Path) -> Mapping[str, Any] | None:
     """Return the digests of an artifact's sources, or None if its metadata is not boltgen's.
 
-    Other fields may be damaged: to compile the model again is the remedy.
+    Other fields may be damaged, because a damaged artifact may be replaced.
     """
     try:
         form = read_json(target / FILE_NAME)
@@ -252,7 +254,7 @@ def _digests(target: Path) -> Mapping[str, Any] | None:
 
 
 def _unwritable(target: Path, error: OSError) -> ArtifactError:
-    # The name of a path that is too long says nothing in full.
+    # A path that is too long is not shown in full.
     name = str(target) if len(str(target)) <= _MOST_SHOWN else f"{str(target)[:_MOST_SHOWN]}..."
     return ArtifactError(f"{name} cannot be written: {error.strerror or error}")
 
@@ -267,6 +269,7 @@ def load(folder: str | os.PathLike[str]) -> Artifact:
     """Load the artifact that `Artifact.save` or `boltgen compile` wrote to `folder`.
 
     Raises:
-        ArtifactError: there is none, or it is damaged or of another version.
+        ArtifactError: there is no artifact, or it is damaged, not signed as required, or of another
+            version.
     """
     return Artifact.load(folder)

@@ -1,9 +1,9 @@
-"""CUDA graphs of a session: each combination of sizes is recorded once, then replayed.
+"""CUDA graphs of a session: record each combination of input sizes once, then replay it.
 
-A graph has the addresses of the run that was recorded, so it owns what lies there: the storages
-that TVM's virtual machine had, device memory for the inputs, and pinned memory for both ends. No
-other run gets any of it from TVM's pool, which knows no streams; hence graphs, unlike other runs,
-may be replayed on a stream of their session's own.
+A graph contains the addresses of the recorded run, so it owns that memory: the storages of TVM's
+virtual machine, device memory for the inputs, and pinned memory for inputs and outputs. TVM's pool,
+which does not know streams, gives none of it to another run. Graphs, unlike other runs, may
+therefore replay on the session's own stream.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ Array: TypeAlias = npt.NDArray[Any]
 Sizes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _log = logging.getLogger("boltgen.running")
-# Failed recordings in a row before recording stops; the first may fail for lack of memory.
+# Recording stops after this many failures in a row; one may fail for lack of memory.
 _MOST_FAILURES = 3
-# A graph stays if it was used in the last runs: so many for each kept graph. If more sizes take
-# turns than there are graphs, every run would be a recording otherwise.
+# A graph is kept if it was used in the last `_LATELY` runs per kept graph. Otherwise every run
+# would record if more sizes take turns than there are graphs.
 _LATELY = 8
 _ON_GPU = 2  # DLPack's kDLCUDA
-# TVM's kernels allocate memory of their own by this function: the memory belongs to a thread, not
-# to a run.
+# By this function TVM's kernels allocate memory that belongs to a thread, not to a run; libraries
+# that call it are not recorded.
 _WORKSPACE = b"TVMBackendAllocWorkspace"
 
 
 class Recordings:
-    """The number of this process's recordings: the virtual GPU reports a refusal to all threads."""
+    """The number of recordings; the virtual GPU reports a refused recording to all threads."""
 
     _counting = threading.Lock()
     _began = _ended = 0
 
     @classmethod
     def number(cls) -> int | None:
-        """Return how many recordings there were, or None while one is under way."""
+        """Return the number of recordings so far, or None while one is in progress."""
         with cls._counting:
             return cls._began if cls._began == cls._ended else None
 
     @classmethod
     @contextmanager
     def one(cls) -> Iterator[None]:
-        """Count the block as one recording."""
+        """Count the block as a recording."""
         with cls._counting:
             cls._began += 1
         try:
@@ -65,7 +65,7 @@ class Recordings:
 
 
 class Graphs:
-    """Graphs of one session's runs, `most` of them at a time."""
+    """The graphs of one session's runs, at most `most` at a time."""
 
     def __init__(self, library: LoadedLibrary, runner: RelaxRunner, most: int) -> None:
         self._runner = runner
@@ -74,13 +74,12 @@ class Graphs:
         self._stream = self._runtime.stream()
         self._most = most
         self._runs = 0
-        # The one unused for longest first.
+        # The least recently used graph comes first.
         self._kept: OrderedDict[Sizes, _Recorded] = OrderedDict()
         self._failures = _MOST_FAILURES if _has_workspaces(library) else 0
 
     def run(self, inputs: Sequence[Array]) -> list[Array] | None:
-        """Return the outputs for inputs on the host, or None if they have to be computed without a
-        graph.
+        """Return the outputs for inputs on the host, or None if no graph serves these sizes.
 
         Raises:
             DeviceError: the device reports a fault.
@@ -101,7 +100,7 @@ class Graphs:
             oldest = next(iter(self._kept.values()))
             if self._runs - oldest.used <= _LATELY * self._most:
                 return None
-            self._kept.popitem(last=False)  # before the new one takes its memory
+            self._kept.popitem(last=False)  # frees its memory before the new graph takes its own
         try:
             with Recordings.one():
                 self._kept[sizes] = recorded = self._recorded(inputs)
@@ -118,7 +117,7 @@ class Graphs:
         tensors = [runtime.empty(each.shape, str(each.dtype), self._device) for each in inputs]
         for tensor, value in zip(tensors, inputs, strict=True):
             tensor.copyfrom(np.ascontiguousarray(value))
-        # First without recording, which loads kernels; on the stream that TVM's pool is safe on.
+        # First run without recording, to load kernels, on the default stream that TVM's pool needs.
         outputs = self._runner.call(tensors)
         self._device.sync()
         ends = (
@@ -137,12 +136,12 @@ class Graphs:
                     stream.copy_to_host(pinned, tensor.data_ptr())
         finally:
             self._device.set_raw_stream(0)
-        # Kernels of other sessions may still use what the pool has given to this run.
+        # The pool may have given memory to this run that kernels of other sessions still use.
         self._runtime.wait_for_all()
         return _Recorded(graphs[0], *ends, (tensors, outputs, held))
 
     def _pinned(self, tensor: Any) -> Array:
-        """Pinned memory for the elements of a tensor on the device."""
+        """Return pinned memory for the elements of a tensor on the device."""
         if tensor.__dlpack_device__()[0] != _ON_GPU or not tensor.is_contiguous():
             raise DeviceError("an output is not in one piece on the device")
         return self._runtime.pinned(tuple(map(int, tensor.shape)), np.dtype(str(tensor.dtype)))
@@ -150,7 +149,7 @@ class Graphs:
 
 @dataclass(slots=True)
 class _Recorded:
-    """A graph, the pinned memory at its ends, and what owns the device memory that it uses."""
+    """A graph, the pinned memory of its inputs and outputs, and the owners of its device memory."""
 
     graph: Graph
     inputs: list[Array]

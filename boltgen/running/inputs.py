@@ -1,4 +1,4 @@
-"""Compare given inputs with the inputs that a model takes."""
+"""Compare given inputs with the inputs of a model."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from boltgen.errors import InputError
 from boltgen.intake.numerals import counted
 from boltgen.running.sizes import check_sizes, taken
 
-# By name, by position, or the one that the model takes.
+# By name, by position, or the single input of a model.
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[Any] | Any
 
 
 class Tensor(Protocol):
-    """A value with a shape and an element type: NumPy's arrays, and TVM's tensors on a device."""
+    """A value with a shape and an element type: a NumPy array, or a TVM tensor on a device."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
+        """The extents of the dimensions."""
 
     @property
     def dtype(self) -> Any:
-        """The element type: NumPy's type, or its name."""
+        """The element type: a NumPy dtype, or its name."""
 
 
 def named_inputs(expected: Sequence[TensorInfo], given: Inputs) -> dict[str, Any]:
-    """Return the inputs by name, from a mapping, from a list in the model's order, or from a single
-    input.
+    """Return the inputs by name, from a mapping, a list in the model's order, or a single input.
 
     Raises:
-        InputError: they are something else, or of another number than the model takes.
+        InputError: the inputs have another form, or their number is wrong.
     """
     if isinstance(given, Mapping):
         return {str(name): value for name, value in given.items()}
@@ -69,12 +68,12 @@ def check_inputs(
     inputs: Mapping[str, Tensor],
     dimensions: Sequence[DimensionInfo] = (),
 ) -> None:
-    """Compare arrays, or tensors on a device, with the inputs that the model takes.
+    """Compare arrays, or tensors on a device, with the inputs of the model.
 
     Raises:
-        InputError: a name, shape or dtype differs; the message has both. Or shapes contradict each
-            other or leave the range of one of the `dimensions`, as `check_sizes` says. Or there is
-            NaN or an infinity, on the host, where the model takes none.
+        InputError: a name, shape or dtype differs (the message has both values); shapes contradict
+            each other or leave a range of `dimensions` (see `check_sizes`); or an input on the host
+            has NaN or an infinity although the model was compiled for finite numbers.
     """
     names = [info.name for info in expected]
     unknown = [name for name in inputs if name not in names]

@@ -1,8 +1,8 @@
-"""A library on a device: loaded once for a process, and runners of it for one caller at a time.
+"""A library on a device: loaded once per process, with a runner for each concurrent caller.
 
-TVM's virtual machine keeps the values of a call in itself, and its graph executor the inputs, so
-that two threads in one of them see each other's tensors. A runner therefore has one of its own, and
-the module, whose code and static data are the process's, is shared by all runners of a file.
+TVM's virtual machine keeps the values of a call, and its graph executor the inputs, so two threads
+in one of them would see each other's tensors. Each runner therefore has its own virtual machine or
+executor. All runners of a file share the module, whose code and static data are the process's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from boltgen.frontend.relay.versions import require_relax, require_relay
 
 
 class LoadedLibrary:
-    """A model's library in this process, and its device; see `loaded_library`."""
+    """A model's library in this process, with its device; `loaded_library` makes it."""
 
     def __init__(self, path: Path, metadata: Metadata, active: ActiveDevice) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class LoadedLibrary:
             raise self.refused(error) from error
 
     def refused(self, error: Exception) -> ArtifactError:
-        """Return the error to raise if TVM raised `error` at loading."""
+        """Return the error to raise if TVM raised `error` while loading."""
         return ArtifactError(f"{self.path} cannot be loaded: {last_line(error)}{self.fault()}")
 
     def fault(self) -> str:
@@ -50,10 +50,10 @@ class LoadedLibrary:
         return f":\n{said}" if said else ""
 
     def runner(self) -> Runner:
-        """Make a new runner of the library; its weights on the device are its own.
+        """Return a new runner of the library, with its own copy of the weights on the device.
 
         Raises:
-            ArtifactError: TVM cannot make it, for instance for want of memory on the device.
+            ArtifactError: TVM cannot make the runner, for instance because device memory is short.
         """
         kind = RelayRunner if self.metadata.frontend == "relay" else RelaxRunner
         try:
@@ -65,10 +65,10 @@ class LoadedLibrary:
 
 
 def device_bytes_in_use() -> int:
-    """Return the memory of device 0 that is not free, whoever has it.
+    """Return the bytes of device 0's memory that are not free, whoever uses them.
 
     Raises:
-        DeviceError: there is no such device.
+        DeviceError: TVM sees no device.
     """
     import tvm  # noqa: PLC0415
 
@@ -79,19 +79,19 @@ def device_bytes_in_use() -> int:
 
 
 _loading = threading.Lock()
-# By device and file: the dynamic loader, too, identifies a library by its file.
+# By device and file, as the dynamic loader also identifies a library by its file.
 _libraries: WeakValueDictionary[tuple[str, int, int], LoadedLibrary] = WeakValueDictionary()
 
 
 def loaded_library(path: Path, metadata: Metadata, device: str) -> LoadedLibrary:
-    """The library at `path`, loaded now or by an earlier caller who still has it.
+    """Return the library at `path`, loaded now or earlier by a caller that still holds it.
 
-    A virtual GPU becomes one of the model's arch.
+    The virtual GPU takes the model's architecture.
 
     Raises:
-        ToolchainError: the installed TVM is none that runs the library.
-        DeviceError: the device is not there or cannot run code for the model's arch.
-        ArtifactError: TVM refuses the library.
+        ToolchainError: the installed TVM cannot run the library.
+        DeviceError: the device does not exist or cannot run code for the model's architecture.
+        ArtifactError: the library cannot be read, or TVM cannot load it.
     """
     (require_relay if metadata.frontend == "relay" else require_relax)()
     with _loading:
@@ -111,17 +111,17 @@ def loaded_library(path: Path, metadata: Metadata, device: str) -> LoadedLibrary
 class Runner(ABC):
     """Runs a library for one caller at a time."""
 
-    # Whether it has tensors of its own for inputs and outputs, which every call writes anew; it is
-    # given arrays of NumPy's then, else tensors on the device.
+    # Whether the runner has its own tensors for inputs and outputs, which every call overwrites. It
+    # then takes NumPy arrays, otherwise tensors on the device.
     owns_tensors: ClassVar[bool]
 
     @abstractmethod
     def call(self, tensors: Sequence[Any]) -> list[Any]:
-        """The outputs, tensors of TVM's on the device, for inputs in the model's order."""
+        """Return the outputs, TVM tensors on the device, for inputs in the model's order."""
 
 
 class RelaxRunner(Runner):
-    """TVM's virtual machine."""
+    """A runner by TVM's virtual machine."""
 
     owns_tensors = False
 
@@ -142,9 +142,9 @@ class RelaxRunner(Runner):
     def call_and_hold(
         self, tensors: Sequence[Any], around_allocation: Callable[[], None]
     ) -> tuple[list[Any], list[Any]]:
-        """The outputs of a call, and the memory that it had: no later call gets what is held.
+        """Return the outputs of a call, and the storages that it allocated, for the caller to keep.
 
-        `around_allocation` is called before memory is asked for, and again when it is there.
+        `around_allocation` is called before and after each allocation.
         """
         held: list[Any] = []
         is_allocating = False
@@ -163,12 +163,12 @@ class RelaxRunner(Runner):
             return self.call(tensors), held
         finally:
             self._machine.set_instrument(None)
-            if is_allocating:  # in vain
+            if is_allocating:  # the allocation failed
                 around_allocation()
 
 
 class RelayRunner(Runner):
-    """TVM's graph executor."""
+    """A runner by TVM's graph executor."""
 
     owns_tensors = True
 
@@ -186,7 +186,7 @@ class RelayRunner(Runner):
 
 
 def disagreement(kind: str, of_library: int, of_metadata: int) -> ArtifactError:
-    """Return the error for a library whose count of inputs or outputs differs from its metadata."""
+    """Return the error for a library whose number of inputs or outputs contradicts its metadata."""
     return ArtifactError(
         f"metadata.json names {of_metadata} {kind}, the library has {of_library}: one of them is "
         "damaged; compile the model again"
@@ -203,13 +203,13 @@ def release_unused_memory() -> None:
 
 
 def check_capability(arch: str, capability: str) -> None:
-    """Compare a GPU's compute capability ("8.6") with the architecture of the code.
+    """Check that a GPU with a compute capability ("8.6") can run code for `arch`.
 
-    A library holds machine code for `arch` and PTX, which newer GPUs translate; code for an
-    architecture with a suffix ("sm_90a") runs on that one only.
+    A library has machine code for `arch`, and PTX, which newer GPUs compile; code for an
+    architecture with a suffix ("sm_90a") runs only on that architecture.
 
     Raises:
-        DeviceError: the GPU cannot run it.
+        DeviceError: the GPU cannot run the code.
     """
     number = arch.removeprefix("sm_")
     digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
@@ -225,6 +225,6 @@ def check_capability(arch: str, capability: str) -> None:
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of a TVM message: the lines before it are TVM's own stack."""
+    """Return the last line of a TVM message; the lines before are TVM's stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,10 +1,9 @@
-"""Run a compiled model repeatedly: one virtual machine, and buffers for its inputs.
+"""Run a compiled model repeatedly, with one virtual machine and buffers for its inputs.
 
-Sessions launch on the device's default stream. TVM's pool gives the memory that one call has let go
-of to whichever call asks next, without waiting for the kernels that still read it: on one stream
-they are done before the next ones start, on several they would not be. Only what a session replays
-from a CUDA graph, whose memory is in no pool, runs on a stream of its own; see `graphs`.
-Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`.
+Sessions launch on the device's default stream. TVM's pool gives freed memory to the next call at
+once, even if kernels still read it: on one stream these kernels end first, on several streams they
+might not. Only CUDA graphs, whose memory is not in the pool, replay on a session's own stream; see
+`graphs`. Source: TVM 0.27, src/runtime/memory/pooled_allocator.h, `PooledAllocator::Free`.
 """
 
 from __future__ import annotations
@@ -34,16 +33,17 @@ from boltgen.running.sizes import names_in, shape_at
 Array: TypeAlias = npt.NDArray[Any]
 
 _ON_HOST = 1  # DLPack's kDLCPU
-# The size of a dimension without a range at a warm-up.
+# The size at a warm-up of a dimension without an upper limit.
 _UNLIMITED = 1
 
 
 class Session:
-    """A compiled model on a device, with its weights, and with buffers for its inputs.
+    """A compiled model on a device, with its weights and buffers for its inputs.
 
-    Any thread may call it; calls wait for each other. For several at once, open several: each has
-    weights of its own on the device, since TVM's virtual machine does. With `graphs`, so many CUDA
-    graphs are kept at most, which replay runs whose inputs are on the host.
+    Any thread may call it; calls wait for each other. To run several at once, open several
+    sessions; each has its own weights on the device, because TVM's virtual machine does. With
+    `graphs`, at most this many CUDA graphs are kept, which replay runs whose inputs are on the
+    host.
     """
 
     def __init__(self, library: LoadedLibrary, graphs: int = 0) -> None:
@@ -63,14 +63,13 @@ class Session:
         return self._metadata
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
-        """Run the model and return its outputs by name, as NumPy arrays; inputs are named or in
-        order.
+        """Run the model; return its outputs by name, as NumPy arrays.
 
-        An input is an array of NumPy's or whatever speaks DLPack: on the host it is copied to the
-        device from where it lies, on the device it is read where it lies.
+        Inputs are given by name or in order. An input is a NumPy array or another object with
+        DLPack. On the host it is copied to the device; on the device it is read in place.
 
         Raises:
-            InputError: a name, shape or dtype is not what the model takes.
+            InputError: a name, shape or dtype does not fit the model.
             DeviceError: the device reports a fault, or the session is closed.
         """
         ready = self._checked(inputs)
@@ -80,7 +79,7 @@ class Session:
             try:
                 values = self._replayed(ready, library)
                 if values is None:
-                    # A recording that was refused is a fault to the virtual GPU.
+                    # A refused recording counts as a fault of the virtual GPU.
                     before, recordings = library.fault(), Recordings.number()
                     tensors = self._call(runner, ready)
                     library.device.sync()
@@ -97,13 +96,14 @@ class Session:
     def run_on_device(self, inputs: Inputs) -> dict[str, Any]:
         """Run the model; return outputs by name as TVM tensors on the device, for DLPack.
 
-        They are written when the device's default stream gets there, and their memory is theirs as
-        long as they are. Inputs are as for `run`.
+        The outputs are written when the device's default stream reaches that point; each tensor
+        owns its memory. Inputs are as for `run`.
 
         Raises:
-            InputError: as `run` does.
-            DeviceError: as `run` does.
-            ArtifactError: the model is one of Relay's, whose next call would write over them.
+            InputError: as for `run`.
+            DeviceError: as for `run`.
+            ArtifactError: the model was compiled with Relay, whose next call would overwrite the
+                outputs.
         """
         ready = self._checked(inputs)
         with self._running:
@@ -119,18 +119,18 @@ class Session:
                 raise _failed(error, library) from error
 
     def warm_up(self) -> None:
-        """Run once on zeros of the largest sizes, so that later calls allocate nothing.
+        """Run once on zeros of the largest sizes, so that later calls allocate no memory.
 
-        A dimension that nothing limits is 1.
+        A dimension without an upper limit is 1.
 
         Raises:
-            InputError: an input's rank is not known before the model runs.
+            InputError: the rank of an input is unknown before a run.
             DeviceError: the device reports a fault.
         """
         self.run(self.zeros())
 
     def zeros(self) -> dict[str, Array]:
-        """Inputs of the largest sizes that the model takes, all zero."""
+        """Return inputs of the model's largest sizes, all zero."""
         limits = {each.name: each.high or each.low for each in self._metadata.dimensions}
         inputs = self._metadata.inputs
         sizes = {name: limits.get(name, _UNLIMITED) for name in names_in(inputs)}
@@ -142,7 +142,7 @@ class Session:
         return made
 
     def forget_launches(self) -> None:
-        """Clear the virtual GPU's record of launches, which grows with every run of any session."""
+        """Clear the virtual GPU's launch records, which grow with every run of any session."""
         library = self._library
         if library is not None and library.active.vgpu is not None:
             library.active.vgpu.clear_launches()
@@ -150,7 +150,7 @@ class Session:
     def close(self) -> None:
         """Free the weights, the buffers and the memory that TVM keeps for later calls.
 
-        The code of the library stays in the process. Closing again is harmless.
+        The library's code stays in the process. A second call is harmless.
         """
         with self._running:
             self._buffers.clear()
@@ -182,7 +182,7 @@ class Session:
         )
 
     def _replayed(self, ready: Sequence[Any], library: LoadedLibrary) -> list[Array] | None:
-        """Return the outputs by a CUDA graph, or None if there is none for these inputs."""
+        """Return the outputs by a CUDA graph, or None if no graph serves these inputs."""
         if self._graphs is None or not all(isinstance(value, np.ndarray) for value in ready):
             return None
         try:
@@ -198,7 +198,7 @@ class Session:
 
 
 class _Buffer:
-    """Device memory for one input, as large as the largest so far."""
+    """Device memory for one input, as large as the largest value so far."""
 
     def __init__(self, info: TensorInfo, device: Any) -> None:
         self._info = info
@@ -209,14 +209,14 @@ class _Buffer:
         self._shape: tuple[int, ...] | None = None
 
     def filled(self, value: Any) -> Any:
-        """A tensor on the device with the numbers of `value`, which is on the host."""
+        """Return a tensor on the device with a copy of `value`, which is on the host."""
         from tvm import runtime  # noqa: PLC0415
 
         shape = tuple(map(int, value.shape))
         if shape != self._shape:
             elements = math.prod(shape)
             if self._memory is None or elements > self._elements:
-                self._view = self._memory = self._shape = None  # before the new one is there
+                self._view = self._memory = self._shape = None  # free the old memory first
                 self._memory = runtime.empty((elements,), self._info.dtype, self._device)
                 self._elements = elements
             self._view = self._memory._create_view(shape)
@@ -231,12 +231,12 @@ class _Buffer:
 def _imported(name: str, value: Any, host_only: bool) -> Any:
     """Return `value` without a copy: a NumPy array if it is on the host, else a TVM tensor.
 
-    A value without DLPack is returned as it is: `check_inputs` names it.
+    A value without DLPack is returned unchanged; `check_inputs` rejects it.
     """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     if hasattr(value, "resolve_neg"):
-        # PyTorch negates some views when they are read, of which DLPack knows nothing.
+        # PyTorch negates some views lazily, which DLPack does not export.
         value = value.resolve_neg()
     if hasattr(value, "detach"):
         value = value.detach()  # its gradient is not needed
@@ -249,7 +249,7 @@ def _imported(name: str, value: Any, host_only: bool) -> Any:
             return value
         on_host = value.__dlpack_device__()[0] == _ON_HOST
         return _on_host(value) if on_host else runtime.from_dlpack(value)
-    except Exception as error:  # libraries raise types of their own
+    except Exception as error:  # libraries raise their own types
         raise InputError(
             f"input {name!r}, a {type(value).__name__}, cannot be read by DLPack "
             f"({last_line(error)}): give it detached, contiguous and on the host"

@@ -1,5 +1,6 @@
-"""Check the shapes of a run's inputs: equal names mean equal extents, formulas hold, and every
-dimension is in its range.
+"""Check the shapes of a run's inputs.
+
+Equal names must mean equal extents, formulas must hold, and every dimension must be in its range.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ Shapes = Mapping[str, Sequence[int]]
 def check_sizes(
     expected: Sequence[TensorInfo], shapes: Shapes, dimensions: Sequence[DimensionInfo]
 ) -> dict[str, int]:
-    """Compare the `shapes` of inputs, by name, with the model's shapes; return each dimension.
+    """Compare the `shapes` of inputs, by name, with the model's; return the size of each dimension.
 
     Raises:
-        InputError: a shape differs, two shapes contradict each other, or a dimension is out of its
-            range. The message has the input, both values, and what the model takes.
+        InputError: a shape differs, two shapes contradict each other, or a dimension is out of
+            range. The message has the input, both values, and the model's shape.
     """
     known: dict[str, int] = {}
     formulas: list[tuple[TensorInfo, int, Formula, int]] = []
@@ -34,7 +35,7 @@ def check_sizes(
             formula = formula_of(want) if isinstance(want, str) else None
             if formula is not None and not formula.is_name and have:
                 formulas.append((info, axis, formula, have))
-            # No name stands for 0: sums over nothing are undefined in TVM.
+            # No dimension may be 0: TVM's sums over nothing are undefined.
             elif have != (known.setdefault(str(want), have) if formula and have else want):
                 raise _unfit(expected, info, shape, known)
     solve(((formula, have) for _, _, formula, have in formulas), known)
@@ -51,14 +52,14 @@ def check_sizes(
 
 
 def names_in(expected: Sequence[TensorInfo]) -> tuple[str, ...]:
-    """The dimensions in the shapes of inputs, in order, each once."""
+    """Return the dimensions in the shapes of inputs, in order, without repetitions."""
     extents = (extent for info in expected for extent in info.shape or ())
     formulas = (formula_of(extent) for extent in extents if isinstance(extent, str))
     return tuple(dict.fromkeys(name for formula in formulas for name in formula.names))
 
 
 def shape_at(shape: Sequence[int | str], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """A shape where the dimensions in it have these sizes; an extent below 0 is 0."""
+    """Return a shape with these sizes for its dimensions; an extent below 0 becomes 0."""
     return tuple(
         max(formula_of(extent).at(sizes), 0) if isinstance(extent, str) else extent
         for extent in shape
@@ -66,7 +67,7 @@ def shape_at(shape: Sequence[int | str], sizes: Mapping[str, int]) -> tuple[int,
 
 
 def taken(expected: Sequence[TensorInfo]) -> str:
-    """The inputs that a model takes, as the end of a message."""
+    """Return the inputs of a model, as the end of a message."""
     return "the model takes " + "; ".join(map(str, expected))
 
 
@@ -82,7 +83,7 @@ def _unfit(
 
 
 def _contradiction(formula: Formula, have: int, known: Mapping[str, int]) -> str | None:
-    """Return why an extent differs from its formula, as a part of a sentence, or None."""
+    """Return why an extent contradicts its formula, as a part of a sentence, or None."""
     unknown = [name for name in formula.names if name not in known]
     if unknown:
         return f"which is {formula.text} for no whole {' and '.join(unknown)}"
@@ -128,9 +129,7 @@ def _check_range(
 def _suggested(
     shape: Sequence[int | str], found: Sequence[int], ranges: Mapping[str, DimensionInfo]
 ) -> str:
-    """Return ranges that admit the found sizes too, as an option's value; "" if a formula is in the
-    shape.
-    """
+    """Return ranges with the found sizes, as an option's value; "" for shapes with formulas."""
     extents = []
     for extent, value in zip(shape, found, strict=True):
         if isinstance(extent, str) and not formula_of(extent).is_name:

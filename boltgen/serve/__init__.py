@@ -1,1 +1,1 @@
-"""Serve compiled models by the Open Inference Protocol: requests in, sessions, answers out."""
+"""Serve compiled models by the Open Inference Protocol v2."""

@@ -1,4 +1,4 @@
-"""The part that REST and gRPC share: run a request, time its phases, and name its outcome."""
+"""The code that REST and gRPC share: run a request, time its phases, and name its outcome."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ from boltgen.serve.tracing import traced
 _log = logging.getLogger("boltgen.serve")
 Answer = TypeVar("Answer")
 
-# The model of a request whose own is not known: a client's invention would be a figure of its own.
+# The model's name in figures if it is unknown: clients must not create new time series.
 _NO_MODEL = ""
-# Characters of what a client says: it may say as much as a body holds.
+# The most logged characters of a client's text, which may be as long as a body.
 _MOST_LOGGED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a request: a name for figures, the status of HTTP, and the name of gRPC's
-    code.
-    """
+    """The outcome of a request: its name in figures, the HTTP status, and the gRPC code's name."""
 
     name: str
     http: int
@@ -58,14 +56,14 @@ CANCELLED = Outcome("cancelled", 499, "CANCELLED")
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Return the outcome of a request that raised `error`."""
+    """Return the outcome of a request that failed with `error`."""
     if isinstance(error, asyncio.CancelledError):
         return CANCELLED
     return next((each for kind, each in _OUTCOMES.items() if isinstance(error, kind)), _FAILED)
 
 
 def said_of(error: BaseException) -> str:
-    """Return a client's message for `error`; an internal error gets a general one."""
+    """Return the message for a client; an internal error gets a general message."""
     return str(error) if isinstance(error, BoltgenError) else "internal error; the log describes it"
 
 
@@ -77,7 +75,7 @@ def refused(
     known: str = _NO_MODEL,
     request: InferRequest | None = None,
 ) -> None:
-    """Count and log a request to the model that a client calls `name`, which ended in `error`."""
+    """Count and log a request for the model `name`, the client's word, that failed with `error`."""
     outcome = outcome_of(error)
     ANSWERS.labels(known, protocol, outcome.name).inc()
     _log.log(
@@ -107,10 +105,10 @@ async def answered(
 ) -> Answer:
     """Decode a request, run it, and return `encode` of the version, the request and its outputs.
 
-    `carrier` gives what the client sent beside the request, its trace among it.
+    `carrier` returns the metadata of the client's request, including its trace.
 
     Raises:
-        BoltgenError: the request failed; `outcome_of` says how.
+        BoltgenError: the request failed; `outcome_of` classifies it.
     """
     began_ns, began = time.time_ns(), time.perf_counter()
     in_flight = IN_FLIGHT.labels(protocol)
@@ -125,7 +123,7 @@ async def answered(
         try:
             outputs, timing = await model.infer(request)
         except NotReadyError:
-            # It was replaced since it was looked up.
+            # The model was replaced after it was looked up.
             fresh = repository.model(name, version)
             if fresh is model:
                 raise

@@ -1,8 +1,8 @@
-"""The queue of one model: requests wait here, are batched, and go through its sessions.
+"""The queue of one model: requests wait, are batched, and run in the model's sessions.
 
-A worker takes a session and the oldest request, then more requests whose rows may be put beside it,
-until the batch is full or the oldest has waited long enough. If nothing waits and a run is short,
-the thread that has the request runs it.
+A worker takes a session and the oldest request, then compatible requests, until the batch is full
+or the oldest request has waited long enough. If no request waits and a run is short, the submitting
+thread runs its request itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from boltgen.serve.tensors import Array
 
 _log = logging.getLogger("boltgen.serve")
 
-# A worker wakes, and the event loop after it, in some 200 us: a run that is as short is better made
-# where the request is. A choice, as the number of sizes whose times are kept.
+# To wake a worker and then the event loop takes some 200 us, so a short run is faster in the
+# submitting thread. A choice, as is the number of sizes whose times are stored.
 _SHORT_S = 500e-6
-# A run may take longer than the last one did, and nobody watches its request's time meanwhile.
+# A run may take longer than the last run of these sizes, and no timer watches it in this thread; so
+# a request's time must be this many times longer.
 _CAUTION = 20
 _MOST_SIZES = 4096
 
@@ -39,8 +40,8 @@ Run = Callable[[Arrays], dict[str, Array]]
 class BatchLimits:
     """The limits of a batch and of the queue.
 
-    `rows` is the most that one run takes, `delay_us` how long the oldest request waits for others,
-    `queue` how many requests may wait.
+    `rows` is the most rows of one run. `delay_us` is how long the oldest request waits for others.
+    `queue` is the most waiting requests.
     """
 
     rows: int = 1
@@ -50,7 +51,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The time of a request: seconds in the queue and in the run, and rows of the whole run."""
+    """The seconds of a request in the queue and in the run, and the rows of the whole run."""
 
     queued_s: float
     run_s: float
@@ -58,42 +59,42 @@ class Timing:
 
 
 class Observer(Protocol):
-    """Hear of a queue's events; called from its workers and from submitting threads."""
+    """Receives a queue's events; workers and submitting threads call it."""
 
     def waiting(self, requests: int) -> None:
-        """Hear how many requests wait."""
+        """Note the number of waiting requests."""
 
     def ran(self, requests: int, rows: int, seconds: float) -> None:
-        """Hear how many requests went through one run together."""
+        """Note a run of `requests` requests together, and its seconds."""
 
 
 class Answer(Protocol):
-    """The receiver of a request's answer: a future of `concurrent.futures` is one.
+    """The receiver of a request's answer, such as a future of `concurrent.futures`.
 
-    Called by whoever submits, and by a worker.
+    The submitting thread and a worker call it.
     """
 
     def cancelled(self) -> bool:
-        """Return whether nobody waits for the answer any more."""
+        """Return whether the client no longer waits for the answer."""
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Return whether the answer is still wanted; the request runs then."""
+        """Return whether the client still waits; if so, the request starts."""
 
     def set_result(self, result: tuple[dict[str, Array], Timing], /) -> None:
-        """Take the outputs by name."""
+        """Receive the outputs by name, and the timing."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Take the reason why there are no outputs."""
+        """Receive the error of a request that failed."""
 
     def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
-        """Call `fn` when the answer is there, or cancelled."""
+        """Call `fn` when the answer is set or cancelled."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     inputs: Arrays
     rows: int
-    # Two requests go together if this key is equal; None for a request that goes alone.
+    # Requests with equal keys can share a run; a request with None runs alone.
     form: object
     deadline: float | None
     since: float
@@ -101,9 +102,7 @@ class _Job:
 
 
 class Batcher:
-    """The queue and the workers of one model: as many as `runs`, each of which has a session of its
-    own.
-    """
+    """The queue and the workers of one model: one worker per run function, with its own session."""
 
     def __init__(
         self,
@@ -119,9 +118,9 @@ class Batcher:
         self._name = name
         self._clock = clock
         self._jobs: deque[_Job] = deque()
-        # The sessions that nobody uses.
+        # The run functions whose sessions are free.
         self._runs = list(runs)
-        # Seconds of the last run, by sizes.
+        # Seconds of the last run of these sizes.
         self._known_s: dict[Sizes, float] = {}
         self._changed = threading.Condition()
         self._closing = self._hurrying = False
@@ -141,13 +140,13 @@ class Batcher:
         form: object,
         timeout_s: float | None = None,
     ) -> None:
-        """Give `answer` a request's outputs later; it can be cancelled until then.
+        """Enqueue a request whose outputs `answer` receives later; until then it can be cancelled.
 
-        Requests of equal `form` may be put together, along axis 0 of all their inputs and outputs;
-        None marks a request that goes alone.
+        Requests with equal `form` may share a run, concatenated along axis 0 of all inputs and
+        outputs. A request with None runs alone.
 
         Raises:
-            BusyError: as many requests as may wait do.
+            BusyError: the queue is full.
             NotReadyError: the queue is closed.
         """
         now = self._clock()
@@ -156,7 +155,7 @@ class Batcher:
             if self._closing:
                 raise NotReadyError(f"model {self._name!r} takes no more requests: it is unloaded")
             if len(self._jobs) >= self._limits.queue:
-                # Cancelled and late requests make room.
+                # Removing cancelled and late requests makes room.
                 self._forget_the_dead(now)
             if len(self._jobs) >= self._limits.queue:
                 raise BusyError(
@@ -164,7 +163,7 @@ class Batcher:
                     "many as may: try again later"
                 )
             if self._limits.delay_us:
-                # Whoever holds it for others hears when its client has gone.
+                # A worker that holds the request for others learns that its client has gone.
                 job.answer.add_done_callback(self._wake)
             self._jobs.append(job)
             self._observer.waiting(len(self._jobs))
@@ -173,12 +172,11 @@ class Batcher:
     def at_once(
         self, inputs: Arrays, *, rows: int, timeout_s: float | None = None
     ) -> tuple[dict[str, Array], Timing] | None:
-        """Run a request in the caller's thread and return its outputs; None if it must be
-        submitted.
+        """Run a request in the caller's thread; return its outputs, None if it must be submitted.
 
-        That is where requests are held for others, or wait, where all runs are in use, where a run
-        of these sizes takes longer than the way to a worker and back, or is not known, and where
-        `timeout_s`, the request's time, is not many times as long.
+        It must be submitted if requests are held for others, if requests wait, if no session is
+        free, if runs of these sizes are not known to be short, or if `timeout_s`, the request's
+        time, is short.
 
         Raises:
             BoltgenError: the run failed.
@@ -195,13 +193,13 @@ class Batcher:
         return outputs, Timing(queued_s=0.0, run_s=seconds, rows=rows)
 
     def hurry(self) -> None:
-        """Stop holding requests for others."""
+        """Run waiting requests without waiting for others."""
         with self._changed:
             self._hurrying = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Answer all waiting requests, then end the workers; later requests are refused."""
+        """Answer all waiting requests, then end the workers; reject later requests."""
         self.hurry()
         with self._changed:
             self._closing = True
@@ -209,7 +207,7 @@ class Batcher:
         for worker in self._workers:
             worker.join()
         with self._changed:
-            while len(self._runs) < len(self._workers):  # a caller has one
+            while len(self._runs) < len(self._workers):  # a caller of `at_once` still uses one
                 self._changed.wait()
 
     def _work(self) -> None:
@@ -227,7 +225,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def _next_jobs(self) -> tuple[Run, list[_Job]] | None:
-        """Return the next run and its requests; None at the end."""
+        """Return the next run function and its requests; None after the last request."""
         with self._changed:
             while not self._jobs or not self._runs:
                 if self._closing and not self._jobs:
@@ -247,12 +245,12 @@ class Batcher:
                 self._changed.wait(left_s)
             self._observer.waiting(len(self._jobs))
             if self._jobs:
-                # Another worker may have been told of what this one left.
+                # A notification for the remaining requests may have gone to this worker.
                 self._changed.notify()
             return run, [job for job in found if self._is_due(job)]
 
     def _hold_until(self, jobs: Sequence[_Job]) -> float:
-        """Return until when requests are held for others: at most half of the time that one has."""
+        """Return the time until which requests are held: at most half of any request's time."""
         limits = [job.since + self._limits.delay_us / 1e6 for job in jobs]
         limits += [(job.since + job.deadline) / 2 for job in jobs if job.deadline is not None]
         return min(limits, default=0.0)
@@ -262,7 +260,7 @@ class Batcher:
             self._changed.notify_all()
 
     def _fitting(self, first: _Job, rows: int) -> list[_Job]:
-        """Take the requests that may be put beside `first` out of the queue, oldest first."""
+        """Remove the requests that can share a run with `first` from the queue, oldest first."""
         taken: list[_Job] = []
         kept: deque[_Job] = deque()
         for job in self._jobs:
@@ -275,9 +273,7 @@ class Batcher:
         return taken
 
     def _is_due(self, job: _Job) -> bool:
-        """Return whether a request still wants its answer; a request that is too late gets an
-        error.
-        """
+        """Return whether a request still needs its answer; a late request gets an error."""
         if not job.answer.set_running_or_notify_cancel():
             return False
         waited_s = self._clock() - job.since
@@ -311,7 +307,7 @@ class Batcher:
                 job.answer.set_exception(error)
             return
         except Exception as error:
-            # Ours, not the clients': they hear of it, and the worker lives on.
+            # A fault of boltgen's: the clients get the error, and the worker continues.
             _log.exception("model %r: a run ended with an error of boltgen's own", self._name)
             for job in jobs:
                 job.answer.set_exception(error)
@@ -322,7 +318,7 @@ class Batcher:
             job.answer.set_result((part, timing))
 
     def _timed(self, run: Run, inputs: Arrays) -> tuple[dict[str, Array], float]:
-        """Return a run's outputs, and its seconds; others may use the session then."""
+        """Return a run's outputs and its seconds; the session is free again."""
         began = self._clock()
         try:
             outputs = run(inputs)

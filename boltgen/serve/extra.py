@@ -1,4 +1,4 @@
-"""Check that the packages are there that only the server needs."""
+"""Check that the packages for the server are installed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from boltgen.installation import install_command
 
 
 def require_server() -> None:
-    """Import KServe.
+    """Import KServe's server.
 
-    KServe's module of its server reads the command line of the process when it is imported; it is
-    shown none.
+    On import KServe's module parses the command line of the process, so an empty one is shown to
+    it.
 
     Raises:
-        ServingError: the extra is not installed, or not as it is pinned.
+        ServingError: the extra is not installed, or in the wrong version.
     """
-    # Imported by KServe's application, at the first request.
+    # KServe's application imports it at the first request.
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
     arguments, sys.argv = sys.argv, sys.argv[:1]
     try:

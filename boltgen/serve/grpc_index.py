@@ -1,6 +1,6 @@
 """The repository's index over gRPC, which Triton's service has and KServe's lacks.
 
-Messages and numbers are as in Triton's grpc_service.proto.
+Messages and field numbers are as in Triton's grpc_service.proto.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _messages() -> tuple[type[Any], type[Any]]:
-    """The classes of the request and the response."""
+    """Return the classes of the request and the response."""
     file = descriptor_pb2.FileDescriptorProto(
         name="boltgen/repository_index.proto", package="inference", syntax="proto3"
     )
@@ -40,7 +40,7 @@ def _messages() -> tuple[type[Any], type[Any]]:
         type_name=".inference.RepositoryIndexResponse.ModelIndex",
         label=_Field.LABEL_REPEATED,
     )
-    # A pool of our own: a client's library in this process may have messages of these names.
+    # A pool of its own, because a client's library in this process may define the same messages.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = (pool.FindMessageTypeByName(f"inference.{each.name}") for each in (request, response))

@@ -1,4 +1,4 @@
-"""The protocol over gRPC: KServe's messages and service, with inference of our own."""
+"""The protocol over gRPC: KServe's messages and service, with boltgen's inference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 # Fields of Triton's RepositoryModelLoadRequest. Source: its grpc_service.proto.
 _TRITONS_NAME, _TRITONS_PARAMETERS = 2, 3
 
-# The field of a message that has the numbers of a type, if it does not have them as bytes. FP16 and
+# The field of a message that has the numbers of a datatype, unless they come as bytes. FP16 and
 # BF16 have no field. Source: the protocol's InferTensorContents.
 _FIELDS = {
     "BOOL": "bool_contents",
@@ -44,10 +44,10 @@ _FIELDS = {
 
 
 def decoded(message: Any, time_left_s: float | None) -> InferRequest:
-    """The request in a ModelInferRequest, whose client waits `time_left_s` at most.
+    """Return the request in a ModelInferRequest; its client waits at most `time_left_s`.
 
     Raises:
-        InputError: it is no such request; the message names the field.
+        InputError: the message is not a valid request; the error names the field.
     """
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
@@ -87,7 +87,7 @@ def decoded(message: Any, time_left_s: float | None) -> InferRequest:
 def _timeout_of(parameter: Any) -> int | None:
     if parameter is None:
         return None
-    # KServe's message has no unsigned numbers: Triton's are of no kind in it.
+    # KServe's message has no field for Triton's unsigned parameters.
     kind = parameter.WhichOneof("parameter_choice")
     return timeout_of("" if kind is None else getattr(parameter, kind))
 
@@ -108,9 +108,7 @@ def _contents(message: Any) -> list[Any]:
 def encoded(
     model: str, version: str, request: InferRequest, outputs: Mapping[str, Array]
 ) -> pb.ModelInferResponse:
-    """Return the ModelInferResponse of a request; tensors are bytes if the request's were, or have
-    to be.
-    """
+    """Return the ModelInferResponse; tensors are bytes if the request's were, or must be."""
     response = pb.ModelInferResponse(
         model_name=model, model_version=version, id=request.request_id or ""
     )
@@ -127,7 +125,7 @@ def encoded(
 
 
 class Servicer(InferenceServicer):  # type: ignore[misc]
-    """The service's calls; KServe's class has the others."""
+    """The service's calls; KServe's class implements the others."""
 
     def __init__(
         self, repository: Repository, dataplane: DataPlane, extension: ModelRepositoryExtension
@@ -153,7 +151,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         )
 
     async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
-        """Whether a model answers."""
+        """Return whether a model answers requests."""
 
         async def ready() -> Any:
             model = self.repository.model(request.name, request.version)
@@ -162,7 +160,7 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
         return await _told(context, ready)
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 (gRPC's)
-        """A model's inputs and outputs; gRPC's message has no place for ranges."""
+        """Return a model's inputs and outputs; gRPC's message cannot have ranges."""
 
         async def metadata() -> Any:
             model = self.repository.model(request.name, request.version)
@@ -204,18 +202,18 @@ class Servicer(InferenceServicer):  # type: ignore[misc]
 
 
 def _unknown_fields(message: Any) -> dict[int, Any]:
-    """Return the numbers of a message's fields that KServe's definition lacks."""
+    """Return the fields of a message, by number, that KServe's definition lacks."""
     return {each.field_number: each.data for each in UnknownFieldSet(message)}
 
 
 def _named(request: Any) -> str:
-    """The model that is to be loaded or unloaded.
+    """Return the name of the model to load or unload.
 
-    Field 1 of KServe's message; Triton's message of the same name has a repository's name there,
-    and the model's in field 2.
+    It is field 1 of KServe's message; Triton's message of the same name has the repository's name
+    there, and the model's in field 2.
 
     Raises:
-        InputError: a repository is named.
+        InputError: the message names a repository.
     """
     name = _unknown_fields(request).get(_TRITONS_NAME)
     if not isinstance(name, bytes):
@@ -226,14 +224,14 @@ def _named(request: Any) -> str:
 
 
 def _texts(metadata: Iterable[tuple[str, str | bytes]] | None) -> Iterator[tuple[str, str]]:
-    """The metadata of a call that is text."""
+    """Yield the metadata of a call that is text."""
     for name, value in metadata or ():
         if isinstance(value, str):
             yield name, value
 
 
 async def _told(context: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Return the result of `call`, or abort with its error as the protocol's status."""
+    """Return the result of `call`, or abort the call with its error as the protocol's status."""
     try:
         return await call()
     except Exception as error:
@@ -243,14 +241,14 @@ async def _told(context: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class GrpcServer:
-    """A server on one port, which answers until it is told to stop."""
+    """A server on one port, which answers until `stop`."""
 
     def __init__(self, servicer: Servicer, *, host: str, port: int, most_body_bytes: int) -> None:
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", most_body_bytes),
                 ("grpc.max_send_message_length", -1),
-                # Else a second server could take the same port, and half of the requests.
+                # Otherwise a second server could bind the same port and get half of the requests.
                 ("grpc.so_reuseport", 0),
             ]
         )
@@ -259,10 +257,10 @@ class GrpcServer:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> int:
-        """Bind the port, any free one for 0, and answer; return the port.
+        """Bind the port (any free port for 0), start to answer, and return the port.
 
         Raises:
-            OSError: it is taken, or the host is none of this machine's.
+            OSError: the port is in use, or this machine does not have the host address.
         """
         try:
             port: int = self._server.add_insecure_port(self._address)
@@ -272,5 +270,5 @@ class GrpcServer:
         return port
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more requests, and answer the pending ones, for `grace_s` at most."""
+        """Reject new requests, and answer pending ones for at most `grace_s` seconds."""
         await self._server.stop(grace_s)

@@ -1,4 +1,4 @@
-"""The protocol over REST: KServe's server, with routes of our own if KServe's fall short.
+"""The protocol over REST: KServe's server, with boltgen's routes where KServe's fall short.
 
 KServe's route for inference is not used (see `boltgen.serve.rest`), and its routes for versions are
 not implemented. KServe would also bind to every address of the machine.
@@ -37,14 +37,14 @@ _APPLICATION = "kserve.model_server:app"
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 _INFERENCE = re.compile("/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
-# Seconds that a request may take before the server checks whether its client is still there.
+# Seconds before the server starts to check whether a request's client is still connected.
 _UNWATCHED_S = 0.01
-# At most so many bytes of a body that is too large are read and dropped, and for so long.
+# Limits on reading and dropping the rest of a body that is too large, in bytes and seconds.
 _MOST_DRAINED_BYTES, _DRAIN_S = 1 << 26, 5.0
 
 
 class HttpServer(RESTServer):  # type: ignore[misc]
-    """A server on one socket, which answers until it is told to stop."""
+    """A server on one socket, which answers until `stop`."""
 
     def __init__(
         self,
@@ -61,23 +61,23 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         self._repository = repository
         self._most_body_bytes = most_body_bytes
         self._host, self._asked_port = host, port
-        # Lines of access cost more than the request; `answering` logs and counts.
+        # Access lines cost more than the request; `answering` logs and counts instead.
         self.config.access_log = False
         self.config.http = Connection
-        self.config.proxy_headers = False  # nobody asks who a client is
-        # Signals are the whole server's, not this part's.
+        self.config.proxy_headers = False  # the client's address is not used
+        # The whole server handles signals, not this part.
         self._server.capture_signals = contextlib.nullcontext
 
     def bind(self) -> int:
-        """Bind the port, any free one for 0; return the port.
+        """Bind the port (any free port for 0) and return it.
 
         Raises:
-            OSError: it is taken, or the host is none of this machine's.
+            OSError: the port is in use, or this machine does not have the host address.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._socket = socket.create_server((self._host, self._asked_port), family=family)
-        # Else an answer's body waits 40 ms for the client to acknowledge the head. Accepted sockets
-        # inherit the option; asyncio sets it only on sockets that were made for TCP by name.
+        # Without it, an answer's body waits 40 ms until the client acknowledges the head. Accepted
+        # sockets inherit the option; asyncio sets it only on sockets created as TCP by name.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port: int = self._socket.getsockname()[1]
         return port
@@ -88,11 +88,11 @@ class HttpServer(RESTServer):  # type: ignore[misc]
         await self._server.serve(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Take no more connections; `serve` ends when all requests are answered."""
+        """Reject new connections; `serve` ends when all requests are answered."""
         self._server.should_exit = True
 
     def _add_middlewares(self, app: fastapi.FastAPI) -> None:
-        del app  # KServe's logs every request's time; boltgen has figures for that
+        del app  # KServe's middlewares log every request's time; boltgen has figures for it
 
     def _register_endpoints(self, app: fastapi.FastAPI) -> None:
         self.config.app = self._in_front_of(app)
@@ -113,9 +113,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             app.add_exception_handler(kind, _refusal)
 
     def _in_front_of(self, app: fastapi.FastAPI) -> ASGIApp:
-        """Wrap `app`: inference bypasses its routes and layers, which would take longer than
-        boltgen.
-        """
+        """Wrap `app`: inference bypasses its routes and middlewares, which are too slow."""
         infer = self._guarded(self._infer)
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,7 +125,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             try:
                 answer = await infer(Request(scope | {"path_params": found.groupdict()}, receive))
             except asyncio.CancelledError:
-                # The time that requests have when the server ends is over; the task ends here.
+                # The grace period of the server is over, and this task ends.
                 answer = JSONResponse({"error": "the server ends"}, status_code=503)
             await answer(scope, receive, send)
 
@@ -150,7 +148,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
             refused("rest", name, error)
             raise
         except ClientDisconnect:
-            return Response(status_code=CANCELLED.http)  # nobody reads it
+            return Response(status_code=CANCELLED.http)  # the client has gone
 
         def decode() -> InferRequest:
             if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -174,7 +172,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
                     encode=encode,
                 )
         except ClientDisconnect:
-            return Response(status_code=CANCELLED.http)  # nobody reads it
+            return Response(status_code=CANCELLED.http)  # the client has gone
         if json_length is None:
             return Response(content, media_type="application/json")
         headers = {JSON_LENGTH: str(json_length)}
@@ -202,7 +200,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
 
     async def _unload(self, request: Request) -> Response:
         name = request.path_params["model"]
-        # No request depends on another; Triton's client says so each time.
+        # No request depends on another; Triton's client sends this parameter anyway.
         check_load(name, await _body(request, self._most_body_bytes), ("unload_dependents",))
         return JSONResponse(await self.model_repository_extension.unload(name))
 
@@ -212,7 +210,7 @@ class HttpServer(RESTServer):  # type: ignore[misc]
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:
-    """Read the body of a request, and keep no more of it than the limit."""
+    """Read the body of a request; reject one that exceeds the limit."""
     said = request.headers.get("content-length", "")
     size = int(said) if said.isascii() and said.isdigit() else 0
     parts: list[bytes] = []
@@ -235,8 +233,9 @@ async def _body(request: Request, most_bytes: int) -> bytes:
 
 
 async def _drained(body: AsyncIterator[bytes]) -> None:
-    """Read on, up to a limit: a client loses the answer if the connection closes before all of its
-    request is sent.
+    """Read and drop the rest of a body, up to a limit.
+
+    A client loses the answer if the connection closes before its request is sent.
     """
     size = 0
     async for part in body:
@@ -247,10 +246,10 @@ async def _drained(body: AsyncIterator[bytes]) -> None:
 
 @contextlib.contextmanager
 def _watched(request: Request) -> Iterator[None]:
-    """Cancel the block if the client of `request`, whose body has come, disconnects meanwhile.
+    """Cancel the block if the client of `request`, whose body is complete, disconnects.
 
     Raises:
-        ClientDisconnect: it has.
+        ClientDisconnect: the client has disconnected.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -270,7 +269,7 @@ def _watched(request: Request) -> Iterator[None]:
     except asyncio.CancelledError:
         if has_gone:
             raise ClientDisconnect from None
-        raise  # the server ends
+        raise  # the server is ending
     finally:
         timer.cancel()
         for each in watches:

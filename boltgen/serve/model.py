@@ -1,4 +1,4 @@
-"""A compiled model that is served: its sessions, its queue, and the test for batching."""
+"""A served model: its sessions, its queue, and the test whether requests can share a run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from boltgen.serve.rest import InferRequest
 from boltgen.serve.tensors import Array, datatype_of
 
 _log = logging.getLogger("boltgen.serve")
-# The factor by which the test for batching enlarges the numbers of other rows: a result over all
-# rows, such as a maximum, then changes.
+# The test for batching multiplies the numbers of other rows by this factor, so that a result over
+# all rows, such as a maximum, changes.
 _LOUDER = 8.0
-# Runs whose launches the virtual GPU remembers, of each session: a server runs for weeks.
+# The runs per session whose launches the virtual GPU records, because a server runs for weeks.
 _RUNS_REMEMBERED = 256
 
 
@@ -34,8 +34,8 @@ _RUNS_REMEMBERED = 256
 class ModelOptions:
     """The device, the workers and the limits of served models.
 
-    `max_batch` is the most rows that are put together, None for as many as a model takes, `graphs`
-    how many CUDA graphs each worker keeps.
+    `max_batch` is the most rows of a run, None for the most that a model takes. `graphs` is the
+    number of CUDA graphs that each worker keeps.
     """
 
     device: str = "vgpu"
@@ -47,12 +47,12 @@ class ModelOptions:
 
 
 class ServedModel:
-    """A version of a model, which is ready after a first inference through every session.
+    """A version of a model, which is ready after a first inference in each session.
 
     Raises:
-        ArtifactError: its folder holds no compiled model, or one that was changed.
-        DeviceError: the device is not there, cannot run it, or reports a fault.
-        ServingError: the protocol cannot name one of its tensors' types.
+        ArtifactError: the folder has no compiled model, or a damaged one.
+        DeviceError: the device does not exist, cannot run the model, or reports a fault.
+        ServingError: the protocol has no name for the type of a tensor.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ServedModel:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it answers: not after a fault, which ends the device's context."""
+        """Whether the model answers; a fault ends the device's context, and so readiness."""
         return self._failure is None
 
     @property
@@ -92,13 +92,13 @@ class ServedModel:
         return self._most
 
     async def infer(self, request: InferRequest) -> tuple[dict[str, Array], Timing]:
-        """Return the outputs of a request; a waiting request is dropped if its caller disconnects.
+        """Return the outputs of a request; a waiting request is dropped if its client disconnects.
 
         Raises:
-            InputError: a name, shape or type is not what the model takes or gives.
-            BusyError: as many requests as may wait do.
+            InputError: a name, shape or type does not fit the model.
+            BusyError: the queue is full.
             NotReadyError: the model has failed or is unloaded.
-            DeadlineError: the request's time was over.
+            DeadlineError: the request's time is over.
             BoltgenError: the run failed.
         """
         self._check(request)
@@ -144,7 +144,7 @@ class ServedModel:
         return answer.future
 
     def hurry(self) -> None:
-        """Stop holding requests for others."""
+        """Run waiting requests without waiting for others."""
         self._batcher.hurry()
 
     def close(self) -> None:
@@ -163,7 +163,8 @@ class ServedModel:
             try:
                 return session.run(inputs)
             except DeviceError as error:
-                # No later call of this process can succeed: readiness says so to whoever restarts.
+                # No later call in this process can succeed; readiness tells whoever restarts the
+                # server.
                 self._failure = str(error).splitlines()[0]
                 raise
 
@@ -181,8 +182,8 @@ class ServedModel:
     def _confirmed(self, dimension: str) -> str | None:
         """Return `dimension` if no output row depends on other input rows; else None.
 
-        The same kernels run on the same sizes twice, with the rows at one end replaced, first at
-        the back, then in front: what is computed of the others must be equal in every bit.
+        The same kernels run on the same sizes again with the last half of the rows replaced, then
+        with the first half replaced. The results of the other rows must be bitwise equal.
         """
         session = self._sessions[0]
         sizes = {each.name: each.high for each in self.metadata.dimensions}
@@ -217,10 +218,9 @@ class ServedModel:
 
 
 class _Awaited:
-    """An answer that an event loop waits for.
+    """An answer for which an event loop waits.
 
-    One of `concurrent.futures`, wrapped for the loop, takes as long as the rest of the way to the
-    worker and back.
+    A wrapped future of `concurrent.futures` would double the time to the worker and back.
     """
 
     def __init__(self) -> None:
@@ -239,12 +239,12 @@ class _Awaited:
         self._loop.call_soon_threadsafe(self._end, self.future.set_exception, exception)
 
     def _end(self, end: Callable[[Any], None], value: Any) -> None:
-        if not self.future.done():  # its client may have gone, or its time be over
+        if not self.future.done():  # the client may have gone, or the time may be over
             end(value)
 
 
 def _batched_dimension(metadata: Metadata) -> str | None:
-    """Return the dimension that leads every input and output, and occurs nowhere else in them."""
+    """Return the dimension that leads every input and output, and occurs nowhere else."""
     tensors = (*metadata.inputs, *metadata.outputs)
     names = {_leading(info) for info in tensors}
     if len(names) != 1 or not metadata.inputs or metadata.frontend != "relax":
@@ -259,7 +259,7 @@ def _leading(info: TensorInfo) -> int | str | None:
 
 
 def _numbers(rng: np.random.Generator, like: Array, scale: float) -> Array:
-    """Return random numbers; integers, which may index a table, are 0 and 1."""
+    """Return random numbers; integers, which may index a table, are 0 or 1."""
     if like.dtype.kind in "biu":
         return rng.integers(0, 2, like.shape).astype(like.dtype)
     return (scale * rng.normal(0, 1, like.shape)).astype(like.dtype)

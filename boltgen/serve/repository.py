@@ -1,4 +1,4 @@
-"""The models of a server: found in folders; loaded, replaced and unloaded while it runs."""
+"""The models of a server, which are found in folders, and loaded or unloaded while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from boltgen.serve.model import ServedModel
 
 _log = logging.getLogger("boltgen.serve")
 
-# The version of a model whose folder names none.
+# The version of a model whose folder has no versions.
 ONLY_VERSION = "1"
 _SUFFIX = ".boltgen"
 _MOST_DIGITS = 18
@@ -31,9 +31,9 @@ Load = Callable[[str, str, Path], ServedModel]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place of models: `folder` is a model, or has versions of a model, or several models.
+    """A folder for models: it is a model, or contains versions of a model, or several models.
 
-    With a `name` it is that model, or has versions of it.
+    With a `name` it is that model, or contains its versions.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ def source_of(text: str) -> Source:
     """Parse an argument of the command line: `DIR` or `NAME=DIR`.
 
     Raises:
-        ServingError: it names no folder, or the name could not be in a URL's path.
+        ServingError: the text names no folder, or the name cannot be in a URL's path.
     """
     name, equals, folder = text.partition("=")
     source = Source(Path(folder), name) if equals and name else Source(Path(text))
@@ -54,10 +54,10 @@ def source_of(text: str) -> Source:
 
 
 def found_models(sources: Sequence[Source]) -> dict[str, dict[str, Path]]:
-    """Folders of compiled models by name and version.
+    """Return the folders of compiled models, by name and version.
 
     Raises:
-        ServingError: there are none in a source, or two have one name and version.
+        ServingError: a source has no models, or two models have the same name and version.
     """
     found: dict[str, dict[str, Path]] = {}
     for source in sources:
@@ -113,18 +113,18 @@ def _usable(name: str) -> str:
 
 
 class Repository:
-    """The loaded and loadable models of a server, for any thread.
+    """The models of a server, loaded or loadable; any thread may use it.
 
-    Folders are looked through anew at every load, so that models and versions come and go.
+    Each load searches the folders again, so models and versions may appear and disappear.
     """
 
     def __init__(self, sources: Sequence[Source], load: Load) -> None:
         self._sources = sources
         self._load = load
         self._models: dict[str, dict[str, ServedModel]] = {}
-        # Names of models that are being loaded, or wait for it.
+        # Names of models that are being loaded, or wait to be loaded.
         self._coming: frozenset[str] = frozenset()
-        # Names of models that a client has unloaded, and could load again.
+        # Names of models that a client has unloaded and may load again.
         self._unloaded: frozenset[str] = frozenset()
         # One load or unload at a time; requests do not wait for it.
         self._changing = threading.Lock()
@@ -133,7 +133,7 @@ class Repository:
         """Load every model of every source.
 
         Raises:
-            BoltgenError: one cannot be.
+            BoltgenError: a model cannot be loaded.
         """
         names = list(found_models(self._sources))
         self._coming |= set(names)
@@ -141,11 +141,11 @@ class Repository:
             self.load(name)
 
     def load(self, name: str) -> None:
-        """Load all versions of a model; loaded versions are replaced once the new ones run.
+        """Load all versions of a model; they replace the loaded versions once they run.
 
         Raises:
-            UnknownModelError: no source has it.
-            BoltgenError: it cannot be loaded; what ran before still does.
+            UnknownModelError: no source has the model.
+            BoltgenError: the model cannot be loaded; the loaded versions stay.
         """
         with self._changing:
             folders = found_models(self._sources).get(name)
@@ -170,16 +170,16 @@ class Repository:
             _log.info("ready", extra={"event": "ready", "model": name, "versions": list(fresh)})
 
     def unload(self, name: str) -> None:
-        """Answer the requests that wait for a model, and forget it.
+        """Answer the waiting requests of a model, and unload it.
 
         Raises:
-            UnknownModelError: it is not loaded.
+            UnknownModelError: the model is not loaded.
         """
         with self._changing:
             if name not in self._models:
                 raise UnknownModelError(f"model {name!r} is not loaded")
             old = self._models[name]
-            with contextlib.suppress(BoltgenError):  # its folder may be gone
+            with contextlib.suppress(BoltgenError):  # the model's folder may be gone
                 self._unloaded |= {name} & found_models(self._sources).keys()
             self._models = {other: each for other, each in self._models.items() if other != name}
             for model in old.values():
@@ -187,13 +187,13 @@ class Repository:
             _log.info("unloaded", extra={"event": "unload", "model": name})
 
     def hurry(self) -> None:
-        """Stop holding requests for others: the server ends."""
+        """Run waiting requests without waiting for others, because the server ends."""
         for versions in self._models.values():
             for model in versions.values():
                 model.hurry()
 
     def close(self) -> None:
-        """Unload all."""
+        """Unload all models."""
         for name in list(self._models):
             self.unload(name)
 
@@ -201,8 +201,8 @@ class Repository:
         """Return a version of a model, the highest if no version is named.
 
         Raises:
-            UnknownModelError: there is none, or not that version of it.
-            NotReadyError: it is being loaded, or was unloaded.
+            UnknownModelError: there is no such model or version.
+            NotReadyError: the model is being loaded, or was unloaded.
         """
         is_coming = name in self._coming
         versions = self._models.get(name)
@@ -222,7 +222,7 @@ class Repository:
         return versions[version]
 
     def versions(self, name: str) -> list[str]:
-        """The versions of a model that are loaded, oldest first."""
+        """Return the loaded versions of a model, oldest first."""
         return sorted(self._models.get(name, {}), key=int)
 
     def models(self) -> Mapping[str, Mapping[str, ServedModel]]:
@@ -230,11 +230,11 @@ class Repository:
         return self._models
 
     def index(self) -> list[dict[str, str]]:
-        """Each version of each model, loaded or not, as the repository extension lists them."""
+        """Return each version of each model, loaded or not, as the repository extension has it."""
         listed: list[dict[str, str]] = []
         found, loaded = found_models(self._sources), self._models
         for name in {**found, **loaded}:
-            # A loaded model answers even if its folder has changed or is gone.
+            # A loaded model answers even if its folder has changed or disappeared.
             for version in {**found.get(name, {}), **loaded.get(name, {})}:
                 model = loaded.get(name, {}).get(version)
                 state = "READY" if model and model.is_ready else "UNAVAILABLE"
@@ -243,23 +243,23 @@ class Repository:
         return listed
 
     def is_ready(self) -> bool:
-        """Return whether every loaded model answers."""
+        """Return whether all loaded models answer."""
         loaded = [model for versions in self._models.values() for model in versions.values()]
         return all(model.is_ready for model in loaded)
 
     def require_ready(self, name: str, version: str | None = None) -> None:
-        """Raise an error unless a model answers.
+        """Raise an error unless a model answers requests.
 
         Raises:
             UnknownModelError: there is no such model.
-            NotReadyError: it has failed, or is being loaded.
+            NotReadyError: the model has failed, or is being loaded.
         """
         if not self.model(name, version).is_ready:
             raise NotReadyError(f"model {name!r} has failed: the device reported a fault")
 
 
 def one_arch(models: Mapping[str, Mapping[str, ServedModel]], name: str, arch: str) -> None:
-    """Refuse a model of another architecture than the loaded ones: a process has one virtual GPU.
+    """Reject a model of another architecture than the loaded ones: a process has one virtual GPU.
 
     Raises:
         DeviceError: a loaded model has another architecture.

@@ -1,8 +1,8 @@
-"""Inference requests and responses in the protocol's REST form: JSON, binary tensors after it.
+"""Inference requests and responses in the protocol's REST form: JSON, then binary tensors.
 
-KServe's own decoder makes Python's lists of binary tensors, knows no BF16, refuses FP16 as JSON,
-and answers what is malformed with status 500. This one makes arrays that lie in the body.
-Source: Open Inference Protocol v2, "Inference"; Triton's "Binary Tensor Data Extension".
+KServe's own decoder makes Python lists of binary tensors, does not know BF16, rejects FP16 in JSON,
+and answers malformed requests with status 500. This decoder makes arrays that share the body's
+memory. Source: Open Inference Protocol v2, "Inference"; Triton's "Binary Tensor Data Extension".
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number there; binary data may have it")
 
 
-# The header that says how many bytes of a body are JSON, where tensors follow.
+# The header with the number of JSON bytes in a body, if tensors follow.
 JSON_LENGTH = "inference-header-content-length"
-# Why a request to load a model is refused that would have it otherwise.
+# Ends the message for a request that would load a model with other files or options.
 UNCHANGED = "without a configuration or files of a request's"
-# json.dumps and json.loads make new ones for every call.
+# Created once: json.dumps and json.loads create new ones for every call with options.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferRequest:
-    """A client's request: inputs by name; the wanted outputs and whether each is binary, None for
-    all.
+    """A client's request: inputs by name, and the wanted outputs with whether each is binary.
 
-    `timeout_us` is how long the client waits at most.
+    None means all outputs. `timeout_us` is the longest time that the client waits.
     """
 
     request_id: str | None = None
@@ -48,10 +47,10 @@ class InferRequest:
 
 
 def decoded(body: bytes, json_length: str | None) -> InferRequest:
-    """The request in the `body` of a POST, whose first bytes are JSON.
+    """Return the request in the `body` of a POST, which begins with JSON.
 
     Raises:
-        InputError: it is no such request; the message names the field.
+        InputError: the body is not a valid request; the message names the field.
     """
     length = _length(json_length, len(body))
     try:
@@ -86,7 +85,7 @@ def decoded(body: bytes, json_length: str | None) -> InferRequest:
 
 
 def refuse_untaken(parameters: Iterable[str], owner: str) -> None:
-    """Refuse requests of Triton's extensions whose answer a client would take for another.
+    """Reject Triton's extensions that boltgen lacks, because a client would misread the answer.
 
     Raises:
         InputError: one of the `parameters` is of the shared memory or classification extension.
@@ -97,10 +96,10 @@ def refuse_untaken(parameters: Iterable[str], owner: str) -> None:
 
 
 def timeout_of(value: object) -> int | None:
-    """Return the parameter `timeout`, in microseconds, as Triton's clients send it; 0 is none.
+    """Return the parameter `timeout` in microseconds, as Triton's clients send it, or None for 0.
 
     Raises:
-        InputError: it is no number of microseconds.
+        InputError: the value is no number of microseconds.
     """
     if value is None:
         return None
@@ -112,10 +111,10 @@ def timeout_of(value: object) -> int | None:
 def encoded(
     model: str, version: str, request: InferRequest, outputs: Mapping[str, Array]
 ) -> tuple[bytes, int | None]:
-    """Return the body of the response, and how many bytes of it are JSON if tensors follow.
+    """Return the body of the response, and the number of JSON bytes in it if tensors follow.
 
     Raises:
-        InputError: an output was asked for that JSON cannot hold.
+        InputError: JSON cannot represent a wanted output.
     """
     asked = request.outputs or dict.fromkeys(outputs, request.binary)
     told, tensors = [], []
@@ -141,10 +140,10 @@ def encoded(
 
 
 def check_load(name: str, body: bytes, taken: Collection[str] = ()) -> None:
-    """Check the `body` of a request to load or unload a model; only some parameters are taken.
+    """Check the `body` of a request to load or unload a model, with parameters only of `taken`.
 
     Raises:
-        InputError: it is no JSON object, or has other parameters.
+        InputError: the body is no JSON object, or has other parameters.
     """
     try:
         values = _DECODER.decode(body.decode()) if body.strip() else {}
@@ -169,7 +168,7 @@ def _length(text: str | None, size: int) -> int:
 
 
 def _input(position: int, value: object, rest: memoryview) -> tuple[str, Array, int]:
-    """An input's name and tensor, and how many bytes of `rest` it has."""
+    """Return an input's name and tensor, and the number of bytes that it takes from `rest`."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise InputError(f"inputs[{position}] is no object with a name")
     name = value["name"]
@@ -181,7 +180,7 @@ def _input(position: int, value: object, rest: memoryview) -> tuple[str, Array, 
     datatype, shape = value.get("datatype"), value.get("shape")
     if size is None:
         tensor = from_numbers(name, datatype, shape, value["data"])
-        # JSON has no infinities: it was a number, like 1e999, that no FP64 holds.
+        # JSON has no infinities: the number, such as 1e999, exceeds FP64.
         if tensor.dtype.kind in "fV" and np.isinf(tensor).any():
             raise InputError(f"input {name!r}: a number is beyond the range of {datatype}")
         return name, tensor, 0

@@ -1,4 +1,4 @@
-"""The life of a server: load, answer over REST and gRPC, and on SIGTERM finish pending requests."""
+"""The life of a server: load models, answer over REST and gRPC, end on SIGTERM."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _SWITCH_S = 2e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The addresses, limits and model options of a server; port 0 is any free port.
+    """The addresses, limits and model options of a server; port 0 means any free port.
 
-    `grace_s` is how long requests may take to end that are there when the server is told to stop.
+    `grace_s` is the time in seconds for pending requests after the signal to stop.
     """
 
     host: str = "127.0.0.1"
@@ -65,14 +65,14 @@ def serve(
 ) -> None:
     """Answer until SIGTERM or SIGINT.
 
-    `listening` is told where, before a model is loaded, and `ready` which models answer, once all
-    do; from the first on health can be asked.
+    `listening` is called with the addresses before a model is loaded, and `ready` with the models'
+    names once all of them answer. Health can be queried from `listening` on.
 
     Raises:
         BoltgenError: a model cannot be loaded.
-        ServingError: a port is taken.
+        ServingError: a port is in use.
     """
-    # Seconds that a worker waits for the interpreter at most, while other requests are decoded.
+    # The longest time that a worker waits for the interpreter while other requests are decoded.
     sys.setswitchinterval(_SWITCH_S)
     with tracing():
         uvloop.run(_Server(sources, options).run(listening, ready))
@@ -141,8 +141,8 @@ class _Server:
 
     def _load_all(self) -> None:
         self._repository.load_all()
-        # Spare the garbage collector half a million objects of TVM, FastAPI and the models:
-        # scanning them would pause a request now and then.
+        # Exempt half a million objects of TVM, FastAPI and the models from garbage collection,
+        # which would sometimes delay a request.
         gc.collect()
         gc.freeze()
         self._loaded = True
@@ -188,7 +188,7 @@ class _DataPlane(DataPlane):  # type: ignore[misc]
 
 
 class _Registry(ModelRepository):  # type: ignore[misc]
-    """The names that KServe lists."""
+    """The names of models for KServe's list."""
 
     def __init__(self, repository: Repository) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class _Registry(ModelRepository):  # type: ignore[misc]
 
 
 class _Extension(ModelRepositoryExtension):  # type: ignore[misc]
-    """Load and unload models; requests to other models are answered meanwhile."""
+    """Load and unload models while requests to other models are answered."""
 
     def __init__(self, repository: Repository) -> None:
         super().__init__(_Registry(repository))

@@ -1,4 +1,4 @@
-"""The telemetry of a server: figures for Prometheus, and a line of JSON for each event."""
+"""The telemetry of a server: figures for Prometheus, and one line of JSON per event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 
 from prometheus_client import Counter, Gauge, Histogram
 
-# From a tenth of a millisecond, below which no request is, to ten seconds.
+# From a tenth of a millisecond, below the shortest request, to ten seconds.
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _OF_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -38,9 +38,9 @@ DEVICE_BYTES = Gauge("boltgen_device_bytes", "Memory of the device that is in us
 
 @functools.cache
 def phases_of(model: str, version: str, protocol: str) -> Mapping[str, Histogram]:
-    """The figures of an answered request's phases, by name.
+    """Return the figures of an answered request's phases, by name.
 
-    Finding figures by their labels takes as long as counting in them.
+    The result is cached, because to find figures by labels takes as long as to count in them.
     """
     return {name: PHASES.labels(model, version, protocol, name) for name in _NAMES}
 
@@ -54,18 +54,18 @@ class QueueFigures:
         self._requests = BATCH_REQUESTS.labels(model, version)
 
     def waiting(self, requests: int) -> None:
-        """Note how many requests wait."""
+        """Note the number of waiting requests."""
         self._waiting.set(requests)
 
     def ran(self, requests: int, rows: int, seconds: float) -> None:
-        """Note a run."""
+        """Note a run with its requests, rows and seconds."""
         del seconds
         self._requests.observe(requests)
         self._rows.observe(rows)
 
 
 def count_device_bytes(allocated: Callable[[], int]) -> None:
-    """Ask `allocated` for the device's memory whenever figures are read."""
+    """Call `allocated` for the device's memory in use, whenever figures are read."""
     DEVICE_BYTES.set_function(lambda: float(allocated()))
 
 
@@ -73,7 +73,7 @@ class JsonLines(logging.Formatter):
     """A log record as one line of JSON: time, level, logger, message, and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
             "level": record.levelname.lower(),
@@ -87,7 +87,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json(level: int) -> None:
-    """Send the log of the server and its libraries to standard error as lines of JSON."""
+    """Write the log of the server and its libraries to standard error, as lines of JSON."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     for name, least in (

@@ -1,6 +1,6 @@
-"""The protocol's tensors as NumPy's arrays: names of types, and numbers as JSON or bytes.
+"""The protocol's tensors as NumPy arrays: names of types, and numbers as JSON or bytes.
 
-Source: Open Inference Protocol v2, "Tensor Data Types"; BF16 as Triton has it.
+Source: Open Inference Protocol v2, "Tensor Data Types"; BF16 as in Triton.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ DATATYPES: dict[str, np.dtype[Any]] = {
 }
 _NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 _MOST_EXTENT = 2**31 - 1
-# More than NumPy and TVM take; the product of thousands is a number that takes seconds to make.
+# More than NumPy and TVM support; the product of thousands of extents would take seconds.
 _MOST_RANK = 32
-# NumPy's types for numbers in JSON, for each kind of tensor: bool, integers, floating point. BF16
-# has the kind V, as all types that NumPy itself lacks.
+# The NumPy kinds of JSON numbers that each kind of tensor accepts: bool, integers, floating point.
+# BF16 has the kind V, as all types outside NumPy do.
 _TAKEN = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
 
 
 def datatype_of(dtype: str | np.dtype[Any]) -> str:
-    """The protocol's name of a model's element type.
+    """Return the protocol's name of a model's element type.
 
     Raises:
-        ServingError: it has none.
+        ServingError: the protocol has no such type.
     """
     try:
         return _NAMES[np.dtype(dtype)]
@@ -56,10 +56,10 @@ def datatype_of(dtype: str | np.dtype[Any]) -> str:
 
 
 def dtype_of(name: str, datatype: object) -> np.dtype[Any]:
-    """NumPy's type for what a request calls the type of its input `name`.
+    """Return the NumPy type for the datatype in a request's input `name`.
 
     Raises:
-        InputError: the protocol, or boltgen, has no such type.
+        InputError: the protocol or boltgen has no such type.
     """
     found = DATATYPES.get(datatype) if isinstance(datatype, str) else None
     if found is None:
@@ -68,10 +68,10 @@ def dtype_of(name: str, datatype: object) -> np.dtype[Any]:
 
 
 def shape_of(name: str, shape: object) -> tuple[int, ...]:
-    """The shape that a request gives its input `name`.
+    """Return the shape in a request's input `name`.
 
     Raises:
-        InputError: it is no list of extents.
+        InputError: the shape is no list of extents.
     """
     if (
         not isinstance(shape, Sequence)
@@ -86,10 +86,10 @@ def shape_of(name: str, shape: object) -> tuple[int, ...]:
 
 
 def from_bytes(name: str, datatype: object, shape: object, data: bytes | memoryview) -> Array:
-    """A tensor whose elements lie in `data`, in the order of rows; no copy is made.
+    """Return a tensor that shares the memory of `data`, in row-major order.
 
     Raises:
-        InputError: type, shape and number of bytes do not fit together.
+        InputError: type, shape and number of bytes do not fit.
     """
     dtype, extents = dtype_of(name, datatype), shape_of(name, shape)
     needed = math.prod(extents) * dtype.itemsize
@@ -104,10 +104,10 @@ def from_bytes(name: str, datatype: object, shape: object, data: bytes | memoryv
 
 
 def from_numbers(name: str, datatype: object, shape: object, data: object) -> Array:
-    """A tensor of numbers as JSON has them, flat or nested.
+    """Return a tensor of JSON's numbers, flat or nested.
 
     Raises:
-        InputError: type, shape and numbers do not fit together, or a number is beyond the type.
+        InputError: type, shape and numbers do not fit, or a number is out of the type's range.
     """
     dtype, extents = dtype_of(name, datatype), shape_of(name, shape)
     if not isinstance(data, list):
@@ -136,10 +136,10 @@ def from_numbers(name: str, datatype: object, shape: object, data: object) -> Ar
 
 
 def to_numbers(name: str, array: Array) -> list[Any]:
-    """The elements of an output for JSON, in the order of rows.
+    """Return the elements of an output for JSON, in row-major order.
 
     Raises:
-        InputError: one is infinite or NaN, for which JSON has nothing.
+        InputError: an element is infinite or NaN, which JSON cannot represent.
     """
     wide = array.astype(np.float32) if array.dtype.kind == "V" else array
     if wide.dtype.kind == "f" and not np.isfinite(wide).all():

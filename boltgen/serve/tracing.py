@@ -1,8 +1,8 @@
 """Traces of requests for OpenTelemetry, if its standard variables name a receiver.
 
-OTEL_EXPORTER_OTLP_ENDPOINT, or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, turns them on; the SDK reads the
-rest of its variables. A request is one span, in the trace that its `traceparent` names, and each of
-its phases a child. Spans are made when all is over: a request that nobody traces costs nothing.
+OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns traces on; the SDK reads its
+other variables. A request is one span, in the trace of its `traceparent`, and each of its phases is
+a child span. Spans are made after the request, so without a receiver they cost nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _is_on = False
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Send traces while the block runs, if the environment says where; the last ones at its end.
+    """Send traces while the block runs, if the environment names a receiver; flush them at its end.
 
     Raises:
-        ServingError: they are asked for by a protocol that is not spoken here.
+        ServingError: the environment asks for another protocol than the supported one.
     """
-    global _is_on  # noqa: PLW0603 (OpenTelemetry's provider is the process's, too)
+    global _is_on  # noqa: PLW0603 (OpenTelemetry's provider is global, too)
     protocol = settings_from().trace_protocol
     if protocol is None:
         yield
@@ -67,15 +67,15 @@ def traced(
     phases: Mapping[str, tuple[float, float]],
     error: BaseException | None = None,
 ) -> None:
-    """Note a request that began at `began_ns`, since the epoch, and took so many `seconds`.
+    """Record a request that began at `began_ns` (since the epoch) and took `seconds`.
 
-    `carrier` gives the names and values that its client sent, `phases` when each one began after
-    the request did, and when it ended, in seconds.
+    `carrier` returns the names and values that the client sent. `phases` has the begin and end of
+    each phase, in seconds after the request's begin.
     """
     if not _is_on:
         return
     tracer = trace.get_tracer("boltgen.serve")
-    # FastAPI has a span of its own for a request, in newer releases, that is in the client's trace.
+    # Newer releases of FastAPI make a span for a request, in the client's trace.
     is_within = trace.get_current_span().get_span_context().is_valid
     span = tracer.start_span(
         "inference",

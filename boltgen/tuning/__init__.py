@@ -1,1 +1,1 @@
-"""Choosing configurations: measurements and their database, search, and the choice itself."""
+"""Choose configurations: measurements and their database, search, and the final choice."""

@@ -1,7 +1,6 @@
-"""While TVM builds a module, it compiles CUDA with boltgen's nvcc, cached, to SASS and PTX.
+"""Compile TVM's generated CUDA with boltgen's nvcc, through the cache, to SASS and PTX.
 
-TVM's own callback makes either a binary that no other device runs, or none at all where the machine
-has no CUDA toolkit of the system's.
+TVM's own callback makes a binary for one device only, or fails on a machine without a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import Toolchain
 from boltgen.build.unit import CompiledObject, fatbin_unit
 
-# The global function that TVM, of every version, calls with CUDA source.
+# The global function that every version of TVM calls with CUDA source.
 CALLBACK = "tvm_callback_cuda_compile"
 
-# Prefix of the functions that TVM's kernels call, see `special_values`.
+# Prefix of the device functions that TVM's kernels call; see `special_values`.
 DEVICE_PREFIX = "boltgen_"
 _FUNCTIONS = """\
 // NaN in x fails the comparison and is returned by the first test; NaN in y is the other branch.
@@ -66,7 +65,7 @@ _HALF_HEADER = "cuda_fp16.h"
 
 
 def _with_functions(text: str) -> str:
-    """Put the functions that `text` calls before it."""
+    """Return `text` after the definitions of the functions that it calls."""
     names = (f"{DEVICE_PREFIX}{name}(" for name in ("maximum", "minimum"))
     if not any(name in text for name in names):
         return text
@@ -77,7 +76,7 @@ def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> Compil
     """Compile TVM's generated CUDA to a fat binary.
 
     Raises:
-        CompileError: nvcc refuses it.
+        CompileError: nvcc rejects the text.
     """
     unit = fatbin_unit("tvm_kernels", _with_functions(text), arch, tools)
     (compiled,) = objects_or_raise(compile_all([unit], cache, jobs=1))
@@ -85,7 +84,7 @@ def compile_cuda(text: str, arch: str, tools: Toolchain, cache: Cache) -> Compil
 
 
 class CudaCompiler:
-    """Compile TVM's generated CUDA for `arch`, and record the files of its sources."""
+    """Compile TVM's generated CUDA for `arch`, and record the files of the sources."""
 
     def __init__(self, arch: Arch, tools: Toolchain, cache: Cache) -> None:
         self._arch, self._tools, self._cache = arch, tools, cache
@@ -93,11 +92,11 @@ class CudaCompiler:
         self.sources: list[Path] = []
 
     def compile(self, text: str) -> bytes:
-        """The fat binary's bytes."""
+        """Return the fat binary's bytes."""
         try:
             compiled = compile_cuda(text, self._arch.name, self._tools, self._cache)
         except Exception as error:
-            self._failures.append(error)  # TVM's FFI passes on the message, not the exception
+            self._failures.append(error)  # TVM's FFI keeps only the exception's message
             raise
         self.sources.append(compiled.source)
         return compiled.path.read_bytes()
@@ -106,10 +105,10 @@ class CudaCompiler:
     def installed(
         self, callback: Any, get: Callable[..., Any], register: Callable[..., Any]
     ) -> Iterator[None]:
-        """While it is open, `callback` is what TVM's registry has; `get` and `register` are TVM's.
+        """Replace TVM's callback by `callback` during the block; `get` and `register` are TVM's.
 
         Raises:
-            CompileError: what went wrong in a callback, in the place of TVM's own exception.
+            CompileError: the callback failed; this error replaces TVM's exception.
         """
         previous = get(CALLBACK, allow_missing=True)
         register(CALLBACK, callback, override=True)

@@ -40,7 +40,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontend:
-    """A frontend's steps."""
+    """The functions of a frontend."""
 
     convention: Convention
     import_model: Callable[..., ImportedModel]
@@ -49,9 +49,9 @@ class Frontend:
 
 
 class Model(ABC):
-    """An imported model; `annotate` comes next, then `build`, then `export`.
+    """An imported model; call `annotate`, then `build`, then `export`.
 
-    Unless `border` is None, its FP32 inputs and outputs get the type `border`.
+    If `border` is a type, FP32 inputs and outputs of the model get this type.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
@@ -78,29 +78,27 @@ class Model(ABC):
         self._partitioned: Partitioned | None = None
         self.ranges: tuple[Range, ...] = ()
         self.rest: tuple[RestKernel, ...] | None = None
-        # For each measured kernel of TVM, by name: its schedule, and why.
+        # For each measured TVM kernel, by name: its schedule and the reason.
         self.rest_schedules: Mapping[str, str] = {}
 
     def calibrate(self, samples: Sequence[Sequence[Array]]) -> None:
-        """Run the original model on each of `samples`, its inputs in calling order.
+        """Run the original model on each of `samples`, which has inputs in calling order.
 
-        From then on `annotate` keeps a tensor in FP32 if it leaves the range of the passes'
-        precision, or is small in it throughout; `ranges` has the range of every tensor.
+        Afterwards `annotate` keeps a tensor in FP32 if it leaves the range of the passes'
+        precision, or if all its numbers are small there; `ranges` has the range of every tensor.
         """
         self.ranges = tuple(self._measured_ranges(samples))
 
     @abstractmethod
     def _measured_ranges(self, samples: Sequence[Sequence[Array]]) -> list[Range]:
-        """The ranges of the tensors of `main`, computed by TVM on the host."""
+        """Return the ranges of the tensors of `main`, computed by TVM on the host."""
 
     @abstractmethod
     def reference(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the original model's outputs for inputs in calling order, by TVM's code for the
-        host.
-        """
+        """Return the original model's outputs for inputs in calling order, computed on the host."""
 
     def annotate(self, passes: Passes) -> None:
-        """Take the model through `passes`; may be done again, with others."""
+        """Apply `passes` to the imported model; each call starts from the imported model."""
         observed = {each.index: (each.low, each.high) for each in self.ranges}
         self._partitioned = self.frontend.annotate(
             self._imported, passes=replace(passes, observed=observed, narrowed=self._narrowed)
@@ -108,13 +106,13 @@ class Model(ABC):
 
     @property
     def partitioned(self) -> Partitioned:
-        """The model as it was last annotated."""
+        """The result of the last `annotate`."""
         assert self._partitioned is not None, "annotate comes first"
         return self._partitioned
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader about the import and about normalisation."""
+        """Sentences for people about the import and the normalisation."""
         return (*self._import_notes, *self.partitioned.notes)
 
     @property
@@ -131,20 +129,20 @@ class Model(ABC):
         cache: Cache,
         options: PipelineOptions,
     ) -> list[Path]:
-        """Build the rest of the model with TVM; return the CUDA sources that TVM generated.
+        """Build the remaining model with TVM; return the CUDA sources that TVM generated.
 
         Raises:
-            CompileError: nvcc refuses what TVM generated.
+            CompileError: nvcc rejects TVM's sources.
         """
 
     def rest_functions(self, arch: Arch) -> Sequence[Any]:
-        """Return the kernels of TVM on `arch` that TVM's tuner can take; see `relax_rest`."""
+        """Return TVM's kernels on `arch` that TVM's tuner supports; see `rest.relax_kernels`."""
         del arch
         return ()
 
     @abstractmethod
     def export(self, output: Path, tools: Toolchain) -> Path:
-        """Write the one shared library.
+        """Write the shared library to `output`.
 
         Raises:
             ToolchainError: the linker fails.
@@ -155,7 +153,7 @@ _REQUIRE = {"relax": require_relax, "relay": require_relay}
 
 
 def frontend_of(options: ModelOptions) -> str:
-    """Return the frontend that a user names, or the one of the installed TVM."""
+    """Return the frontend that the user names, or the installed TVM's frontend."""
     if options.frontend is not None:
         return options.frontend
     found = installed_tvm()
@@ -163,11 +161,11 @@ def frontend_of(options: ModelOptions) -> str:
 
 
 def import_model(model: object, options: PipelineOptions) -> Model:
-    """Import a model by its frontend, whole: `annotate` comes next.
+    """Import a whole model by its frontend; `annotate` comes next.
 
     Raises:
         ModelImportError: the model cannot be read or imported.
-        ToolchainError: there is no TVM with that frontend.
+        ToolchainError: no TVM with that frontend is installed.
     """
     if isinstance(model, (str, Path)):
         _require_file(Path(model))
@@ -175,7 +173,7 @@ def import_model(model: object, options: PipelineOptions) -> Model:
     with options.phase("load TVM"):
         _REQUIRE[frontend]()
         provide_cuda_runtime(options.settings, options.reporter)
-        # By name: a process has one of the two TVMs.
+        # Imported by name, because a process has only one of the two TVMs.
         steps = importlib.import_module(f"boltgen.tvm_build.{frontend}_model")
     with options.phase("import the model"):
         imported: Model = steps.Model(model, options.shapes, options.border)
@@ -183,7 +181,7 @@ def import_model(model: object, options: PipelineOptions) -> Model:
 
 
 def _require_file(path: Path) -> None:
-    """Refuse a path that is no file's before anything is loaded or built for it."""
+    """Raise ModelImportError for a path that is no file, before anything is loaded or built."""
     try:
         if (kind := other_kind(path)) is not None:
             raise ModelImportError(f"{path} is {kind}")
@@ -195,19 +193,19 @@ def _require_file(path: Path) -> None:
 
 
 def partition(imported: Model, arch: str, options: PipelineOptions) -> None:
-    """Outline the regions of a model; each has as many anchors as is fastest on `arch`."""
+    """Outline the regions of a model, each with the number of anchors that is fastest on `arch`."""
     with options.phase("normalise and partition"):
         imported.annotate(passes_for(arch, options))
 
 
 def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tuple[Task, ...]:
-    """Return the tasks to tune for a model: its anchors as they are, with other padding or
-    horizontal fusion, and back-to-back candidates.
+    """Return the tasks to tune for a model.
 
-    The model is left with a region for each product.
+    They are its anchors as they are, with other padding, or with horizontal fusion, and
+    back-to-back candidates. Afterwards the model has one region per anchor.
 
     Raises:
-        NoLegalConfigError: no kernel computes one of its products.
+        NoLegalConfigError: no kernel computes an anchor.
     """
     survey = Survey()
     with options.phase("normalise and partition"):
@@ -218,7 +216,7 @@ def tasks_of_model(imported: Model, arch: str, options: PipelineOptions) -> tupl
         imported.annotate(replace(passes, cut=cut, padding=padding, joining=joining))
         asked = filter(None, (padding, joining))
         alternatives = [task for costs in asked for task in costs.tasks]
-        # No budget is spent on sizes that nobody expects.
+        # No budget is spent on sizes outside the expected traffic.
         found = tasks_of(imported.regions, options.traffic)
         expected = [task for task in found if task.share > 0.0]
         return (*expected, *alternatives, *survey.tasks(arch))

@@ -1,4 +1,4 @@
-"""The identity of a whole compilation: equal keys, equal libraries. It fails closed, to no key."""
+"""The identity of a whole compilation: equal keys mean equal libraries. In doubt, no key."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from boltgen.options import ModelOptions
 from boltgen.paths import resource_dir
 from boltgen.tvm_build.relay_identity import relay_identity
 
-# Whatever turns a model's file into a module; Relay's TVM is identified by its files.
+# The packages that turn a model's file into a module. Relay's TVM is identified by its files.
 _PACKAGES = {
     "relax": ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx"),
     "relay": ("numpy", "onnx"),
 }
 
-# The key, in an ONNX file, of the name of another file that holds a tensor's contents. It may
-# stand in a weight by chance: then the model is merely compiled again.
+# The key in an ONNX file that names another file with a tensor's contents. If a weight contains it
+# by chance, the model is merely compiled again.
 _EXTERNAL = b"location"
 # The largest message of protobuf, the format of ONNX files.
 _MOST_BYTES = 2 << 30
@@ -36,13 +36,11 @@ def model_key(
     *,
     vgpu: str = "",
 ) -> str | None:
-    """Return the key of compiling `model`, or None if not all of the model is known to be in one
-    file.
+    """Return the key of compiling `model`, or None unless the whole model is known to be one file.
 
-    It covers the file's contents, arch, the options that a model depends on, boltgen's own code and
-    templates, the compilers, TVM and the packages that import the model, and the state of the
-    `measurements` that kernels are chosen by, and the `vgpu` that they are checked on. The options
-    name their frontend.
+    The key covers the file's contents, `arch`, the options that affect a model, boltgen's code and
+    templates, the compilers, TVM and the packages that import the model, the state of the
+    `measurements`, and the `vgpu` that checks kernels. The options must name the frontend.
     """
     frontend = options.frontend
     if frontend is None:
@@ -55,7 +53,7 @@ def model_key(
             f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES[frontend]
         )
     except (OSError, importlib.metadata.PackageNotFoundError):
-        return None  # the import of the model says it better
+        return None  # the import of the model reports the error better
     tvm = relay_identity() if frontend == "relay" else ""
     if _EXTERNAL in contents or tvm is None:
         return None
@@ -75,7 +73,7 @@ def model_key(
 
 
 def own_code() -> str:
-    """A digest of boltgen's code and templates."""
+    """Return a digest of boltgen's code and templates."""
     folders = (Path(__file__).resolve().parent.parent, resource_dir("templates"))
     state = hashlib.sha256()
     for folder in folders:

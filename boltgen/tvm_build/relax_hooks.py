@@ -1,7 +1,7 @@
-"""Give TVM what it needs to finish a partitioned Relax module: boltgen's nvcc and linker.
+"""Give TVM boltgen's nvcc and linker, which it needs to compile a partitioned Relax module.
 
-TVM compiles CUDA with NVRTC and links with the nvcc on PATH; boltgen's users have neither as a
-rule. boltgen's nvcc is a Python package, in whose folders no linker looks.
+TVM compiles CUDA with NVRTC and links with the nvcc on PATH; boltgen's users usually have neither.
+boltgen's nvcc is in a Python package, in whose folders no linker searches.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from boltgen.errors import ToolchainError
 from boltgen.settings import settings_from
 from boltgen.tvm_build.cuda_compiler import CALLBACK, compile_cuda
 
-# Objects and archives, which are linked as they are; CUDA and C++ sources need a compiler.
+# Suffixes of files that are linked without compiling: objects and archives.
 _LINKED = frozenset({".o", ".a"})
-# A function that nvcc's code for the host calls.
+# A function that nvcc's host code calls.
 _REGISTRATION = b"__cudaRegisterFatBinary"
 
 
 def install_cuda_compiler() -> None:
-    """Let TVM compile CUDA with boltgen's nvcc, cached, for the arch of its target.
+    """Make TVM compile CUDA with boltgen's nvcc, through the cache, for its target's architecture.
 
-    An architecture that boltgen does not know is compiled as it was before.
+    An architecture unknown to boltgen is compiled by TVM's own callback.
     """
     previous = tvm_ffi.get_global_func(CALLBACK, allow_missing=True)
 
@@ -54,14 +54,13 @@ def install_cuda_compiler() -> None:
 
 
 def install_linker() -> None:
-    """Let TVM link libraries with CUDA kernels as boltgen does, with the CUDA runtime.
+    """Make TVM link libraries with CUDA kernels as boltgen does, with the CUDA runtime.
 
-    This is for `export_library(path)` and for `relax.VirtualMachine(executable, ...)`, which links
-    too: without the runtime the dynamic linker would end the process that loads the library. And
-    for `export_library(path, cc="nvcc")`, with any nvcc or none: nvcc would link the static
-    runtime, which PyPI's packages keep where it does not look, and whose place the virtual GPU
-    cannot take. Any other `cc`, the user's own options, and sources that nvcc is to compile are
-    TVM's business, as they were.
+    It applies to `export_library(path)` and to `relax.VirtualMachine(executable, ...)`, which also
+    links: without the runtime the dynamic linker would end the process that loads the library. It
+    also applies to `export_library(path, cc="nvcc")`, even without nvcc: nvcc would link the static
+    runtime, which it does not find in PyPI's packages and which the virtual GPU cannot replace. TVM
+    still handles any other `cc`, the user's own options, and sources for nvcc.
     """
     previous = tvm_cc.create_shared
 
@@ -84,5 +83,5 @@ def install_linker() -> None:
 
 
 def _has_kernels(path: Path) -> bool:
-    """Whether an object registers CUDA kernels with the runtime when it is loaded."""
+    """Return whether an object registers CUDA kernels with the runtime when it is loaded."""
     return _REGISTRATION in path.read_bytes()

@@ -1,4 +1,4 @@
-"""Arrow: a partitioned module with its kernels' objects to one shared library."""
+"""Arrow: from a partitioned module and its kernels' objects to one shared library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from boltgen.tvm_build.lowering.special_values import tir_pipeline
 
 
 def cuda_target(arch: Arch) -> Target:
-    """Return TVM's target for `arch`: explicit, so that no device is asked for its properties."""
+    """Return TVM's target for `arch`, with explicit properties, so that no device is queried."""
     return Target(
         {
             "kind": "cuda",
@@ -35,8 +35,8 @@ def cuda_target(arch: Arch) -> Target:
     )
 
 
-# TVM's kernels declare their shared memory statically, of which every architecture gives a block
-# 48 KiB. Source: CUDA C++ Programming Guide, technical specifications.
+# TVM's kernels declare shared memory statically; every architecture allows 48 KiB per block.
+# Source: CUDA C++ Programming Guide, technical specifications.
 STATIC_SHARED_BYTES = 48 * 1024
 WARP_SIZE = 32
 
@@ -53,11 +53,11 @@ def build_library(
 ) -> tuple[tvm.runtime.Executable, list[Path]]:
     """Compile `module` with TVM; also return the CUDA sources that TVM generated.
 
-    `pipeline` is what lowers Relax: by default `schedules.pipeline`, with `look` and `tuned`.
+    `pipeline` lowers Relax; by default it is `schedules.pipeline` with `look` and `tuned`.
 
     Raises:
-        CompileError: TVM cannot schedule a kernel, or nvcc refuses what TVM generated.
-        ModelImportError: an operator has a form that no kernel computes.
+        CompileError: TVM cannot schedule a kernel, or nvcc rejects TVM's sources.
+        ModelImportError: no kernel computes the form of an operator.
     """
     target = cuda_target(arch)
     compiler = CudaCompiler(arch, tools, cache)
@@ -82,9 +82,9 @@ def host_machine(module: tvm.IRModule) -> VirtualMachine:
 def export_library(
     executable: tvm.runtime.Executable, output: str | Path, tools: Toolchain | None = None
 ) -> Path:
-    """Write what `tvm.compile` returned to one library that a GPU and the virtual GPU both load.
+    """Write the result of `tvm.compile` to one library for a GPU and the virtual GPU.
 
-    It finds the CUDA runtime by its name in the process that loads it.
+    The library finds the CUDA runtime by its soname in the process that loads it.
 
     Raises:
         ToolchainError: a compiler is missing, or the linker fails.

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Model(model.Model):
-    """A Relax module, then an executable of TVM's virtual machine."""
+    """A Relax module, later an executable of TVM's virtual machine."""
 
     frontend = model.Frontend(
         convention=Convention.RELAX,
@@ -100,15 +100,15 @@ def partition(
     normalise: bool = True,
     options: PipelineOptions | None = None,
 ) -> tvm.IRModule:
-    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+    """Return `module` with its matmuls and convolutions in kernels compiled for `arch`.
 
-    The result compiles with plain `tvm.compile` for target cuda. `normalise` first makes the model
-    FP16, or BF16, and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options`
-    says how kernels are compiled. A module that was partitioned before may be so again: what has
-    kernels keeps them.
+    The result compiles with plain `tvm.compile` for target cuda. `normalise` first converts the
+    model's inside to FP16 or BF16, and NHWC; inputs and outputs keep their dtypes and layouts.
+    `options` control how kernels are compiled. A partitioned module may be partitioned again; its
+    kernels stay.
 
     Raises:
-        ModelImportError: `module` is no module, or has no operators of Relax any more.
+        ModelImportError: `module` is no module, or is already lowered and has no Relax operators.
         BoltgenError: a kernel cannot be chosen or compiled.
     """
     require_module(module, tvm.IRModule, "Relax")
@@ -127,7 +127,7 @@ def partition(
 def compile_regions(
     partitioned: Partitioned, *, arch: str, options: PipelineOptions | None = None
 ) -> tvm.IRModule:
-    """A partitioned module with its regions' kernels built for `arch` and attached.
+    """Return a partitioned module with its regions' kernels built for `arch` and attached.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.

@@ -1,4 +1,4 @@
-"""The identity of a TVM with Relay: usually its user built it, and it is no installed package."""
+"""The identity of a TVM with Relay, which is usually built by its user and not a package."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from boltgen.frontend.relay.versions import installed_tvm
 
 
 def relay_identity() -> str | None:
-    """Return a text that changes with the installed TVM's Python code or library; None if a part is
-    missing.
+    """Return a text that changes with the installed TVM's Python code or library; else None.
 
-    It covers each file's name, size and time of change: TVM is not loaded, and not read, which
-    would take as long as what the answer saves.
+    None means that a part is missing. The text covers each file's name, size and modification time.
+    The files are not read, which would take as long as the cache hit saves.
     """
     tvm = installed_tvm()
     if tvm is None:
@@ -30,8 +29,9 @@ def relay_identity() -> str | None:
 
 
 def _libraries(folder: Path) -> list[Path]:
-    """Return the libraries that TVM would load by its own rules; their file needs nothing else of
-    TVM.
+    """Return the libraries that TVM would load by its own rules.
+
+    TVM's file with the rules can be executed without the rest of TVM.
     """
     spec = importlib.util.spec_from_file_location(
         "boltgen_tvm_libinfo", folder / "_ffi" / "libinfo.py"
@@ -42,5 +42,5 @@ def _libraries(folder: Path) -> list[Path]:
     try:
         spec.loader.exec_module(module)
         return [Path(path) for path in module.find_lib_path() or ()]
-    except Exception:  # another version's rules: then there is no key
+    except Exception:  # another version has other rules: then there is no key
         return []

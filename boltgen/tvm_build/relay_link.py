@@ -1,4 +1,4 @@
-"""Arrow: a partitioned Relay module, built by TVM, to one shared library."""
+"""Arrow: from a partitioned Relay module, built by TVM, to one shared library."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from boltgen.tvm_build.lowering.relay_nan_order import with_ordered_nan
 
 
 def cuda_target(arch: Arch) -> Target:
-    """TVM's target for `arch`."""
+    """Return TVM's target for `arch`."""
     return Target(f"cuda -arch={arch.name}", host="llvm")
 
 
 def install_cuda_compiler() -> None:
-    """Let TVM compile CUDA with boltgen's nvcc, cached, for the arch of its target.
+    """Make TVM compile CUDA with boltgen's nvcc, through the cache, for its target's architecture.
 
-    TVM's own callback asks for a CUDA toolkit of the system's, and what these versions of TVM
-    generate does not compile with CUDA 12.8 or later as it is.
+    TVM's own callback needs a CUDA toolkit on the system, and the code that these versions of TVM
+    generate must be changed for CUDA 12.8 or later.
     """
 
     def compile_text(code: str, target: object) -> bytes:
@@ -55,26 +55,23 @@ def install_cuda_compiler() -> None:
 
 
 def _accepted(code: str) -> str:
-    """Return `code` in a form for CUDA 12.8 and later, whose headers have the `htanh` that TVM
-    defines.
-    """
+    """Return `code` for CUDA 12.8 and later, whose headers define TVM's `htanh`, too."""
     return re.sub(r"\bhtanh\b", "tvm_htanh", code)
 
 
 def build_library(
     module: tvm.IRModule, arch: Arch, tools: Toolchain, cache: Cache
 ) -> tuple[Any, list[Path]]:
-    """Build `module` with TVM for the graph executor; also return the CUDA sources that TVM
-    generated.
+    """Build `module` with TVM for the graph executor; also return TVM's CUDA sources.
 
     Raises:
-        CompileError: nvcc refuses what TVM generated.
+        CompileError: nvcc rejects TVM's sources.
     """
     compiler = CudaCompiler(arch, tools, cache)
     callback = cuda_compile_callback(lambda code, _target: compiler.compile(_accepted(code)))
     with (
         compiler.installed(callback, tvm.get_global_func, tvm.register_func),
-        # Not the root context, in which TVM downloads schedules of its own accord.
+        # Not the root context, in which TVM would download schedules.
         autotvm.apply_history_best([]),
         tvm.transform.PassContext(opt_level=3, config=relay_special_values.config()),
     ):
@@ -82,10 +79,10 @@ def build_library(
 
 
 def export_library(built: Any, output: str | Path, tools: Toolchain | None = None) -> Path:
-    """Write what `relay.build` or `relay.vm.compile` returned to one shared library.
+    """Write the result of `relay.build` or `relay.vm.compile` to one shared library.
 
-    It finds the CUDA runtime by its name in the process that loads it, be it a GPU's or the virtual
-    GPU's.
+    The library finds the CUDA runtime, a GPU's or the virtual GPU's, by its soname in the process
+    that loads it.
 
     Raises:
         ToolchainError: the linker fails.
@@ -102,10 +99,10 @@ def export_library(built: Any, output: str | Path, tools: Toolchain | None = Non
 
 
 def install_linking() -> None:
-    """Let the results of `relay.build` and `relay.vm.compile` run without being exported.
+    """Make the results of `relay.build` and `relay.vm.compile` run without an export.
 
-    TVM links kernels that come as objects into a library, and finds them nowhere else. So the first
-    executor that is made of a build links it, to a file that is gone once it is loaded.
+    TVM finds kernels that are object files only in a linked library. The first executor of a build
+    therefore links one, in a file that is deleted once it is loaded.
     """
     factory, machine = ExecutorFactoryModule, tvm.runtime.vm.VirtualMachine
     get_item, make_machine = factory.__getitem__, machine.__init__
@@ -130,10 +127,10 @@ def install_linking() -> None:
 
 
 def _optional_headers(find: Callable[[], list[str]]) -> Callable[[], list[str]]:
-    """Wrap `find` to return nothing for a TVM without headers, for which TVM's own fails.
+    """Wrap `find` to return nothing for a TVM without headers, where TVM's own function fails.
 
-    Its virtual machine links a model without kernels of TVM's with an empty C source, which needs
-    none. A source that needs them still fails to compile, and the compiler says why.
+    Its virtual machine links a model without TVM kernels with an empty C source, which needs no
+    headers. A source that needs them still fails to compile, with the compiler's message.
     """
 
     @functools.wraps(find)
@@ -146,12 +143,12 @@ def _optional_headers(find: Callable[[], list[str]]) -> Callable[[], list[str]]:
     return find_include_path
 
 
-# The attribute in which a build keeps its linked library.
+# The attribute in which a build stores its linked library.
 _LINKED = "_boltgen_linked"
 
 
 def _has_objects(built: Any) -> bool:
-    """Whether `built` imports kernels that run only once they are linked."""
+    """Return whether `built` imports kernels that must be linked before they run."""
     seen, waiting = [built], [built]
     while waiting:
         for imported in waiting.pop().imported_modules:

@@ -32,11 +32,11 @@ from boltgen.tvm_build.lowering.relay_nan_order import with_ordered_nan
 
 
 class Model(model.Model):
-    """A Relay module, then the result of `relay.build` for the graph executor.
+    """A Relay module, later the result of `relay.build` for the graph executor.
 
     Raises:
-        ModelImportError: a dimension of an input stays open; the graph executor allocates all
-            tensors before it runs.
+        ModelImportError: an input has a dynamic dimension; the graph executor allocates all tensors
+            before it runs.
     """
 
     frontend = model.Frontend(
@@ -89,13 +89,13 @@ def partition(
     allow_nonfinite: bool = False,
     options: PipelineOptions | None = None,
 ) -> tvm.IRModule:
-    """`module` with its matrix products and convolutions in kernels compiled for `arch`.
+    """Return `module` with its matmuls and convolutions in kernels compiled for `arch`.
 
-    The result builds with plain `relay.build` for target cuda, for every executor, in this process
-    or another one on this machine. `params` become constants. `normalise` first makes the model
-    FP16 and NHWC inside; its inputs and outputs keep their dtypes and layouts. `options` says how
-    kernels are compiled. A module that was partitioned before may be so again: what has kernels
-    keeps them.
+    The result builds with plain `relay.build` for target cuda, for every executor, in this or
+    another process on this machine. `params` become constants. `normalise` first converts the
+    model's inside to FP16 and NHWC; inputs and outputs keep their dtypes and layouts. `options`
+    control how kernels are compiled. A partitioned module may be partitioned again; its kernels
+    stay.
 
     Raises:
         ModelImportError: the module or its parameters cannot be used; the message says why.
@@ -110,12 +110,12 @@ def partition(
 def compile_regions(
     partitioned: Partitioned, *, arch: str, options: PipelineOptions | None = None
 ) -> tvm.IRModule:
-    """Build the kernels of a partitioned module's regions for `arch`; `relay.build` finds them.
+    """Build the kernels of a partitioned module's regions for `arch`, for `relay.build` to find.
 
     Raises:
         BoltgenError: a kernel cannot be chosen or compiled.
     """
-    # Not left to the hook: there kernels would be built one after the other.
+    # Build here in parallel; the hook would build one kernel after the other.
     built = build_regions(partitioned.regions, arch, options, Convention.RELAY)
     return _attached(partitioned, built)
 
@@ -128,7 +128,7 @@ def _attached(partitioned: Partitioned, built: BuiltRegions) -> tvm.IRModule:
 def _run_on_host(
     module: tvm.IRModule, samples: Sequence[Sequence[model.Array]]
 ) -> list[list[model.Array]]:
-    """The outputs of each run of `module`, compiled for the host."""
+    """Return the outputs of each run of `module`, compiled for the host."""
     with tvm.transform.PassContext(opt_level=3, config=relay_special_values.config()):
         library = relay.build(with_ordered_nan(module), target="llvm")
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))

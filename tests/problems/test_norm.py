@@ -99,7 +99,7 @@ def test_a_group_norm_knows_its_sizes_and_its_json_form() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"groups": 5}, "12 channels are no 5 groups"),
+        ({"groups": 5}, "c=12 channels; they must be a multiple of groups=5"),
         ({"groups": 0}, "groups=0"),
         ({"groups": 4, "epsilon": float("nan")}, "epsilon=nan"),
         ({"groups": 1, "h": 2**16, "w": 2**13}, "columns="),

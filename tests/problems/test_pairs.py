@@ -83,12 +83,12 @@ def test_records_and_keys_know_pairs_and_nothing_else_changes() -> None:
     ids=["one accumulator", "one product"],
 )
 def test_two_accumulators_and_a_pair_go_together(problem: Gemm, epilogue: ElementwiseGraph) -> None:
-    with pytest.raises(InvalidProblemError, match="second accumulator is of an epilogue of a pair"):
+    with pytest.raises(InvalidProblemError, match="second accumulator if and only if"):
         Layer(problem=problem, epilogue=epilogue)
 
 
 def test_a_prologue_and_a_batch_have_no_pair() -> None:
     with pytest.raises(InvalidProblemError, match="second accumulator"):
         Layer(problem=PAIR, epilogue=GATE, prologue=GATE)
-    with pytest.raises(InvalidProblemError, match="paired is one product"):
+    with pytest.raises(InvalidProblemError, match="a pair has batch=1"):
         replace(PAIR, batch=2)

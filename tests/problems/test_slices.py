@@ -87,9 +87,7 @@ def test_other_slices_are_asked_for_where_the_shape_does_not_say() -> None:
 def test_rows_in_no_slices_are_refused() -> None:
     grouped = GroupedGemm(groups=2, m=8, n=8, k=8)
     for problem in (Gemm(m=8, n=8, k=8), grouped, Gemm(m=8, n=8, k=8, batch=2)):
-        with pytest.raises(
-            InvalidProblemError, match="slices or positions, and its rows are in none"
-        ):
+        with pytest.raises(InvalidProblemError, match="rows of slices or positions, but has none"):
             Layer(problem=problem, epilogue=_added())
     with pytest.raises(InvalidProblemError, match="slice_rows=4 of batch=2"):
         Gemm(m=8, n=8, k=8, batch=2, slice_rows=4)

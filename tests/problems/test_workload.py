@@ -151,7 +151,10 @@ def test_layers_that_fit():
             (FIRST, Gemm(batch=2, m=100, n=16, k=64)),
             "layer 1 has batch=2; the output of layer 0 makes it 1",
         ),
-        ((replace(FIRST, out_dtype=DType.F32), SECOND), "layer 0 gives float32; .* is float16"),
+        (
+            (replace(FIRST, out_dtype=DType.F32), SECOND),
+            "layer 0 gives float32; layer 1 multiplies float16",
+        ),
         (
             (Gemm(batch=2, m=8, n=8, k=8), Gemm(batch=3, m=8, n=8, k=8)),
             "layer 1 has batch=3; the output of layer 0 makes it 2",

@@ -1,1 +1,1 @@
-"""Libraries of kernels that are compiled beforehand."""
+"""Libraries of precompiled kernels."""

@@ -1,11 +1,12 @@
-"""A kernel library as one file: compile it where the cores are, use it where the GPU is.
+"""Export and import a kernel library as one file: compile on one machine, use on another.
 
-    boltgen-library.json      version, and for every unit its key, and its files' sizes and hashes
+    boltgen-library.json      version; per unit its key, and its files' sizes and hashes
     <key>/<file>              the units' files
 
-It is a compressed tar archive. An import reads it member by member, writes only names that the
-manifest declares, verifies every hash, and puts a unit into the cache whole or not at all. It runs
-nothing; but the units hold machine code that a later measurement will run: import what you trust.
+The file is a compressed tar archive. An import reads it member by member, writes only names that
+the manifest declares, verifies every hash, and adds a unit to the cache completely or not at all.
+It runs nothing; but a later measurement runs the machine code in the units, so import only archives
+that you trust.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MANIFEST = "boltgen-library.json"
 _VERSION = 1
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
-# A unit of eight kernels has two megabytes; a larger file is no unit.
+# A unit of eight kernels has two megabytes; a larger file cannot be part of a unit.
 _MOST_FILE_BYTES = 256 << 20
 _MOST_MANIFEST_BYTES = 64 << 20
 
@@ -56,10 +57,10 @@ class _Declared:
 
 
 def export_library(units: Sequence[StoredUnit], path: Path) -> None:
-    """Write `units` to the archive `path`, which appears whole or not at all.
+    """Write `units` to the archive `path`, which appears complete or not at all.
 
     Raises:
-        LibraryError: there are none, or a file cannot be read or written.
+        LibraryError: there are no units, or a file cannot be read or written.
     """
     if not units:
         raise LibraryError("there are no kernels to export; `boltgen library build` makes them")
@@ -75,7 +76,7 @@ def export_library(units: Sequence[StoredUnit], path: Path) -> None:
                 for key, contents in files.items()
             },
         }
-        # No time stamps: equal libraries make equal archives.
+        # Without time stamps, so that equal libraries make equal archives.
         with (
             written_whole(path, _is_ours) as staged,
             staged.open("wb") as out,
@@ -92,7 +93,7 @@ def export_library(units: Sequence[StoredUnit], path: Path) -> None:
 
 
 def _is_ours(file: BinaryIO) -> bool:
-    """Whether a file is an archive that begins as ours do."""
+    """Return whether a file is an archive whose first member is our manifest."""
     try:
         with tarfile.open(fileobj=gzip.GzipFile(fileobj=file), mode="r|") as tar:
             first = tar.next()
@@ -116,10 +117,10 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def import_library(path: Path, cache: Cache) -> Import:
-    """Put the units of an archive into the cache.
+    """Add the units of an archive to the cache.
 
     Raises:
-        LibraryError: the archive cannot be read, is damaged, or holds what no library holds; the
+        LibraryError: the archive cannot be read, is damaged, or has a file that no library has; the
             message names it. Units before the damage are kept.
         CacheError: the cache cannot be written.
     """
@@ -190,7 +191,7 @@ def _read_manifest(
 
 
 def _whole(value: object) -> int:
-    if type(value) is not int:  # true is no number
+    if type(value) is not int:  # JSON's true is an int in Python
         raise TypeError(f"{value!r} is no number of bytes")
     return value
 
@@ -220,7 +221,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _check_unit(path: Path, key: str, contents: dict[str, bytes]) -> None:
-    """Check that a unit's key fits its contents: under a wrong key it would be found by mistake."""
+    """Check that a unit's key fits its contents; a wrong key would return the wrong kernel."""
     sources = [content for name, content in contents.items() if name.endswith(".cu")]
     others = contents.keys() - {ABOUT, OUTPUT, LOG}
     if len(sources) != 1 or len(others) != 1 or not {ABOUT, OUTPUT} <= contents.keys():

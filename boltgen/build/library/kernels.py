@@ -1,8 +1,8 @@
-"""The kernel library: kernels compiled once, several to a translation unit, found by their key.
+"""The kernel library: kernels that are compiled once, several per translation unit, by key.
 
-Each unit is an entry of the cache: its source, a shared library, and `about.json`, which names the
-kernels in it. So a build that is killed resumes with the units that are missing, and what another
-CUTLASS, nvcc or boltgen made is another entry that no key of this one's finds.
+Each unit is an entry of the cache: its source, a shared library, and `about.json`, which names its
+kernels. So a killed build resumes with the missing units. Kernels of another CUTLASS, nvcc or
+boltgen have other keys.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ KIND = "library"
 OUTPUT = "kernels.so"
 _ABOUT_VERSION = 1
 
-# Measured by benchmarks/library.py: most of what parsing CUTLASS once can save is saved, and a
-# unit is a matter of seconds, so that all cores stay busy and a killed build loses little.
+# Measured by benchmarks/library.py: eight kernels per unit save most of the time for parsing
+# CUTLASS, and a unit takes seconds, so that all cores stay busy and a killed build loses little.
 KERNELS_PER_UNIT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryKernel:
-    """A kernel of a unit; `config` is for people."""
+    """A kernel of a unit; `config` describes its configuration for people."""
 
     key: str
     symbol: str
@@ -59,7 +59,7 @@ class LibraryKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """The contents of a unit's `about.json`. `toolchain` is the unit's identity."""
+    """The contents of a unit's `about.json`; `toolchain` is the identity of the unit's tools."""
 
     version: int
     arch: str
@@ -69,13 +69,13 @@ class About:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families of its kernels; one, unless another program made the unit."""
+        """The families of its kernels; only one, if boltgen made the unit."""
         return tuple(sorted({kernel.family for kernel in self.kernels}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUnit:
-    """A unit that is in the cache, whoever made it."""
+    """A unit in the cache, of any toolchain."""
 
     key: str
     folder: Path
@@ -89,13 +89,13 @@ class StoredUnit:
 
     @property
     def usage(self) -> dict[str, KernelUsage]:
-        """Return what ptxas reported, by symbol; empty for a unit of PTX alone."""
+        """Return ptxas's report by symbol; empty for a unit of PTX alone."""
         return kernel_usage(self.folder / LOG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryBuild:
-    """The result of a build: numbers of units made now and found, and the failures."""
+    """The result of a build: the numbers of units made and found, and the failures."""
 
     made: int
     found: int
@@ -104,9 +104,9 @@ class LibraryBuild:
 
 @lru_cache(maxsize=65536)
 def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
-    """Return the identity of a kernel's device code: text, headers, flags, compilers.
+    """Return a digest of a kernel's text, headers, flags and compilers: its device code's identity.
 
-    The same kernel has the same key in every unit.
+    The key does not depend on the unit.
     """
     return digest(
         kernel_body(spec),
@@ -122,12 +122,12 @@ def _headers_digest(includes: str, folder: Path) -> str:
 
 
 def toolchain_text(tools: Toolchain) -> str:
-    """Name the tools that make kernels, as records do; kernel contents cover boltgen's headers."""
+    """Return the tools' identity for records; a kernel's content covers boltgen's headers."""
     return tools.device_identity
 
 
 def is_current(unit: StoredUnit, tools: Toolchain) -> bool:
-    """Return whether these tools would make a unit's kernels again as they are."""
+    """Return whether these tools and headers would compile a unit's kernels to the same code."""
     sources = [path.read_text(encoding="utf-8") for path in unit.folder.glob("*.cu")]
     made = {with_headers(tools.device_identity, text, tools) for text in sources}
     return made == {unit.about.toolchain}
@@ -138,7 +138,7 @@ def _includes(names: Iterable[str]) -> str:
 
 
 def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
-    """The translation unit that holds the kernels of `specs`, all of one arch."""
+    """Return the translation unit of the kernels `specs`, all for one architecture."""
     (arch,) = {spec.arch for spec in specs}
     kernels = tuple(
         LibraryKernel(
@@ -162,9 +162,7 @@ def unit_of(specs: Sequence[KernelSpec], tools: Toolchain) -> TranslationUnit:
 
 
 def chunks(specs: Sequence[KernelSpec], most: int = KERNELS_PER_UNIT) -> list[list[KernelSpec]]:
-    """Split `specs`, in order, into as few parts of at most `most` as possible, of about equal
-    sizes.
-    """
+    """Split `specs` in order into as few parts of at most `most` as possible, nearly equal."""
     count = -(-len(specs) // most)
     bounds = [len(specs) * i // count for i in range(count + 1)] if count else []
     return [list(specs[a:b]) for a, b in itertools.pairwise(bounds)]
@@ -178,9 +176,9 @@ def build_library(
     jobs: int,
     reporter: Reporter | None = None,
 ) -> LibraryBuild:
-    """Compile the missing kernels of `groups`; no unit holds kernels of two groups.
+    """Compile the missing kernels of `groups`; a unit never has kernels of two groups.
 
-    A unit that does not compile is taken apart, so that a bad kernel costs only itself.
+    If a unit fails, its kernels are compiled one by one, so that a bad kernel costs only itself.
 
     Raises:
         CacheError: the disk is full or the cache cannot be written.
@@ -210,7 +208,7 @@ def build_library(
 
 
 def stored_units(cache: Cache) -> list[StoredUnit]:
-    """Return every unit in the cache, of any toolchain; an unreadable unit is skipped."""
+    """Return all units in the cache, of any toolchain, except unreadable ones."""
     found = []
     for path in sorted((cache.root / KIND).glob(f"??/*/{ABOUT}")):
         try:
@@ -226,7 +224,7 @@ def read_about(text: str | bytes) -> About:
     """Parse an `about.json`.
 
     Raises:
-        LibraryError: it is none, or of another version of boltgen.
+        LibraryError: the text is damaged, or another version of boltgen wrote it.
     """
     try:
         form = parse_json(text)
@@ -251,7 +249,7 @@ def read_about(text: str | bytes) -> About:
 
 
 class Shelf:
-    """The kernels of all units that are in a cache when it is made, by key."""
+    """The kernels of all units that the cache has at construction, by key."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -261,7 +259,7 @@ class Shelf:
         self._verified: dict[str, Path | None] = {}
 
     def find(self, key: str) -> Path | None:
-        """Return the shared library that holds the kernel with that key, verified once."""
+        """Return the verified shared library that has the kernel with this key, or None."""
         unit = self._units.get(key)
         if unit is None:
             return None

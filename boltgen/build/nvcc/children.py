@@ -1,4 +1,4 @@
-"""Compilers as child processes that never outlive the build that wanted them."""
+"""Run compilers as child processes that end with their build."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from boltgen.errors import ToolchainError
 
 
 class Children:
-    """Start commands, from any thread; stop all of them together.
+    """Start commands from any thread, and stop all of them together.
 
-    Each child leads its own process group: nvcc runs cicc and ptxas, and stopping nvcc alone would
-    leave them running.
+    Each child leads its own process group, because nvcc starts cicc and ptxas, which would survive
+    nvcc's end.
     """
 
     def __init__(self) -> None:
@@ -26,17 +26,16 @@ class Children:
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Return whether `stop` was called."""
         return self._stopped
 
     def run(
         self, command: tuple[str, ...], *, folder: Path, environment: dict[str, str], log: Path
     ) -> int:
-        """Run `command` in `folder` with all output to `log`; return the exit status, as subprocess
-        does.
+        """Run `command` in `folder` with all output to `log`; return its status as subprocess does.
 
         Raises:
-            ToolchainError: it cannot be started.
+            ToolchainError: the command cannot be started.
         """
         with log.open("wb") as output:
             with self._lock:
@@ -66,7 +65,7 @@ class Children:
                 _kill(process)
 
     def stop(self) -> None:
-        """Kill every child with its children, and start no more."""
+        """Kill all children with their descendants, and refuse to start more."""
         with self._lock:
             self._stopped = True
             for process in self._running:

@@ -1,6 +1,6 @@
-"""Estimate how long units still take to compile, by their kind and by the first ones' times.
+"""Estimate the remaining time of a compilation by the kinds of units and the first times.
 
-Seconds are of one core of a Xeon of 2023 with CUDA 13; what matters is how they compare.
+The table's seconds are for one core of a Xeon of 2023 with CUDA 13; only their ratios matter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from boltgen.build.unit import TranslationUnit
 
-# Each kernel, by the header that it instantiates; measured with tests/golden.
+# Seconds per kernel, by the header that it instantiates; measured with tests/golden.
 _KERNEL_S: Mapping[str, float] = {
     **{"gemm": 6.4, "conv2d": 7.0, "prologue_gemm": 7.0, "grouped_gemm": 7.0},
     **{"b2b_gemm": 8.0, "b2b_conv2d": 8.5, "attention": 4.0, "norm": 3.2, "skinny": 4.6},
@@ -26,14 +26,14 @@ _KERNEL = re.compile(r"^namespace \w+_kernel {", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "boltgen/(\w+)\.h"', re.MULTILINE)
 _ADAPTER_S, _ADAPTER_LINE_S = 1.5, 0.005
 _FATBIN_S = 1.0
-# The weight of the table against measured times: it counts as so many seconds of finished units.
+# The weight of the table against measured times, in seconds of finished units.
 _TRUST_S = 1.0
-# A unit that takes longer than expected is nearly done.
+# The least remaining part of the expected time of a running unit.
 _LEAST_LEFT = 0.1
 
 
 def expected_seconds(unit: TranslationUnit) -> float:
-    """Estimate the seconds that a unit takes to compile if nothing else runs."""
+    """Estimate the seconds to compile a unit if nothing else runs."""
     match unit.kind:
         case "adapter":
             return _ADAPTER_S + _ADAPTER_LINE_S * unit.text.count("\n")
@@ -46,7 +46,7 @@ def expected_seconds(unit: TranslationUnit) -> float:
 
 @dataclass(slots=True)
 class Estimate:
-    """Units by key with their expected seconds; `jobs` of them are compiled at once."""
+    """The expected seconds of units by key, of which `jobs` are compiled at once."""
 
     expected: Mapping[str, float]
     jobs: int
@@ -54,17 +54,17 @@ class Estimate:
     _seen: dict[str, float] = field(default_factory=dict)
 
     def begin(self, key: str) -> None:
-        """Note that a compiler starts on a unit."""
+        """Note that the compiler of a unit starts."""
         self._running[key] = time.monotonic()
 
     def done(self, key: str) -> None:
-        """Note that a unit is compiled, or has failed."""
+        """Note that a unit was compiled or failed."""
         self._seen[key] = time.monotonic() - self._running.pop(key, time.monotonic())
 
     def left(self) -> float | None:
-        """Return the seconds until the last unit is done, by a simulation of the jobs.
+        """Return the seconds until the last unit is done, by simulating the jobs.
 
-        Return None until a first unit shows how fast this machine is.
+        Return None until a first unit has shown the speed of this machine.
         """
         now = time.monotonic()
         running = {key: now - begun for key, begun in self._running.copy().items()}
@@ -83,11 +83,11 @@ class Estimate:
         return max(free)
 
     def _slowness(self, running: Mapping[str, float]) -> float | None:
-        """Return the ratio of the times of units here to the times of the table."""
+        """Return the ratio of times here to times of the table, or None without any time."""
         spent = expected = _TRUST_S
         for key, seconds in self._seen.copy().items():
             spent, expected = spent + seconds, expected + self.expected[key]
-        # A unit that runs for longer than what is thought now tells of it before its end.
+        # A running unit counts as soon as it exceeds its estimate.
         for key, seconds in running.items():
             if seconds > spent / expected * self.expected[key]:
                 spent, expected = spent + seconds, expected + self.expected[key]

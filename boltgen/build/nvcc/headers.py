@@ -1,4 +1,4 @@
-"""Find the headers of boltgen that a source includes: its key covers these, and no more."""
+"""Find boltgen's headers that a source includes; the source's key covers only these."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILI
 
 
 def included(text: str, folder: Path) -> dict[str, str]:
-    """Contents by name of the headers below `folder` that `text` includes, directly or not.
+    """Return the headers below `folder` that `text` includes, directly or not: contents by name.
 
-    Conditional includes count: a key may be finer than need be, never coarser.
+    Conditional includes count, so a key may change needlessly, but never fails to change.
 
     Raises:
-        ToolchainError: a header of boltgen's is included but is not there.
+        ToolchainError: an included header of boltgen does not exist.
     """
     found: dict[str, str] = {}
     texts = [text]
@@ -38,5 +38,5 @@ def included(text: str, folder: Path) -> dict[str, str]:
 
 
 def included_digest(text: str, folder: Path) -> str:
-    """A hash of the contents of `included(text, folder)`."""
+    """Return a digest of the contents of `included(text, folder)`."""
     return digest(included(text, folder))[:16]

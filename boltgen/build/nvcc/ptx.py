@@ -1,9 +1,9 @@
-"""Arrow: a compiled file to the content of a kernel in it: a digest of its PTX.
+"""Arrow: from a compiled file to the content of a kernel: a digest of its PTX.
 
-nvcc embeds a kernel's PTX into objects and shared libraries alike, in the ELF section `.nv_fatbin`.
-Two compilations have one content where the kernel and all that it reaches are the same, whatever
-stands beside it in its translation unit. Names, which hold the unit's name and a kernel's place in
-it, and comments and line numbers do not count.
+nvcc embeds PTX into objects and shared libraries, in the ELF section `.nv_fatbin`. Two compilations
+have equal content if the kernel and everything that it refers to are equal, whatever else the
+translation unit has. Comments and line numbers do not count, nor do names, which contain the unit's
+name and the kernel's place in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boltgen.build.cache import Cache
 from boltgen.errors import KernelContentError
 from boltgen.ir.key import digest
 
-# Changes whenever the same PTX would get another digest.
+# Increase it if the same PTX gets another digest.
 _VERSION = 1
 _KIND, _FILE = "content", "content"
 
@@ -51,10 +51,10 @@ _DROPPED = (".file ", ".loc ")
 
 
 def stored_content(output: Path, symbol: str, cache: Cache) -> str:
-    """Return `kernel_content` of an entry of the cache, which remembers it.
+    """Return `kernel_content` of an entry of the cache, which stores the result.
 
     Raises:
-        KernelContentError: it cannot be told.
+        KernelContentError: see `kernel_content`.
         CacheError: the cache cannot be written.
     """
     entry = cache.get_or_build(
@@ -73,10 +73,10 @@ def _write(path: Path, text: str) -> None:
 def kernel_content(output: Path, symbol: str) -> str:
     """Return the SHA-256 of the PTX of kernel `symbol` in an object or a shared library.
 
-    Its entries are the ones with the symbol in their names.
+    The names of the kernel's entries contain the symbol.
 
     Raises:
-        KernelContentError: the file is no such, holds no PTX, or no entry of that kernel.
+        KernelContentError: the file is no ELF file, or has no readable PTX of that kernel.
     """
     try:
         data = output.read_bytes()
@@ -96,10 +96,10 @@ def kernel_content(output: Path, symbol: str) -> str:
 
 
 def embedded_ptx(data: bytes) -> Iterator[str]:
-    """The PTX in an ELF file.
+    """Yield the modules of PTX in an ELF file.
 
     Raises:
-        KernelContentError: it is none, or its PTX is cut off or compressed.
+        KernelContentError: it is no ELF file, or its PTX is truncated or compressed.
     """
     try:
         section = _fatbins(data)
@@ -107,7 +107,7 @@ def embedded_ptx(data: bytes) -> Iterator[str]:
         while at + _FATBIN.size <= len(section):
             magic, _, header_bytes, size = _FATBIN.unpack_from(section, at)
             if magic != _FATBIN_MAGIC:
-                at += _ALIGNED  # the section is padded
+                at += _ALIGNED  # skip the section's padding
                 continue
             end = at + header_bytes + size
             at += header_bytes
@@ -127,7 +127,7 @@ def embedded_ptx(data: bytes) -> Iterator[str]:
 
 
 def _fatbins(data: bytes) -> bytes:
-    """The section that holds device code."""
+    """Return the ELF section with device code."""
     if not data.startswith(_ELF_MAGIC):
         raise KernelContentError("no object file of this machine")
     table, entry_bytes, count, names = _ELF_SECTIONS.unpack_from(data, 0)
@@ -141,17 +141,17 @@ def _fatbins(data: bytes) -> bytes:
 
 
 def normal_form(ptx: str, symbol: str) -> str:
-    """Return the entries of kernel `symbol` in a module of PTX and all that they reach, renamed.
+    """Return kernel `symbol`'s entries in a module of PTX and everything they refer to, renamed.
 
     Raises:
-        KernelContentError: there is none, or a declaration is of a form that is not known.
+        KernelContentError: no entry has the symbol, or a declaration has an unknown form.
     """
     preamble, items = _declarations(ptx)
     order = [name for name in items if symbol in name and ".entry" in items[name]]
     if not order:
         raise KernelContentError(f"its PTX has no entry of kernel {symbol}")
     mentioned: dict[str, list[str]] = {}
-    for name in order:  # grows
+    for name in order:  # the list grows in the loop
         mentioned[name] = _NAME.findall(items[name])
         order += [found for found in dict.fromkeys(mentioned[name]) if _is_new(found, items, order)]
     names = {name: _global_name(name, items[name], place) for place, name in enumerate(order)}
@@ -165,12 +165,12 @@ def _is_new(name: str, items: dict[str, str], order: list[str]) -> bool:
 
 
 def _global_name(name: str, item: str, place: int) -> str:
-    """Name a declaration by its place; a function that is defined elsewhere keeps its own name."""
+    """Return a declaration's name by its place; an external function keeps its own name."""
     return name if ".extern" in item and ".shared" not in item else f"$g{place}"
 
 
 def _declarations(ptx: str) -> tuple[list[str], dict[str, str]]:
-    """Return a module's preamble, and its declarations by name, in their order."""
+    """Return a module's preamble, and its declarations by name in their order."""
     preamble: list[str] = []
     items: dict[str, str] = {}
     open_lines: list[str] = []
@@ -200,12 +200,12 @@ def _declare(item: str, items: dict[str, str]) -> None:
         raise KernelContentError(f"its PTX has a declaration of unknown form: {item[:80]!r}")
     name = found[1]
     if name in items and item.endswith(";") and items[name].endswith("}"):
-        return  # a prototype of what is there
+        return  # a prototype of a function that is defined
     items[name] = item
 
 
 def _renamed(item: str, mentioned: list[str], names: dict[str, str]) -> str:
-    """Rename a declaration: its own names by their place, names of others by `names`."""
+    """Rename a declaration's own names by their place, and other names by `names`."""
     uses = Counter(mentioned)
     labels = dict.fromkeys(_LABEL.findall(item))
     local = {name: "" for name in labels if uses[name] == 1}

@@ -1,4 +1,4 @@
-"""Arrow: a compiler's log to ptxas's report of each kernel in it, and the audit of these facts.
+"""Arrow: from a compiler's log to ptxas's report of each kernel, and the audit of the report.
 
 The log is kept with the compiled kernel in the cache, so a kernel from the cache is audited too.
 """
@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# Names the kernel, then its stack and spills, then its registers, each on a line of its own.
+# ptxas names the kernel, then its stack and spills, then its registers, on separate lines.
 _KERNEL = re.compile(r"Compiling entry function '(\w+)' for ")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
-# With the functions that the kernel calls.
+# Including the functions that the kernel calls.
 _STACK = re.compile(r"(\d+) bytes cumulative stack size")
 _SERIALISED = re.compile(
     r"wgmma\.mma_async instructions are serialized due to (.+?) (?:in|for) the function '(\w+)'"
@@ -25,9 +25,9 @@ _DEVICE = "_device"
 class KernelUsage:
     """The report of ptxas about a kernel.
 
-    `registers` and `stack_bytes` are of a thread. `spilled_bytes` are bytes that it spills to local
-    memory and loads from it. `serialised` is the reason for which ptxas serialises the kernel's
-    wgmma, or empty.
+    `registers` and `stack_bytes` are per thread. `spilled_bytes` is the sum of bytes stored to and
+    loaded from local memory because of spills. `serialised` is ptxas's reason for serialising the
+    kernel's wgmma instructions, or empty.
     """
 
     registers: int
@@ -37,10 +37,10 @@ class KernelUsage:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return why the kernel must not ship, each for people; empty if it may.
+        """Return the reasons, as sentences, why the kernel must not ship; empty if it may.
 
-        No kernel of boltgen needs local memory: an array in it is one that a loop, which ptxas did
-        not unroll, indexes.
+        Local memory is a fault: no kernel of boltgen needs it. An array lies there if a loop that
+        ptxas did not unroll indexes it.
         """
         found = []
         if self.spilled_bytes:
@@ -53,9 +53,9 @@ class KernelUsage:
 
 
 def kernel_usage(log: Path) -> dict[str, KernelUsage]:
-    """Parse ptxas's report of the kernels in a log, by their symbols.
+    """Return ptxas's report on the kernels in a log, by symbol.
 
-    Empty where ptxas did not run, as for PTX alone, and where the log is not there.
+    It is empty if ptxas did not run, as for PTX alone, or if the log does not exist.
     """
     if not log.is_file():
         return {}
@@ -78,7 +78,7 @@ def kernel_usage(log: Path) -> dict[str, KernelUsage]:
                 stack_bytes=max(stack_bytes, int(whole[1]) if whole else 0),
             )
             symbol = ""
-    # A function that is no kernel is called by a kernel of the log: which one is not said.
+    # The log does not say which kernel calls a function, so the reason counts for all kernels.
     of_functions = [reason for name, reason in serialised.items() if name not in found]
     shared = of_functions[0] if of_functions else ""
     return {
@@ -87,10 +87,10 @@ def kernel_usage(log: Path) -> dict[str, KernelUsage]:
 
 
 def usage_of(log: Path, symbol: str) -> KernelUsage | None:
-    """Return ptxas's report of the unit's kernel `symbol`; None if it did not run.
+    """Return ptxas's report of the unit's kernel `symbol`; None if ptxas did not run.
 
-    Layout transforms are instances of templates, whose entries have names of their own: if no entry
-    has the symbol, the report is the worst of all entries in the log.
+    Layout transforms are template instances, whose entries have other names: if no entry has the
+    symbol, the report has the worst numbers of all entries.
     """
     found = kernel_usage(log)
     used = [found[symbol]] if symbol in found else list(found.values())
@@ -105,6 +105,6 @@ def usage_of(log: Path, symbol: str) -> KernelUsage | None:
 
 
 def usage_lines(log: str) -> str:
-    """Return the lines of a log that `kernel_usage` reads, without paths of the machine."""
+    """Return the lines of a log that `kernel_usage` reads; they contain no paths."""
     kept = (line for line in log.splitlines() if line.startswith("ptxas") or _SPILLS.search(line))
     return "".join(f"{line}\n" for line in kept)

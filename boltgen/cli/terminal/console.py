@@ -1,4 +1,4 @@
-"""The part that all commands share: the consoles, and errors as sentences."""
+"""The consoles of all commands, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from boltgen.cli.terminal.ending import UNREAD, ending_of, flush_streams
 from boltgen.cli.terminal.tuning_progress import observer_for
 from boltgen.tuning.session.progress import Observer, Quiet
 
-# Controls and marks of direction: a name in a file could use them to move the cursor, to colour, or
-# to say something else than it does.
+# Control characters and direction marks: with them a file's name could move the cursor, change
+# colours, or read differently from what it is.
 _HARMLESS = {
     number: "\N{REPLACEMENT CHARACTER}"
     for number in range(0x2070)
@@ -38,7 +38,7 @@ class TextConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render without control sequences of the terminal; rich's own styles stay."""
+        """Render without control sequences of the terminal, except rich's own styles."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -46,7 +46,7 @@ class TextConsole(Console):
                 yield Segment(segment.text.translate(_HARMLESS), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Raise an error: nobody reads the output any more."""
+        """Raise an error, because nobody reads the output any more."""
         flush_streams()
         raise SystemExit(UNREAD)
 
@@ -56,10 +56,10 @@ err = TextConsole(stderr=True)
 
 
 class LogHandler(logging.Handler):
-    """Print what modules log, as text."""
+    """Print log messages as text."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print a log message."""
         prefix = "warning: " if record.levelno >= logging.WARNING else ""
         err.print(Text(f"{prefix}{record.getMessage()}"), soft_wrap=True)
 
@@ -68,25 +68,25 @@ _logger = logging.getLogger("boltgen")
 
 
 def be_verbose(count: int) -> None:
-    """Print what modules log: warnings by default, more with 1 or 2, and errors alone with -1."""
+    """Print warnings for 0, more for 1 or 2, and only errors for -1, of what modules log."""
     levels = {-1: logging.CRITICAL, 0: logging.WARNING, 1: logging.INFO}
     _logger.setLevel(levels.get(count, logging.DEBUG))
 
 
 def reporter() -> Reporter:
-    """Return the reporter of a command's progress; a silent one if the user wants quiet."""
+    """Return the reporter of a command's progress; it is silent with --quiet."""
     return Silent() if _logger.level == logging.CRITICAL else reporter_for(err)
 
 
 def observer() -> Observer:
-    """Return the reporter of a session's trials."""
+    """Return the observer of a tuning session's trials."""
     return Quiet() if _logger.level == logging.CRITICAL else observer_for(err)
 
 
 def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:
-    """Print sentences: broken between words on a terminal, else as they are.
+    """Print sentences, wrapped between words on a terminal, else as they are.
 
-    `indent` is of the lines after a sentence's first.
+    `indent` applies to the lines of a sentence after its first.
     """
     if wrap and out.is_terminal:
         lines = (
@@ -107,7 +107,7 @@ def say(text: str, *, wrap: bool = True, indent: int = 2) -> None:
 def errors_for_people(
     debug: bool, interrupted: str = "nothing half-written was kept"
 ) -> Iterator[None]:
-    """End an exception with a sentence and the status of `boltgen.cli.terminal.ending`."""
+    """End a command that raises an exception with a sentence and a status; see `ending`."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -117,13 +117,13 @@ def errors_for_people(
 
 
 def say_ending(error: BaseException, interrupted: str, *, debug: bool = False) -> int:
-    """Say why a command ends, and return the exit status."""
+    """Print why a command ends, and return the exit status."""
     if debug:
         err.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
     ending = ending_of(error, interrupted)
     if ending.message:
         said = Text(ending.message)
         said.highlight_regex("^(internal )?error", style="bold red")
-        with contextlib.suppress(OSError):  # there is nowhere left to say it
+        with contextlib.suppress(OSError):  # standard error is closed, too
             err.print(said, soft_wrap=True)
     return ending.status

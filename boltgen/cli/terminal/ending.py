@@ -1,5 +1,4 @@
-"""The end of a command: an exception becomes a sentence, an exit status, and a report of a fault of
-ours.
+"""The end of a command: an exception becomes a sentence, an exit status, and maybe a report.
 
 0     done
 1     refused: a file, folder, model, name or value that cannot be used
@@ -43,18 +42,18 @@ from boltgen.errors import (
 from boltgen.settings import settings_from
 
 REFUSED, CHECK_FAILED, SYSTEM, INTERNAL, INTERRUPTED, UNREAD = 1, 3, 6, 70, 130, 141
-# The status of each kind of error; `REFUSED` where none of them holds.
+# The status of each type of error; `REFUSED` for all others.
 _KINDS: tuple[tuple[type[BoltgenError], int], ...] = (
     (CheckError, CHECK_FAILED),
     (ToolchainError, 4),
     (CompileError, 4),
     (DeviceError, 5),
 )
-# The table above, for the help of the program.
+# The table above, for the program's help.
 STATUSES = {int(each): said for each, said in re.findall(r"^(\d+)\s+(.*)$", __doc__, re.MULTILINE)}
 
-# Errors of the operating system about the user's disk, paths and rights; any other is a fault of
-# boltgen.
+# Errors of the operating system that concern the user's disk, paths and rights; any other error is
+# a fault of boltgen.
 _ENVIRONMENT = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "no space left within your quota",
@@ -94,7 +93,7 @@ class Ending:
 
 
 def ending_of(error: BaseException, interrupted: str) -> Ending:
-    """Return how a command ends that raised `error`; `interrupted` says what Ctrl-C left behind."""
+    """Return the ending of a command that raised `error`; `interrupted` says what Ctrl-C left."""
     match error:
         case GraphError():
             return Ending(INTERNAL, _internal(error))
@@ -128,7 +127,7 @@ def _internal(error: BaseException) -> str:
 
 
 def write_report(error: BaseException) -> Path | None:
-    """Describe an internal error in a new file; None if no folder is writable."""
+    """Describe an internal error in a new file; return None if no folder is writable."""
     text = _report(error).encode(errors="backslashreplace")
     for folder in (_reports, lambda: Path(tempfile.gettempdir())):
         try:
@@ -139,7 +138,7 @@ def write_report(error: BaseException) -> Path | None:
             with os.fdopen(number, "wb") as file:
                 file.write(text)
             return Path(name)
-        except (OSError, BoltgenError):  # this folder takes none: the next one may
+        except (OSError, BoltgenError):  # not writable; try the next folder
             continue
     return None
 
@@ -167,9 +166,9 @@ def _version(package: str) -> str:
 
 
 def flush_streams() -> bool:
-    """Write what the standard streams still hold; return whether that was possible.
+    """Flush the standard streams; return whether that was possible.
 
-    Data that cannot be written is dropped: Python would complain of it as it ends.
+    Unwritable data is dropped, because Python would report it at its end.
     """
     done = True
     for stream in (sys.stdout, sys.stderr):

@@ -42,10 +42,10 @@ __all__ = [
 def with_options(
     kind: type[ModelOptions], only: frozenset[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a function whose parameter `options` is a value of `kind` into a command.
+    """Return a decorator that makes a command of a function with a parameter `options` of `kind`.
 
-    The command has an option for each of the fields that have a flag, or for `only` some of them.
-    A value that a field refuses ends the command with a sentence.
+    The command has an option for each field with a flag, or for the fields in `only`. An invalid
+    value ends the command with a sentence.
     """
     flags = [
         each

@@ -1,4 +1,4 @@
-"""Tables for people: advice, tuning, records, and the ranges of a model's tensors."""
+"""Tables for people: advice, tuning, records, and ranges of tensors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from boltgen.tuning.database.database import Source
 from boltgen.tuning.database.records import Record, tells_no_content
 from boltgen.tuning.session.report import SessionReport
 
-# Ranges that are shown though FP16 holds them.
+# The most tensors that are shown although FP16 can represent them.
 _MOST_RANGES = 8
 
 
 def ranges(metadata: Metadata) -> Table:
-    """List the tensors with the largest numbers on the calibration inputs, and which stay FP32."""
+    """List the tensors with the largest numbers on the calibration inputs, and the FP32 ones."""
     table = Table("operator", "shape", "lowest", "highest", "kept in FP32")
     largest = sorted(metadata.ranges, key=lambda found: -_size(found))
     for found in largest:
@@ -40,7 +40,7 @@ def _size(found: RangeInfo) -> float:
 
 
 def phases(metadata: Metadata) -> Iterator[str]:
-    """The time of each phase of the compilation."""
+    """Yield the time of each phase of the compilation."""
     yield f"{sum(phase.seconds for phase in metadata.phases):8.2f} s in all"
     for phase in metadata.phases:
         yield f"{phase.seconds:8.2f} s {phase.name}"
@@ -61,7 +61,7 @@ _TIMES = {
 
 
 def tuned(session: SessionReport) -> Table:
-    """List each task with its fastest known launch, in descending order of time."""
+    """List each task with its fastest known launch, slowest task first."""
     table = Table("problem", "epilogue", "runs", "best configuration", "us", "tried", "failed")
     results = sorted(session.results, key=lambda result: -(result.total_us or 0.0))
     for result in results:
@@ -80,7 +80,7 @@ def tuned(session: SessionReport) -> Table:
 
 
 def searches(session: SessionReport) -> Table:
-    """Show how this session came to each task's best time, and why the fastest was tried."""
+    """List how each task's best time fell, and why its fastest configuration was tried."""
     table = Table("problem", "epilogue", "us of the best so far, by trial", "the last, because")
     for result in session.results:
         if result.course:
@@ -95,7 +95,7 @@ def searches(session: SessionReport) -> Table:
 
 
 def kept(session: SessionReport) -> Table:
-    """List TVM's own kernels, built in and tuned, in descending order of time."""
+    """List TVM's own kernels, built in and tuned, slowest first."""
     table = Table("TVM's kernel", "runs", "us built in", "us", "schedule", "tried", "failed")
     for each in sorted(session.rest, key=lambda one: -one.uses * (one.best_us or 0.0)):
         table.add_row(
@@ -111,12 +111,12 @@ def kept(session: SessionReport) -> Table:
 
 
 def _runs(task: Task) -> str:
-    """Return how often the model runs a task."""
+    """Return the number of a task's launches in the model, as text."""
     return "if chosen" if task.is_alternative else str(task.occurrences)
 
 
 def tuning_summary(session: SessionReport) -> str:
-    """Summarise the session, in sentences of one line each."""
+    """Summarise the session in lines of one sentence each."""
     device = session.device
     total = f"; all products, each by itself, {session.model_us:.1f} us" if session.model_us else ""
     lines = [
@@ -134,8 +134,9 @@ def tuning_summary(session: SessionReport) -> str:
 
 
 def sources(found: Iterable[tuple[Source, int]], own_toolchain: str | None) -> Table:
-    """List each device and toolchain in a database: how many of its records are void, and whether
-    kernels are chosen by its records here.
+    """List the devices and toolchains in a database.
+
+    Each has the number of void records, and whether its records choose kernels here.
     """
     table = Table("device", "arch", "times are", "driver", "toolchain", "records", "used here")
     for source, void in found:

@@ -1,4 +1,4 @@
-"""The display of a running session: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a tuning session: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from boltgen.tuning.session.progress import Observer, Quiet
 
 
 class Warnings(Quiet):
-    """Print only warnings: for logs."""
+    """Print warnings only, for logs."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def warn(self, message: str) -> None:
-        """Print it."""
+        """Print the warning."""
         self._console.print(f"warning: {message}", markup=False, highlight=False, soft_wrap=True)
 
 
 class Lines(Warnings):
-    """Lines for logs: the session's begin, and every few seconds its progress."""
+    """Print lines for logs: the beginning, and the progress every few seconds."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -38,14 +38,14 @@ class Lines(Warnings):
         self._ticker: Ticker | None = None
 
     def begin(self, budget: Budget, tasks: int) -> None:
-        """Say what begins."""
+        """Print the budget and the number of tasks."""
         self._budget, self._tasks = budget, tasks
         self._started = self._told = time.monotonic()
         self._say(f"tuning {counted(tasks, 'task')}, budget {budget}")
         self._ticker = Ticker(self._tick)
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
-        """Remember the state for the next line."""
+        """Store the state for the next line."""
         self._trials += 1
         self._best = (
             f", best {best_us:.1f} us for {timed} of {counted(self._tasks, 'task')}"
@@ -54,7 +54,7 @@ class Lines(Warnings):
         )
 
     def end(self) -> None:
-        """Say what was done."""
+        """Print a summary."""
         if self._ticker is not None:
             self._ticker.stop()
             self._ticker = None
@@ -79,7 +79,7 @@ class Lines(Warnings):
 
 
 class Bar(Warnings):
-    """A bar of the budget, with the time left and the best figure so far."""
+    """A bar of the budget, with the remaining time and the best figure so far."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -107,7 +107,7 @@ class Bar(Warnings):
         self._progress.start()
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
-        """Advance it."""
+        """Advance the bar."""
         self._trials += 1
         spent = time.monotonic() - self._started if self._budget.seconds else self._trials
         best = (
@@ -121,7 +121,7 @@ class Bar(Warnings):
         )
 
     def end(self) -> None:
-        """Take it away."""
+        """Remove the bar."""
         self._progress.stop()
 
 

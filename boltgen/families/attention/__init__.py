@@ -33,14 +33,14 @@ def _footprint(workload: Workload, config: AttentionConfig) -> Footprint:
 
 
 def _launch(workload: Workload, config: AttentionConfig) -> Launch:
-    """Rows and columns of Q, then the keys and the columns of V."""
+    """Return the rows and columns of Q, the keys, and the columns of V."""
     return replace(
         launch_of_heads(workload),
         workspace_bytes=split_workspace_bytes(workload.greatest, config),
     )
 
 
-# The compiled part, and a launch, are as for a chain.
+# Back-to-back kernels have the same compiled part and launch.
 FAMILY = KernelFamily(
     config_type=AttentionConfig,
     rejects=rejection,

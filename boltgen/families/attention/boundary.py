@@ -1,4 +1,4 @@
-"""Small workloads at which an attention kernel's mistakes show.
+"""Small workloads that reveal mistakes of an attention kernel.
 
 Arrow: as `families.mma_sync.boundary`.
 """
@@ -14,9 +14,7 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Return a large workload and a small one. An illegal one is left out; if both are illegal,
-    return the workload itself.
-    """
+    """Return the legal ones of a large workload and a small one; `workload` if none is legal."""
     traits = compiled_traits(workload)
     tile = Tile(
         rows=config.rows,

@@ -1,4 +1,4 @@
-"""Enumerates the attention configurations worth considering for a workload: some dozen kernels."""
+"""Enumerate the attention configurations worth considering for a workload: some dozen kernels."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _KEYS = (32, 64, 128)
 _WARPS = (4, 8)
 _STAGES = (2, 3)
 _SPLITS = (1, 2, 4, 8, 16, 32)
-# Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
+# The fewest steps of keys for a threadblock: with fewer, the pipeline is never full.
 _LEAST_STEPS = 2
-# Columns of Q and V in a threadblock: columns beyond the head are zero, and multiplied all the
+# Columns of Q and V in a threadblock; columns beyond the head are zero, but multiplied all the
 # same.
 _HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
 
 
 @lru_cache(maxsize=256)
 def enumerate_configs(workload: Workload, arch: Arch) -> tuple[AttentionConfig, ...]:
-    """All legal configurations worth considering, in a fixed order."""
+    """Return all legal configurations worth considering, in a fixed order."""
     return tuple(
         each
         for each in _tried(workload)
@@ -36,9 +36,7 @@ def enumerate_configs(workload: Workload, arch: Arch) -> tuple[AttentionConfig, 
 
 
 def _is_worth(workload: Workload, config: AttentionConfig, arch: Arch) -> bool:
-    """Whether its threadblocks share keys only where a device is idle otherwise, and have no rows
-    in vain.
-    """
+    """Return whether threadblocks share keys only if SMs would idle, and have no useless rows."""
     if config.splits == 1:
         return True
     scores = workload.first.problem.gemm
@@ -50,7 +48,7 @@ def _is_worth(workload: Workload, config: AttentionConfig, arch: Arch) -> bool:
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
-    """Rows, keys, warps, stages and splits; the tile of the head follows from the workload."""
+    """Return the space of rows, keys, warps, stages and splits; the tile of the head is fixed."""
 
     def config_at(point: Mapping[str, int]) -> AttentionConfig | None:
         return _config(workload, **point)
@@ -86,7 +84,7 @@ def _tried(workload: Workload) -> Iterator[AttentionConfig]:
         _ROWS, _KEYS, _WARPS, _STAGES, _SPLITS
     ):
         config = _config(workload, rows=rows, keys=keys, warps=warps, stages=stages, splits=splits)
-        # Warps of less than sixteen rows have no fragment.
+        # A warp of fewer than sixteen rows has no fragment.
         if config is not None and config.warp_rows % 16 == 0:
             yield config
 
@@ -94,7 +92,7 @@ def _tried(workload: Workload) -> Iterator[AttentionConfig]:
 def _config(
     workload: Workload, *, rows: int, keys: int, warps: int, stages: int, splits: int
 ) -> AttentionConfig | None:
-    """Return the configuration with the least tile that holds the head, or None if no tile does."""
+    """Return the configuration with the smallest tile that holds the head, or None."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
     depth, columns = _least(scores.k), _least(output.n)
     if depth is None or columns is None:

@@ -1,4 +1,4 @@
-"""Attention kernels as text: the view of their template, and what people are told of them."""
+"""Attention kernels as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADERS = ("boltgen/activations.h", "boltgen/attention.h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionView:
-    """One attention kernel; `tile` is its rows, keys of a step, and columns of Q."""
+    """One attention kernel; `tile` is its rows, its keys per step, and the columns of Q."""
 
     TEMPLATE: ClassVar[str] = "attention.cu.j2"
 
@@ -46,7 +46,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return rows, keys and the head as a name for people, `attention_sm80_64x64x64_s2`."""
+    """Return a name for people with rows, keys and head: `attention_sm80_64x64x64_s2`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
     split = f"_split{config.splits}" if config.splits > 1 else ""
@@ -54,7 +54,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     scores, output = traits.layers
     return {
@@ -73,7 +73,7 @@ def _sharing(config: AttentionConfig) -> str:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     scores, output = layer_views(traits)
     return AttentionView(

@@ -1,4 +1,4 @@
-"""Configurations of attention kernels. Only free parameters are fields."""
+"""Configurations of attention kernels; their fields are the free parameters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AttentionConfig:
-    """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
+    """One attention kernel: a threadblock has `rows` of Q, and takes `keys` of them per step.
 
-    `depth` is at least the columns of Q, `columns` at least the columns of V; `stages` counts the
-    stages of the pipeline that brings K and V from global memory. As many threadblocks as `splits`
-    share the keys.
+    `depth` is at least the columns of Q, `columns` at least the columns of V. `stages` counts the
+    stages of the pipeline that loads K and V. `splits` threadblocks share the keys.
     """
 
     family: ClassVar[str] = "attention"
@@ -27,7 +26,7 @@ class AttentionConfig:
 
     @property
     def tile(self) -> str:
-        """Rows, keys, and the columns of Q and V."""
+        """Rows, keys, and the columns of Q and V, as text."""
         return f"{self.rows}x{self.keys}x{self.depth}+{self.columns}"
 
     @property
@@ -37,7 +36,7 @@ class AttentionConfig:
 
     @property
     def warp_rows(self) -> int:
-        """Rows of a warp, which has all keys and columns of each."""
+        """Rows of a warp; it has all keys and columns of its rows."""
         return self.rows // self.warps
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which attention configurations are legal for a workload: stated here and nowhere else."""
+"""The rules of legal attention configurations, stated only here."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from boltgen.problems.workload import Workload
 _HEADER = "templates/include/boltgen/attention.h"
 # The rows and columns of a fragment of A.
 _FRAGMENT = 16
-# Beyond, the sums of all take the last threadblock longer than keys take the others.
+# With more splits the last threadblock sums longer than the others multiply.
 _MOST_SPLITS = 64
 
 
 def is_async(workload: Workload, arch: Arch) -> bool:
-    """Whether K and V come with cp.async, which copies 4 bytes or more."""
+    """Return whether K and V are loaded by cp.async, which copies 4 bytes or more."""
     return arch.has_async_copies and all(layer.problem.alignment_b > 1 for layer in workload.layers)
 
 
 def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for `workload` on `arch`; empty if it is legal.
+    """Return every rule that `config` breaks for `workload` on `arch`; empty if it is legal.
 
-    Tiles of no whole fragments are reported alone: nothing else can be said then.
+    Tiles that are no whole fragments are reported alone, because other rules need whole ones.
     """
     structural = tuple(_tile_violations(config))
     if structural:

@@ -1,8 +1,8 @@
-"""Predicts the time of an attention kernel, by what of a multiprocessor it uses up first.
+"""Predict the time of an attention kernel from the resource that limits a multiprocessor.
 
-Every threadblock multiplies all keys with its rows, also rows beyond the last and the padding of
-the head, and reads all of K and V from L2. A warp multiplies, or computes exponentials; both at
-once need several warps on a scheduler.
+Every threadblock multiplies all keys with its rows, including rows beyond the last and the padding
+of the head, and reads all of K and V from L2. A warp either multiplies or computes exponentials;
+overlap needs several warps per scheduler.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from boltgen.families.roofline import (
 from boltgen.ir.dtypes import DType
 from boltgen.problems.workload import Workload
 
-# Share of mma.sync's rate, on devices whose tensor cores have a faster instruction:
-# FlashAttention-2 reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %. Source: Shah et
-# al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
+# The reached share of mma.sync's rate on devices with a faster instruction: FlashAttention-2
+# reaches 35 % of an H100's peak, where mma.sync could reach 62.9 %. Source: Shah et al.,
+# FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
 _REACHED_OF_MMA_SYNC = 0.35 / 0.629
-# The four lanes of a row read 16 neighbouring bytes: half of a sector.
+# The four lanes of a row read 16 neighbouring bytes, half of a sector.
 _READ_SECTORS = 2
 
 
 def predict(
     workload: Workload, config: AttentionConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
-    """The predicted time of `workload` in a legal `config` on `arch`."""
+    """Return the predicted time of `workload` in a legal `config` on `arch`."""
     c = constants or model_constants(arch)
     resident = fitting_threadblocks(
         arch,
@@ -72,7 +72,7 @@ def predict(
 
 
 def _merge_us(workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants) -> float:
-    """Counts are zeroed before; the last threadblock of a tile waits, and reads what all left."""
+    """Return the time to zero split counts, and to add partial sums in the last threadblock."""
     if config.splits == 1:
         return 0.0
     rows = min(config.rows, workload.first.problem.gemm.m)
@@ -89,7 +89,7 @@ def _reached(arch: Arch) -> float:
 def _clocks(
     workload: Workload, config: AttentionConfig, arch: Arch, c: ModelConstants, *, resident: int
 ) -> dict[str, float]:
-    """Clocks of `resident` threadblocks side by side on an SM, by what they wait for."""
+    """Return the clocks of `resident` threadblocks on an SM, by the resource that they wait for."""
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
     size = workload.first.problem.in_dtype.size_bytes
@@ -113,15 +113,13 @@ def _clocks(
 
 
 def _read_bytes(config: AttentionConfig, size: int) -> int:
-    """Bytes of shared memory that a warp reads in a step: keys, values, and its rows of Q."""
+    """Return the bytes of shared memory that a warp reads per step: keys, values, its rows of Q."""
     operands = config.keys * (config.depth + config.columns) + config.warp_rows * config.depth
     return operands * size
 
 
 def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
-    """Return the instructions of a launch: a warp multiplies its own rows with all keys and
-    columns.
-    """
+    """Return the instructions of a launch; a warp multiplies its rows with all keys and columns."""
     first, last = workload.layers
     steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
     width = config.depth + config.columns

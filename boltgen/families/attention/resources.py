@@ -1,4 +1,4 @@
-"""The resources of an attention kernel on a multiprocessor: shared memory, estimated registers."""
+"""The resources of an attention kernel: shared memory, and estimated registers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from boltgen.problems.workload import Workload
 _REGISTER_BYTES = 4
 _WARP = 32
 _CACHE_LINE_BYTES = 128
-# The greatest score and the sum of each of a lane's rows.
+# Per row of a lane: the greatest score, and the sum.
 _STATISTICS_PER_ROW = 2
-# A lane has two of sixteen rows.
+# A lane has two rows of sixteen.
 _ROWS_PER_LANE = 16 // 2
 
 
 def stage_bytes(workload: Workload, config: AttentionConfig) -> int:
-    """The tiles of K and V of one step."""
+    """Return the bytes of the tiles of K and V of one step."""
     dtype = workload.first.problem.in_dtype
     k, v = (layer.problem.gemm for layer in workload.layers)
     tiles = ((config.depth, config.keys, k.b_layout), (config.keys, config.columns, v.b_layout))
@@ -31,7 +31,7 @@ def stage_bytes(workload: Workload, config: AttentionConfig) -> int:
 
 
 def shared_memory_bytes(workload: Workload, config: AttentionConfig) -> int:
-    """Dynamic shared memory of a threadblock.
+    """Return the dynamic shared memory of a threadblock, in bytes.
 
     Source: templates/include/boltgen/attention.h, SharedStorage.
     """
@@ -40,19 +40,19 @@ def shared_memory_bytes(workload: Workload, config: AttentionConfig) -> int:
 
 
 def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_async: bool) -> int:
-    """Estimated registers of a thread: scores and sums, a row's statistics, and fragments.
+    """Estimate the registers of a thread: scores, sums, a row's statistics, and fragments.
 
-    Without asynchronous copies also what is on its way from global to shared memory.
+    Without asynchronous copies, data on its way to shared memory takes registers, too.
     """
     rows = config.warp_rows
     accumulators = rows * (config.keys + config.columns) // _WARP
-    # A of sixteen rows by sixteen is 4 registers, and so are 16 columns of B.
+    # 16 rows by 16 columns of A are 4 registers, as are 16 columns of B.
     fragments = rows // 16 * 4 + 4
     statistics = _STATISTICS_PER_ROW * rows // _ROWS_PER_LANE
     staged = 0
     if not is_async:
         narrowest = min(layer.problem.alignment_b for layer in workload.layers)
-        # A vector takes whole registers.
+        # A vector occupies whole registers.
         vector_bytes = narrowest * workload.first.problem.in_dtype.size_bytes
         wasted = max(1, _REGISTER_BYTES // vector_bytes)
         staged = wasted * stage_bytes(workload, config) // (_REGISTER_BYTES * config.threads)
@@ -60,17 +60,17 @@ def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_asyn
 
 
 def split_workspace_bytes(workload: Workload, config: AttentionConfig) -> int:
-    """Global memory for what threadblocks that share keys leave, 0 where none do.
+    """Return the global memory for the partial results of split keys, in bytes; 0 without splits.
 
-    A count for each tile of rows, then of each threadblock its sums, and the greatest score and the
-    sum of each of a lane's rows. Source: templates/include/boltgen/attention_split.h; a kernel says
-    the same of itself.
+    It has a counter per tile of rows; then, per threadblock, its sums, and the greatest score and
+    sum of each row of a lane. Source: templates/include/boltgen/attention_split.h; a kernel's own
+    workspace query returns the same.
     """
     if config.splits == 1:
         return 0
     tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
     counts = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
     rows = config.warp_rows // _ROWS_PER_LANE
-    # A lane has two of eight columns.
+    # A lane has two columns of eight.
     of_lane = rows * (_STATISTICS_PER_ROW + config.columns // 4)
     return counts + tiles * config.splits * config.threads * of_lane * DType.F32.size_bytes

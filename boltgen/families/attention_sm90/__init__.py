@@ -1,4 +1,4 @@
-"""`attention_sm90`: softmax(Q K) V in one kernel of wgmma and TMA on sm_90a."""
+"""`attention_sm90`: softmax(Q K) V in one kernel with wgmma and TMA on sm_90a."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: AttentionSm90Config) -> Footprint:
-    """Return the footprint by `legality`; registers are of a thread that multiplies."""
+    """Return the footprint by `legality`, with the registers of a multiplying thread."""
     return Footprint(
         registers=registers_per_thread(config, has_masks=has_key_masks(workload)),
         shared_memory_bytes=shared_memory_bytes(
@@ -34,12 +34,12 @@ def _footprint(workload: Workload, config: AttentionSm90Config) -> Footprint:
 
 
 def _launch(workload: Workload, config: AttentionSm90Config) -> Launch:
-    """Rows and columns of Q, then the keys and the columns of V."""
+    """Return the rows and columns of Q, the keys, and the columns of V."""
     del config
     return launch_of_heads(workload)
 
 
-# `attention` computes workloads that TMA cannot load.
+# The family `attention` computes workloads that TMA cannot load.
 FAMILY = KernelFamily(
     config_type=AttentionSm90Config,
     rejects=rejection,

@@ -1,4 +1,4 @@
-"""Small workloads at which an attention kernel of sm_90a goes wrong if anywhere.
+"""Small workloads that reveal mistakes of an attention kernel for sm_90a.
 
 Arrow: as `families.mma_sync.boundary`.
 """
@@ -14,9 +14,10 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> tuple[Workload, ...]:
-    """Return the boundaries of `heads.boundary.edges`, and several tiles for each threadblock: all
-    but its first find the rings in use. Illegal ones are left out; if none is left, return the
-    workload itself.
+    """Return `heads.boundary.edges`, and a workload with several tiles per threadblock.
+
+    In the latter all tiles but the first find the rings in use. Illegal workloads are omitted; if
+    none is legal, return `workload` itself.
     """
     traits = compiled_traits(workload)
 
@@ -33,7 +34,7 @@ def boundaries(workload: Workload, config: AttentionSm90Config, arch: Arch) -> t
     found = edges(workload, tile, fits)
     if found:
         rows = 2 * CHECKED_SMS * config.rows + 1
-        # Causal rows without a key give NaN, which checks nothing.
+        # A causal row without keys is NaN, which checks nothing.
         keys = (
             rows + -rows % 8 if workload.last.prologue.is_causal else found[-1].first.problem.gemm.n
         )

@@ -1,6 +1,4 @@
-"""Enumerates sm_90a's attention configurations: rows and keys. The tile of the head is the least
-that holds it.
-"""
+"""Enumerate sm_90a's attention configurations: rows, keys, and the smallest tile of the head."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from boltgen.problems.workload import Workload
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:
-    """Rows and keys; the tile of the head follows from the workload."""
+    """Return the space of rows and keys; the workload determines the tile of the head."""
 
     def tried() -> Iterator[AttentionSm90Config]:
         for rows, keys in itertools.product(ROWS, KEYS):
@@ -38,7 +36,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:
 
 
 def _config(workload: Workload, rows: int, keys: int) -> AttentionSm90Config | None:
-    """Return the configuration with the least tile that holds the head, or None if no tile does."""
+    """Return the configuration with the smallest tile that holds the head, or None."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
     depth, columns = (
         next((tile for tile in HEADS if tile >= extent), None) for extent in (scores.k, output.n)

@@ -1,4 +1,4 @@
-"""sm_90a's attention kernels as text: the view of their template, and what people are told."""
+"""sm_90a's attention kernels as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADERS = ("boltgen/activations.h", "boltgen/attention_sm90.h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSm90View:
-    """One attention kernel of sm_90a; `tile` is its rows, keys of a step, and columns of Q."""
+    """One attention kernel of sm_90a; `tile` is its rows, keys per step, and columns of Q."""
 
     TEMPLATE: ClassVar[str] = "attention_sm90.cu.j2"
 
@@ -42,14 +42,14 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return rows, keys and the head as a name for people, `attention_sm90a_128x128x64`."""
+    """Return a name for people with rows, keys and head: `attention_sm90a_128x128x64`."""
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
     return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     count = stages(config, traits.in_dtype, arch_named(spec.arch))
     return {
@@ -65,7 +65,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionSm90View:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     scores, output = layer_views(traits)
     return AttentionSm90View(

@@ -1,6 +1,4 @@
-"""Configurations of sm_90a's attention kernels, and what they are compiled for. Only free
-parameters are fields.
-"""
+"""Configurations of sm_90a's attention kernels (the free parameters), and their compiled traits."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from boltgen.problems.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AttentionSm90Config:
-    """One attention kernel: `rows` of Q for each threadblock, which goes `keys` by `keys`.
+    """One attention kernel: a threadblock has `rows` of Q, and takes `keys` of them per step.
 
-    `depth` is at least the columns of Q, `columns` at least the columns of V. Each warpgroup that
-    multiplies has 64 of the rows; stages follow from shared memory.
+    `depth` is at least the columns of Q, `columns` at least the columns of V. Each multiplying
+    warpgroup has 64 of the rows. The number of stages follows from shared memory.
     """
 
     family: ClassVar[str] = "attention_sm90"
@@ -31,12 +29,12 @@ class AttentionSm90Config:
 
     @property
     def warpgroups(self) -> int:
-        """The number of warpgroups that multiply."""
+        """The number of multiplying warpgroups."""
         return self.rows // WARPGROUP_M
 
     @property
     def tile(self) -> str:
-        """Rows, keys, and the columns of Q and V."""
+        """Rows, keys, and the columns of Q and V, as text."""
         return f"{self.rows}x{self.keys}x{self.depth}+{self.columns}"
 
     def __str__(self) -> str:

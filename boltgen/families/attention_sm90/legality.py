@@ -1,6 +1,4 @@
-"""Which configurations of sm_90a's attention kernels are legal, and what they take: stated here
-and nowhere else.
-"""
+"""The rules of legal configurations for sm_90a's attention kernels, and their resources."""
 
 from __future__ import annotations
 
@@ -18,27 +16,27 @@ from boltgen.problems.workload import Workload
 
 ROWS = (64, 128, 192)
 KEYS = (64, 96, 128, 192)
-# Columns of Q and V in a threadblock: widths of wgmma that CuTe has without its extended shapes,
-# and that are whole steps along K. Source: cute/arch/mma_sm90.hpp, ss_op_selector.
+# Columns of Q and V in a threadblock: widths of wgmma in CuTe without its extended shapes that are
+# multiples of a step along K. Source: cute/arch/mma_sm90.hpp, ss_op_selector.
 HEADS = (32, 64, 96, 128, 192, 256)
 
 _HEADER = "templates/include/boltgen/attention_sm90.h"
-# The latency of memory is a few steps at most.
+# A few steps cover the latency of memory.
 _MOST_STAGES = 4
-# Barriers of the rings and of Q, rounded to what swizzles are aligned to.
+# The barriers of the rings and of Q, rounded up to the alignment of swizzles.
 _BARRIER_BYTES = 1024
-# Registers of a thread by the number of warpgroups that multiply. A single warpgroup keeps the
-# registers of its launch; two or three get registers from the warpgroup that loads. Source: PTX
-# ISA, setmaxnreg; `kMathRegisters`. With three, a thread has 160, and ptxas needs no more for a
-# kernel that is estimated at 168.
+# Registers of a thread by the number of multiplying warpgroups. A single warpgroup keeps the
+# registers of its launch; two or three get registers from the loading warpgroup. Source: PTX ISA,
+# setmaxnreg; `kMathRegisters`. With three, a thread has 160 registers, which suffice for a kernel
+# whose estimate is 168, as ptxas shows.
 _MOST_REGISTERS = {1: 255, 2: MATH_REGISTERS, 3: 168}
-# For two rows: the greatest score, the sum, and the factor of the earlier sum.
+# For each of two rows: the greatest score, the sum, and the factor of the earlier sum.
 _STATISTICS = 6
-# Addresses, descriptors and barriers. An estimate, by ptxas's of the tests' kernels.
+# Addresses, descriptors and barriers. An estimate from ptxas's reports of the tests' kernels.
 _BOOKKEEPING_REGISTERS = 34
-# Registers for the keys that masks leave; and, if registers are moved, the ones that loading
-# threads keep to find these keys. Both follow ptxas on the tests' kernels: 216 and a mask are
-# spilt, 208 are not.
+# Registers for the limits of key masks; and, if registers are moved between warpgroups, the ones
+# that loading threads keep to find the keys. From ptxas's reports of the tests' kernels: 216
+# registers and a mask spill, 208 do not.
 _MASK_REGISTERS, _KEPT_REGISTERS = 20, 8
 
 
@@ -59,7 +57,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def stage_bytes(config: AttentionSm90Config, dtype: DType) -> int:
-    """The tiles of K and V of one step."""
+    """Return the bytes of the tiles of K and V of one step."""
     return config.keys * (config.depth + config.columns) * dtype.size_bytes
 
 
@@ -68,13 +66,13 @@ def _queries_bytes(config: AttentionSm90Config, dtype: DType) -> int:
 
 
 def stages(config: AttentionSm90Config, dtype: DType, arch: Arch) -> int:
-    """Return how many stages fit beside Q: a threadblock has a multiprocessor to itself."""
+    """Return the number of stages that fit beside Q; a threadblock has a multiprocessor alone."""
     left = arch.shared_memory_per_cta_bytes - _queries_bytes(config, dtype) - _BARRIER_BYTES
     return min(_MOST_STAGES, max(0, left // stage_bytes(config, dtype)))
 
 
 def shared_memory_bytes(config: AttentionSm90Config, dtype: DType, arch: Arch) -> int:
-    """Dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
+    """Return the dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
     return (
         _queries_bytes(config, dtype)
         + stages(config, dtype, arch) * stage_bytes(config, dtype)
@@ -83,8 +81,10 @@ def shared_memory_bytes(config: AttentionSm90Config, dtype: DType, arch: Arch) -
 
 
 def registers_per_thread(config: AttentionSm90Config, *, has_masks: bool) -> int:
-    """Estimate the registers of a thread that multiplies: sums, a step's scores in FP32, the
-    previous step's as 16-bit exponentials, and a row's statistics; and the limits of key masks.
+    """Estimate the registers of a multiplying thread.
+
+    It has sums, a step's scores in FP32, the previous step's 16-bit exponentials, a row's
+    statistics, and the limits of key masks if there are masks.
     """
     sums = config.columns // 2
     scores = config.keys // 2
@@ -94,14 +94,14 @@ def registers_per_thread(config: AttentionSm90Config, *, has_masks: bool) -> int
 
 
 def has_key_masks(workload: Workload) -> bool:
-    """Whether its kernel looks for keys that masks hide."""
+    """Return whether the kernel skips keys that masks hide."""
     return bool(key_masks(workload.first.epilogue))
 
 
 def violations(
     workload: Workload, config: AttentionSm90Config, arch: Arch
 ) -> tuple[Violation, ...]:
-    """Every rule that a configuration breaks, for a workload that the family does not reject."""
+    """Return every rule that a configuration breaks, for a workload that the family accepts."""
     return (
         *_tile_violations(config),
         *_extent_violations(workload, config),
@@ -147,7 +147,7 @@ def _extent_violations(workload: Workload, config: AttentionSm90Config) -> Itera
     counted = {
         "rows": (scores.m, INT32_MAX - config.rows),
         "keys": (scores.n, INT32_MAX - config.keys),
-        # A threadblock's next tile is a device further.
+        # A threadblock's next tile is as many tiles further as the device has threadblocks.
         "tiles": (-(-scores.m // config.rows) * workload.batch, INT32_MAX // 2),
     }
     for name, (extent, most) in counted.items():

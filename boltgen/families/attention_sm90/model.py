@@ -1,11 +1,12 @@
-"""Predicts the time of an attention kernel on sm_90a, as `b2b_sm90.model` does of a chain.
+"""Predict the time of an attention kernel on sm_90a, like `b2b_sm90.model` for layers in sequence.
 
-Threadblocks are persistent: each multiprocessor runs one, which goes from rows to rows and reads
-all keys that they see. A warpgroup's tensor cores add values while it computes exponentials, but
-the scores of the next step come first; a second warpgroup fills what the first leaves.
+Threadblocks are persistent: each multiprocessor runs one, which takes one tile of rows after the
+other and reads all keys that the rows see. While a warpgroup computes exponentials, its tensor
+cores can multiply values, but the scores of the next step come first; a second warpgroup fills the
+gaps of the first.
 
     time = launch + pipeline + max(busiest multiprocessor / reached, L2 bytes, DRAM bytes)
-    step = max(all products, all exponentials, one warpgroup's own chain, shared memory, L2)
+    step = max(all matmuls, all exponentials, one warpgroup's own sequence, shared memory, L2)
 
 Source: Shah et al., FlashAttention-3, 2024, sections 3.1 and 3.2.
 """
@@ -32,8 +33,8 @@ from boltgen.families.roofline import (
 from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, WARPGROUP_M
 from boltgen.problems.workload import Workload
 
-# Share of the step's clocks: FlashAttention-3 does 740 TFLOP/s at a head of 256, and these clocks
-# predict 920. Source: the same, abstract.
+# The reached share of a step's clocks: FlashAttention-3 reaches 740 TFLOP/s at a head of 256, where
+# these clocks predict 920. Source: the same paper, abstract.
 _REACHED = 0.8
 
 
@@ -43,7 +44,7 @@ def predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The predicted time of `workload` in a legal `config`."""
+    """Return the predicted time of `workload` in a legal `config`."""
     c = constants or model_constants(arch)
     tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)
@@ -72,7 +73,7 @@ def predict(
 
 
 def _loaded_bytes(workload: Workload, config: AttentionSm90Config) -> float:
-    """Bytes that a threadblock reads in a step: K, V, and the masks of its scores."""
+    """Return the bytes that a threadblock reads per step: K, V, and the masks of its scores."""
     dtype = workload.first.problem.in_dtype
     masks = config.rows * config.keys * tensor_operand_bytes(workload.first.epilogue)
     return stage_bytes(config, dtype) + masks
@@ -81,8 +82,9 @@ def _loaded_bytes(workload: Workload, config: AttentionSm90Config) -> float:
 def _step_clocks(
     workload: Workload, config: AttentionSm90Config, arch: Arch, c: ModelConstants
 ) -> tuple[float, str]:
-    """Clocks of a step, and what they are of. Every wgmma reads all of its B from shared memory,
-    and the first product's A too.
+    """Return the clocks of a step, and the resource that limits it.
+
+    Every wgmma reads its whole B from shared memory; in the first matmul it also reads A.
     """
     flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
     of_warpgroup = WARPGROUP_M * config.keys
@@ -105,7 +107,7 @@ def _step_clocks(
 def _output_clocks(
     workload: Workload, config: AttentionSm90Config, arch: Arch, c: ModelConstants
 ) -> float:
-    """Arithmetic, operands from L2, and the way of the output to L2."""
+    """Return the epilogue's clocks: arithmetic, operands from L2, and the output's way to L2."""
     layer = workload.last
     elements = config.rows * config.columns
     moved = elements * tensor_operand_bytes(layer.epilogue)
@@ -120,7 +122,7 @@ def _output_clocks(
 
 
 def instructions(workload: Workload, config: AttentionSm90Config, arch: Arch) -> Instructions:
-    """Return the instructions of a launch: TMA brings K and V of a step, and Q once for a tile."""
+    """Return the instructions of a launch: TMA loads K and V per step, and Q once per tile."""
     first, last = workload.layers
     dtype = first.problem.in_dtype
     tiles = math.ceil(first.problem.gemm.m / config.rows) * workload.batch

@@ -1,4 +1,4 @@
-"""`b2b`: layers back to back in one kernel, from parts of CUTLASS 2.x: Bolt, section 3.1."""
+"""`b2b`: layers back to back in one kernel, from parts of CUTLASS 2.x (Bolt, section 3.1)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def _footprint(workload: Workload, config: B2bConfig) -> Footprint:
 
 
 def _launch(workload: Workload, config: B2bConfig) -> Launch:
-    """The first layer's rows and depth, then each layer's columns."""
+    """Return the first layer's rows and depth, then each layer's columns."""
     del config
     return launch_of(workload)
 
 
-# Between layers a kernel depends on the epilogues, so no times rank it but its own.
+# Without a ranking: a kernel depends on the epilogues between layers, so only its own times rank
+# it.
 FAMILY = KernelFamily(
     config_type=B2bConfig,
     rejects=rejection,

@@ -1,4 +1,4 @@
-"""Small workloads at which a back-to-back kernel's mistakes show.
+"""Small workloads that reveal mistakes of a back-to-back kernel.
 
 Arrow: as `families.mma_sync.boundary`.
 """
@@ -15,12 +15,12 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Workload, ...]:
-    """A large workload and a small one.
+    """Return a large workload and a small one.
 
-    The large one has a tile of rows and a ragged one, and more steps along the first K than the
-    pipeline has stages; the columns are the workload's own: the kernel keeps all of them. The small
-    one has a row, the least depth, and ragged columns. An illegal one is left out; if both are
-    illegal, return the workload itself.
+    The large one has a full tile of rows and a ragged one, and more steps along the first K than
+    the pipeline has stages; it has the workload's own columns, because the kernel keeps all of
+    them. The small one has one row, the least depth, and ragged columns. Illegal ones are omitted;
+    if both are illegal, return `workload` itself.
     """
     traits, tile = compiled_traits(workload), config.layers[0]
 

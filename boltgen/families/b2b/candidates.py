@@ -1,8 +1,8 @@
-"""Enumerates the back-to-back configurations worth considering for a chain: tens of kernels.
+"""Enumerate the back-to-back configurations worth considering for a workload: tens of kernels.
 
-A layer's columns are the fewest that hold it, since every
-threadblock computes all of them; what varies is the rows of a threadblock, the warps, the depth of
-the pipeline, and where the intermediates reside.
+A layer's tile has the fewest columns that hold the layer, because every threadblock computes all of
+them. The rows of a threadblock, the warps, the depth of the pipeline, and the residence of
+intermediates vary.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from boltgen.problems.workload import Layer, Workload
 _ROWS = (32, 64, 128, 256)
 _COLUMNS = (16, 32, 64, 128, 256)
 _WARPS = (1, 2, 4, 8)
-# Two stages cannot overlap a copy with its use: only where cp.async is not to be had. More than
-# four only take shared memory from other threadblocks: a later layer has few steps in all.
+# Two stages cannot overlap a copy with its use, so they are used only without cp.async. More than
+# four only take shared memory from other threadblocks, because a later layer has few steps.
 _STAGES = (3, 4)
 _DEPTHS = (32, 64)
 _RESIDENCES = tuple(Residence)
@@ -41,15 +41,15 @@ class _Block:
 
 @lru_cache(maxsize=256)
 def enumerate_configs(workload: Workload, arch: Arch) -> tuple[B2bConfig, ...]:
-    """All legal configurations worth considering, in a fixed order."""
+    """Return all legal configurations worth considering, in a fixed order."""
     legal = (each for each in _candidates(workload, arch) if not violations(workload, each, arch))
     return tuple(dict.fromkeys(legal))
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[B2bConfig]:
-    """The knobs that all layers share; a layer's columns and warps follow from them.
+    """Return the space of the knobs that all layers share; columns and warps follow from them.
 
-    Residence is 1 in registers, 2 in shared memory.
+    The knob of residence is 1 for registers and 2 for shared memory.
     """
     instruction = Shape(*arch.mma_shapes[0])
     stages = _STAGES if arch.has_async_copies else (2,)
@@ -88,7 +88,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[B2bConfig]:
         listed=lambda: enumerate_configs(workload, arch),
         tried=lambda: _candidates(workload, arch),
         broken=lambda config: violations(workload, config, arch),
-        # All of the knobs' values are enumerated, but for rows beyond twice the problem's.
+        # Enumerates all values of the knobs, except rows beyond twice the problem's.
         kernels=lambda: enumerate_configs(workload, arch),
     )
 
@@ -122,7 +122,7 @@ def _config(block: _Block, tiles: tuple[LayerTile, ...]) -> B2bConfig:
 def _tiles(
     workload: Workload, arch: Arch, block: _Block, stages: int, *, deep: bool
 ) -> tuple[LayerTile, ...] | None:
-    """Return tiles for every layer, with the fewest legal columns; None if a layer has none."""
+    """Return tiles with the fewest legal columns for every layer; None if a layer has none."""
     tiles: list[LayerTile] = []
     for index, layer in enumerate(workload.layers):
         depth = _depth(tiles[-1].n if tiles else None, deep=deep)
@@ -143,7 +143,7 @@ def _tiles(
 
 
 def _layer_tiles(layer: Layer, block: _Block, depth: int, stages: int) -> Iterator[LayerTile]:
-    """Every split of the threadblock's rows and enough columns between its warps."""
+    """Yield every division of the threadblock's rows, and enough columns, between its warps."""
     for n in _COLUMNS:
         if n < layer.problem.gemm.n:
             continue
@@ -162,6 +162,6 @@ def _layer_tiles(layer: Layer, block: _Block, depth: int, stages: int) -> Iterat
 
 
 def _depth(columns_before: int | None, *, deep: bool) -> int:
-    """Return the step along K; a later layer's step divides the columns before it."""
+    """Return the step along K; a later layer's step must divide the columns before it."""
     deepest = _DEPTHS[-1] if deep else _DEPTHS[0]
     return deepest if columns_before is None else min(deepest, columns_before)

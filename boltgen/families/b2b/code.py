@@ -1,4 +1,4 @@
-"""Back-to-back kernels as text: the view of their template, and what people are told of them."""
+"""Back-to-back kernels as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LayerView:
 class ChainView:
     """One back-to-back kernel; `layers` are `first` and `inner`.
 
-    `iterator_algorithm` is None if the first layer is a matrix product.
+    `iterator_algorithm` is None if the first layer is a matmul.
     """
 
     TEMPLATE: ClassVar[str] = "b2b.cu.j2"
@@ -74,7 +74,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return rows, and columns of each layer, for people: `b2b_gemm_sm80_64x64x128_rf`."""
+    """Return a name for people with rows and layers' columns: `b2b_gemm_sm80_64x64x128_rf`."""
     config, traits = _parts(spec)
     kind = "b2b_conv2d" if traits.conv_iterator else "b2b_gemm"
     extents = (config.threadblock_m, *(tile.n for tile in config.layers))
@@ -83,7 +83,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
     described = {
@@ -114,7 +114,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     layers = tuple(_layer_view(config, traits, index) for index in range(len(traits.layers)))
     iterator = traits.conv_iterator

@@ -1,4 +1,4 @@
-"""Configurations of back-to-back kernels. Only free parameters are fields."""
+"""Configurations of back-to-back kernels; their fields are the free parameters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from boltgen.families.space import Shape
 class LayerTile:
     """The tiles of one layer of a back-to-back kernel.
 
-    `n` and `k` are the threadblock's columns and its step along K; `stages` counts the stages of
-    the pipeline that brings the operands from global memory.
+    `n` is the threadblock's columns, `k` its step along K. `stages` counts the stages of the
+    pipeline that loads operands from global memory.
     """
 
     n: int
@@ -30,7 +30,7 @@ class LayerTile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class B2bConfig:
-    """One back-to-back kernel: `threadblock_m` rows of every layer, all of each layer's columns."""
+    """One back-to-back kernel: `threadblock_m` rows, and all columns, of every layer."""
 
     family: ClassVar[str] = "b2b"
 
@@ -40,7 +40,7 @@ class B2bConfig:
     residence: Residence
 
     def of_layer(self, layer: int) -> Tiles:
-        """Return the tiles of one layer, as for a kernel of its own."""
+        """Return the tiles of one layer in the form of a single-layer kernel."""
         tile = self.layers[layer]
         return Tiles(
             threadblock=Shape(self.threadblock_m, tile.n, tile.k),
@@ -51,12 +51,12 @@ class B2bConfig:
 
     @property
     def tile(self) -> str:
-        """Rows, and each layer's columns."""
+        """Rows, and each layer's columns, as text."""
         return f"{self.threadblock_m}x{'+'.join(str(layer.n) for layer in self.layers)}"
 
     @property
     def warps(self) -> int:
-        """Warps per threadblock; a legal configuration has as many in every layer."""
+        """Warps per threadblock; every layer of a legal configuration has the same number."""
         return self.of_layer(0).warps
 
     @property

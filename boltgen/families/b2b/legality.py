@@ -1,7 +1,7 @@
-"""Which back-to-back configurations are legal for a chain: stated here and nowhere else.
+"""The rules of legal back-to-back configurations, stated only here.
 
 Example 13 of CUTLASS silently returns wrong data if its constraints are not met. Here every
-constraint of the kernel is a rule. Rules that a layer shares with a kernel of its own come from
+constraint of the kernel is a rule. Rules that also hold for single layers come from
 `mma_sync.legality`.
 """
 
@@ -29,17 +29,17 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
 
-# A threadblock's last rows are counted beyond M, in 32 bits.
+# A threadblock's last rows may lie beyond M; their indices have 32 bits.
 _MOST_ROWS = INT32_MAX - 256
 _INNER_DEPTHS = (16, 32, 64)
-# Rules without which nothing else can be said.
+# Rules that all other rules need.
 _STRUCTURAL = {"instruction", "warp_divides_threadblock", "instruction_divides_warp"}
 _INNER_LAYER_H = "templates/include/boltgen/b2b_layer.h"
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
     """Return why no back-to-back kernel computes a workload, or None if one can."""
-    del arch  # sm_75 and all that came after have their instructions
+    del arch  # all architectures from sm_75 on have its instructions
     if not workload.is_fused:
         return "it computes layers back to back, not one"
     first = workload.first.problem
@@ -57,10 +57,10 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for `workload` on `arch`; empty if it is legal.
+    """Return every rule that `config` breaks for `workload` on `arch`; empty if it is legal.
 
-    A wrong number of layers and tiles that do not divide are reported alone: nothing else can be
-    said then.
+    A wrong number of layers, and tiles that do not divide, are reported alone, because other rules
+    need them.
     """
     count = len(workload.layers)
     if len(config.layers) != count:
@@ -99,10 +99,10 @@ def violations(workload: Workload, config: B2bConfig, arch: Arch) -> tuple[Viola
 def layer_violations(
     layer: Layer, tiles: Tiles, arch: Arch, *, is_first: bool, is_last: bool
 ) -> Iterator[Violation]:
-    """The rules that concern one layer and its tiles in themselves."""
+    """Yield the violations of one layer and its tiles by themselves."""
     traits = kernel_traits(layer.problem)
     yield from accumulator_violations(traits, arch)
-    # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer runs in.
+    # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer uses.
     structural = [
         violation
         for violation in tile_violations(tiles, arch)

@@ -1,9 +1,9 @@
-"""Predicts the time of a back-to-back kernel, as `mma_sync.model` does of a single one.
+"""Predict the time of a back-to-back kernel, like `mma_sync.model` for a single layer.
 
-A threadblock has `threadblock_m` rows of every layer and runs them one after the other, so its
-time is the sum of theirs; A comes from memory for the first layer only, and of the intermediates
-nothing goes there. Against that stand fewer threadblocks, each with more registers and shared
-memory, and every threadblock reads all of every layer's B.
+A threadblock computes `threadblock_m` rows of every layer in turn, so its time is the sum over
+layers. Only the first layer loads A from memory, and intermediates never go there. In return there
+are fewer threadblocks, each takes more registers and shared memory, and every threadblock reads all
+of every layer's B.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from boltgen.problems.workload import Workload
 def predict(
     workload: Workload, config: B2bConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
-    """The predicted time of `workload` in a legal `config` on `arch`."""
+    """Return the predicted time of `workload` in a legal `config` on `arch`."""
     c = constants or model_constants(arch)
     resident = fitting_threadblocks(
         arch,
@@ -85,9 +85,7 @@ def _steps(workload: Workload, config: B2bConfig, index: int) -> int:
 
 
 def _loaded_bytes(workload: Workload, config: B2bConfig, index: int) -> int:
-    """Return the bytes that a threadblock takes from L2 in a step of a layer: only the first loads
-    A.
-    """
+    """Return the bytes that a threadblock loads per step of a layer; only the first loads A."""
     tile = config.layers[index]
     rows = config.threadblock_m if index == 0 else 0
     return (rows + tile.n) * tile.k * workload.first.problem.in_dtype.size_bytes
@@ -95,7 +93,7 @@ def _loaded_bytes(workload: Workload, config: B2bConfig, index: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Multiprocessor:
-    """Times of threadblocks side by side on one SM, in clocks."""
+    """Clocks of threadblocks that run at once on one SM."""
 
     workload: Workload
     config: B2bConfig
@@ -131,14 +129,14 @@ class _Multiprocessor:
         return begin + steps * step + end
 
     def _inner_epilogue(self, index: int, resident: int) -> float:
-        """Arithmetic, its operands from L2, and the way through shared memory if there is one."""
+        """Return the clocks of arithmetic, of operands from L2, and of staging in shared memory."""
         layer, tiles = self.workload.layers[index], self.config.of_layer(index)
         elements = resident * tiles.threadblock.m * tiles.threadblock.n
         is_shared = self.config.residence is Residence.SHARED_MEMORY
         size = layer.problem.out_dtype.size_bytes
         staged = elements * size / SHARED_BYTES_PER_CLOCK if is_shared else 0.0
         operands = elements * tensor_operand_bytes(layer.epilogue)
-        # An accumulator's fragment holds pairs of columns.
+        # A lane's fragment of an accumulator holds pairs of columns.
         rate = bytes_per_clock(2 * size, self.arch, self.constants)
         arithmetic = arithmetic_clocks(layer.epilogue, elements, self.arch, self.constants)
         return staged + operands / rate + arithmetic

@@ -1,6 +1,6 @@
-"""The resources of a back-to-back kernel on a multiprocessor: shared memory and registers.
+"""The resources of a back-to-back kernel: shared memory and registers.
 
-Shared memory follows from the headers in templates/include; registers are an estimate, since ptxas
+Shared memory follows from the headers in templates/include; registers are estimated, because ptxas
 decides.
 """
 
@@ -17,12 +17,12 @@ from boltgen.problems.workload import Layer, Workload
 
 _REGISTER_BYTES = 4
 _WARP = 32
-# An intermediate in registers leaves a placeholder of one vector.
+# For an intermediate in registers the shared buffer is a placeholder of one vector.
 _PLACEHOLDER_BYTES = 16
 
 
 def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:
-    """The tiles of B of all stages of a layer after the first."""
+    """Return the bytes of the tiles of B, of all stages, in a layer after the first."""
     tile = config.layers[index]
     by_rows = layer.problem.gemm.b_layout is Layout.ROW
     rows, columns = (tile.k, tile.n) if by_rows else (tile.n, tile.k)
@@ -30,7 +30,7 @@ def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:
 
 
 def staging_bytes(config: B2bConfig, dtype: DType) -> int:
-    """Shared memory of the widest intermediate: one buffer serves all."""
+    """Return the shared memory of the widest intermediate, in bytes; all share one buffer."""
     if config.residence is Residence.REGISTERS:
         return _PLACEHOLDER_BYTES
     return max(
@@ -39,7 +39,7 @@ def staging_bytes(config: B2bConfig, dtype: DType) -> int:
 
 
 def shared_memory_bytes(workload: Workload, config: B2bConfig) -> int:
-    """Dynamic shared memory of a threadblock.
+    """Return the dynamic shared memory of a threadblock, in bytes.
 
     Source: templates/include/boltgen/b2b_kernel.h, SharedStorage.
     """
@@ -55,9 +55,9 @@ def shared_memory_bytes(workload: Workload, config: B2bConfig) -> int:
 
 
 def registers_per_thread(workload: Workload, config: B2bConfig) -> int:
-    """Estimated registers of a thread in the layer that takes most.
+    """Estimate the registers of a thread in the layer that needs most.
 
-    A layer holds its accumulators, and, where they reside in registers, all of its A besides.
+    A layer needs its accumulators, and also its whole A if intermediates are in registers.
     """
     outer = workload.first.problem
     first = layer_registers(config.of_layer(0), outer.in_dtype, outer.acc_dtype)
@@ -71,7 +71,7 @@ def _inner_registers(layer: Layer, config: B2bConfig, index: int) -> int:
     tile, lane_bytes = config.layers[index], _WARP * _REGISTER_BYTES
     size = layer.problem.in_dtype.size_bytes
     accumulators = tile.warp_m * tile.warp_n * layer.problem.acc_dtype.size_bytes // lane_bytes
-    # mma.m16n8k16 takes sixteen columns of A and rows of B.
+    # mma.m16n8k16 multiplies sixteen columns of A with sixteen rows of B.
     fragments = (tile.warp_m + tile.warp_n) * 16 * size // lane_bytes
     resident = 0
     if config.residence is Residence.REGISTERS:

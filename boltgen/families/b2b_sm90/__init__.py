@@ -1,4 +1,4 @@
-"""`b2b_sm90`: layers back to back in one kernel of wgmma and TMA on sm_90a: Bolt, section 3.1."""
+"""`b2b_sm90`: layers back to back in one kernel with wgmma and TMA on sm_90a: Bolt, section 3.1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from boltgen.problems.workload import Workload
 
 
 def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:
-    """Return the footprint by `legality`; registers are of a thread that multiplies."""
+    """Return the footprint by `legality`, with the registers of a multiplying thread."""
     return Footprint(
         registers=MATH_REGISTERS,
         shared_memory_bytes=shared_memory_bytes(
@@ -32,12 +32,13 @@ def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:
 
 
 def _launch(workload: Workload, config: B2bSm90Config) -> Launch:
-    """The first layer's rows and depth, then each layer's columns."""
+    """Return the first layer's rows and depth, then each layer's columns."""
     del config
     return launch_of(workload)
 
 
-# Between layers a kernel depends on the epilogues, so no times rank it but its own.
+# Without a ranking: a kernel depends on the epilogues between layers, so only its own times rank
+# it.
 FAMILY = KernelFamily(
     config_type=B2bSm90Config,
     rejects=rejection,

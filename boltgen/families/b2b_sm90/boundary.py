@@ -1,4 +1,4 @@
-"""Small workloads at which a back-to-back kernel of sm_90a goes wrong if anywhere.
+"""Small workloads that reveal mistakes of a back-to-back kernel for sm_90a.
 
 Arrow: as `families.mma_sync.boundary`.
 """
@@ -15,16 +15,17 @@ from boltgen.families.wgmma import TILE_DEPTH
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
 
-# A multiple of what TMA is aligned to, and of no step along K.
+# A multiple of TMA's alignment, but of no step along K.
 _RAGGED = 8
 
 
 def boundaries(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[Workload, ...]:
-    """A ragged tile and more steps along the first K than the ring has stages; a single row and
-    ragged columns; and several tiles for each threadblock: all but its first find the ring in use.
+    """Return up to three workloads.
 
-    Columns are the workload's own, but for the second's, which are as ragged as the kernel takes.
-    Illegal ones are left out; if none is left, return the workload itself.
+    The first has a ragged tile, and more steps along the first K than the ring has stages. The
+    second has one row, and columns as ragged as the kernel allows. The third has several tiles per
+    threadblock, of which all but the first find the ring in use. Illegal ones are omitted; if none
+    is left, return `workload` itself.
     """
     traits, rows = compiled_traits(workload), config.threadblock_m
 

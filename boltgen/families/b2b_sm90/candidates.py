@@ -1,5 +1,7 @@
-"""Enumerates the configurations of a chain on sm_90a: a few. A layer's columns are the fewest that
-hold it, since every threadblock computes all of them.
+"""Enumerate the few back-to-back configurations for sm_90a.
+
+A layer's tile has the fewest columns that hold the layer, because every threadblock computes all of
+them.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ _RESIDENCES = tuple(Residence)
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[B2bSm90Config]:
-    """Rows and residence; columns follow from them. Residence is 1 in registers, 2 in shared
-    memory.
+    """Return the space of rows and residence; the columns follow from them.
+
+    The knob of residence is 1 for registers and 2 for shared memory.
     """
 
     def config_at(point: Mapping[str, int]) -> B2bSm90Config | None:

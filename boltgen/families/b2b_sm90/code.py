@@ -1,4 +1,4 @@
-"""sm_90a's back-to-back kernels as text: the view of their template, and what people are told."""
+"""sm_90a's back-to-back kernels as text: the view of their template, and texts for people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LayerSm90View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSm90View:
-    """One back-to-back kernel of sm_90a. `first` is the class that brings its first operands."""
+    """One back-to-back kernel of sm_90a; `first` is the class that loads its first operands."""
 
     TEMPLATE: ClassVar[str] = "b2b_sm90.cu.j2"
 
@@ -53,7 +53,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return rows, and columns of each layer, for people: `b2b_gemm_sm90a_128x64x128_rf`."""
+    """Return a name for people with rows and columns of layers: `b2b_gemm_sm90a_128x64x128_rf`."""
     config, _ = _parts(spec)
     extents = (config.threadblock_m, *config.columns)
     residence = "rf" if config.residence is Residence.REGISTERS else "smem"
@@ -63,7 +63,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     described = {
         "Problem": problem_text(
@@ -91,7 +91,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainSm90View:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     layers = tuple(
         LayerSm90View(
@@ -120,7 +120,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> ChainSm90View:
 
 
 def _kind(spec: KernelSpec) -> str:
-    """Return the name of the first layer's kind in headers, structs and functions."""
+    """Return the first layer's kind as headers, structs and functions name it."""
     _, traits = _parts(spec)
     return "conv2d" if traits.is_conv else "gemm"
 

@@ -1,6 +1,4 @@
-"""Configurations of sm_90a's back-to-back kernels, and what they are compiled for. Only free
-parameters are fields.
-"""
+"""Configurations of sm_90a's back-to-back kernels (free parameters), and their traits."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ from boltgen.problems.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class B2bSm90Config:
-    """One kernel: `threadblock_m` rows of every layer, and `columns` of each.
+    """One kernel: `threadblock_m` rows of every layer, and `columns` of each layer.
 
-    With intermediates in registers, every warpgroup that multiplies holds all columns of 64 rows;
-    in shared memory, two hold half of the columns each.
+    With intermediates in registers, every multiplying warpgroup holds all columns of 64 rows; in
+    shared memory, two warpgroups hold half of the columns each.
     """
 
     family: ClassVar[str] = "b2b_sm90"
@@ -31,22 +29,22 @@ class B2bSm90Config:
 
     @property
     def along_m(self) -> int:
-        """Warpgroups that multiply, below each other."""
+        """The number of multiplying warpgroups along M."""
         return self.threadblock_m // WARPGROUP_M
 
     @property
     def along_n(self) -> int:
-        """The same, side by side."""
+        """The number of multiplying warpgroups along N."""
         return 1 if self.residence is Residence.REGISTERS else 2
 
     @property
     def warpgroups(self) -> int:
-        """All that multiply."""
+        """The number of multiplying warpgroups."""
         return self.along_m * self.along_n
 
     @property
     def tile(self) -> str:
-        """Rows, and each layer's columns."""
+        """Rows, and each layer's columns, as text."""
         return f"{self.threadblock_m}x{'+'.join(map(str, self.columns))}"
 
     def __str__(self) -> str:
@@ -55,10 +53,10 @@ class B2bSm90Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class B2bSm90Traits:
-    """The compiled part of a workload; `is_conv` tells whether the first layer is a convolution,
-    whose filter, stride, padding and dilation are arguments.
+    """The compiled part of a workload; filter, stride, padding and dilation are launch arguments.
 
-    TMA takes no operand below 16 bytes of alignment.
+    `is_conv` tells whether the first layer is a convolution. TMA loads only operands that are
+    aligned to 16 bytes.
     """
 
     layers: tuple[LayerTraits, ...]
@@ -68,7 +66,7 @@ class B2bSm90Traits:
 
     @property
     def alignment_a(self) -> int:
-        """Elements of A that its rows are a multiple of."""
+        """The number of elements that the rows of A are a multiple of."""
         return alignment_elements(self.in_dtype)
 
 

@@ -1,6 +1,4 @@
-"""Which configurations of sm_90a's back-to-back kernels are legal, and what they take: stated here
-and nowhere else.
-"""
+"""The rules of legal configurations for sm_90a's back-to-back kernels, and their resources."""
 
 from __future__ import annotations
 
@@ -27,13 +25,14 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
 
 ROWS = (64, 128)
-# Columns of one wgmma: widths that CuTe has without its extended shapes, and that are whole steps
-# of the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector. Registers set no further
-# limit: for two layers of 256 columns, 64 hold A's fragments and 128 the sums, and 48 are left.
+# Columns of one wgmma: widths in CuTe without its extended shapes that are multiples of a step
+# along the next layer's K. Source: cute/arch/mma_sm90.hpp, ss_op_selector. Registers do not limit
+# them further: for two layers of 256 columns, A's fragments take 64 registers, the sums 128, and 48
+# are left.
 WARPGROUP_COLUMNS = (16, 32, 64, 96, 128, 192, 256)
 
 _HEADER = "templates/include/boltgen/b2b_sm90.h"
-# Two barriers of eight bytes a stage, and rounding to what swizzles are aligned to.
+# Two barriers of eight bytes per stage, and rounding up to the alignment of swizzles.
 _BARRIER_BYTES, _SWIZZLE_BYTES = 2 * 8, 1024
 
 
@@ -84,34 +83,35 @@ def fewest_columns(n: int, residence: Residence) -> int | None:
 
 
 def stage_bytes(config: B2bSm90Config, dtype: DType) -> int:
-    """A step of the first layer's A, and of any layer's B. Source: `Stage` of the header."""
+    """Return the bytes per step of the first layer's A and any layer's B: the header's `Stage`."""
     return (config.threadblock_m + max(config.columns)) * TILE_DEPTH * dtype.size_bytes
 
 
 def staging_bytes(config: B2bSm90Config, dtype: DType) -> int:
-    """Shared memory of the widest intermediate: one buffer serves all."""
+    """Return the shared memory of the widest intermediate, in bytes; all share one buffer."""
     if config.residence is Residence.REGISTERS:
         return _SWIZZLE_BYTES  # an array has at least one element
     return WARPGROUP_M * max(config.columns[:-1]) * dtype.size_bytes
 
 
 def stages(config: B2bSm90Config, dtype: DType, arch: Arch) -> int:
-    """Return how many stages fit beside the intermediate: a threadblock has a multiprocessor to
-    itself.
+    """Return the number of stages that fit beside the intermediate.
+
+    A threadblock has a multiprocessor alone.
     """
     left = arch.shared_memory_per_cta_bytes - staging_bytes(config, dtype) - _SWIZZLE_BYTES
     return max(0, left // stage_bytes(config, dtype))
 
 
 def shared_memory_bytes(config: B2bSm90Config, dtype: DType, arch: Arch) -> int:
-    """Dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
+    """Return the dynamic shared memory of a threadblock. Source: `SharedStorage` of the header."""
     count = stages(config, dtype, arch)
     barriers = -(-count * _BARRIER_BYTES // _SWIZZLE_BYTES) * _SWIZZLE_BYTES
     return count * stage_bytes(config, dtype) + staging_bytes(config, dtype) + barriers
 
 
 def violations(workload: Workload, config: B2bSm90Config, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that a configuration breaks, for a workload that the family does not reject."""
+    """Return every rule that a configuration breaks, for a workload that the family accepts."""
     return tuple(_broken(workload, config, arch))
 
 

@@ -1,8 +1,8 @@
-"""Predicts the time of a back-to-back kernel on sm_90a, as `cutlass3.model` does of a single one.
+"""Predict the time of a back-to-back kernel on sm_90a, like `cutlass3.model` for a single layer.
 
-Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile of rows and
-runs all layers of each. Only the first layer's A comes from memory, but every tile reads all of
-every layer's B.
+Threadblocks are persistent: each multiprocessor runs one, which takes one tile of rows after the
+other and computes all layers of it. Only the first layer loads A from memory, but every tile reads
+all of every layer's B.
 
     time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
     tile = over layers, k steps * max(tensor cores, shared memory, L2) and the epilogue
@@ -42,7 +42,7 @@ def predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The predicted time of `workload` in a legal `config`."""
+    """Return the predicted time of `workload` in a legal `config`."""
     c = constants or model_constants(arch)
     tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)
@@ -80,14 +80,14 @@ def _steps(workload: Workload, config: B2bSm90Config, index: int) -> int:
 
 
 def _step_bytes(workload: Workload, config: B2bSm90Config, index: int) -> int:
-    """Return the bytes that a threadblock loads in a step of a layer: only the first loads A."""
+    """Return the bytes that a threadblock loads per step of a layer; only the first loads A."""
     rows = 0 if index else config.threadblock_m
     size = workload.first.problem.in_dtype.size_bytes
     return (rows + config.columns[index]) * TILE_DEPTH * size
 
 
 def _product_clocks(workload: Workload, config: B2bSm90Config, index: int, arch: Arch) -> float:
-    """Every wgmma reads all of its B from shared memory, and A unless that is in registers."""
+    """Return the clocks of a step: wgmma reads B from shared memory, and A unless in registers."""
     rows, columns = config.threadblock_m, config.columns[index]
     size = workload.first.problem.in_dtype.size_bytes
     flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
@@ -110,8 +110,9 @@ def _touched_per_filled(workload: Workload, config: B2bSm90Config) -> int:
 def _epilogue_clocks(
     workload: Workload, config: B2bSm90Config, index: int, arch: Arch, c: ModelConstants
 ) -> float:
-    """Return the clocks of arithmetic, of operands from L2, and of the result's way to shared
-    memory or L2.
+    """Return the clocks of arithmetic, of operands from L2, and of storing the result.
+
+    The result goes to shared memory or L2.
     """
     layer = workload.layers[index]
     elements = config.threadblock_m * config.columns[index]
@@ -133,8 +134,9 @@ def _epilogue_clocks(
 
 
 def instructions(workload: Workload, config: B2bSm90Config, arch: Arch) -> Instructions:
-    """Return the instructions of a launch: a warpgroup has one wgmma for each sixteen of K. TMA
-    brings A and B in a step of the first layer, and only B later.
+    """Return the instructions of a launch; a warpgroup has one wgmma per sixteen of K.
+
+    TMA loads A and B in the first layer's steps, and only B later.
     """
     tiles = math.ceil(workload.first.problem.gemm.m / config.threadblock_m) * workload.batch
     per_sm = math.ceil(tiles / arch.sm_count)

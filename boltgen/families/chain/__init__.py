@@ -1,1 +1,1 @@
-"""Parts of kernels that compute several layers, of any architecture. They are of no family."""
+"""Parts of kernels for several layers, for any architecture; not a family itself."""

@@ -1,4 +1,4 @@
-"""Chains of other sizes, at whose edges a kernel's mistakes show."""
+"""Resize back-to-back workloads, to reveal a kernel's mistakes at their edges."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from boltgen.problems.workload import Layer, Workload
 
 
 def of_rows(workload: Workload, rows: int) -> Workload:
-    """The same chain of so many rows, or a few more where the first layer is a convolution."""
+    """Return the workload with `rows` rows, or a few more if the first layer is a convolution."""
     return _rebuilt(workload, with_rows(workload.first.problem, rows), _columns(workload))
 
 
 def of_depth(workload: Workload, depth: int) -> Workload:
-    """Return the same chain, whose first layer multiplies so many columns, or channels, of A."""
+    """Return the workload with `depth` columns, or channels, of the first layer's A."""
     return _rebuilt(workload, with_depth(workload.first.problem, depth), _columns(workload))
 
 
 def of_columns(changed: int) -> Callable[[Workload, int], Workload]:
-    """Resizes the chain's layer of that number to the columns that it is called with."""
+    """Return a function that resizes the layer number `changed` to a number of columns."""
 
     def resized(workload: Workload, columns: int) -> Workload:
         all_columns = _columns(workload)
@@ -37,7 +37,7 @@ def _columns(workload: Workload) -> list[int]:
 
 
 def _rebuilt(workload: Workload, first: Problem, columns: list[int]) -> Workload:
-    """`workload` of another first problem; each layer has so many columns, and what follows."""
+    """Return `workload` with another first problem and these columns of each layer."""
     before = first.resized(first.a_shape[-1], columns[0])
     layers: list[Layer] = [replace(workload.first, problem=before)]
     for layer, n in zip(workload.layers[1:], columns[1:], strict=True):

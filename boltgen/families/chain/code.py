@@ -1,4 +1,4 @@
-"""Texts that kernels of several layers share."""
+"""Texts that are common to kernels of several layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from boltgen.ir.dtypes import DType
 
 
 def problem_text(count: int, in_dtype: DType, out_dtype: DType, *, is_conv: bool) -> str:
-    """Name the operations with the layouts and types of their operands and the output."""
+    """Return text on the operations, with layouts and types of operands and output."""
     types = f"{in_dtype.value} to {out_dtype.value}, {DType.F16.value} between"
     if is_conv:
         return (

@@ -1,4 +1,4 @@
-"""Bytes that a chain moves, and its tiles in shared memory."""
+"""Bytes that back-to-back layers move, and their tiles in shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boltgen.problems.workload import Workload
 
 
 def outputs_bytes(workload: Workload) -> int:
-    """Bytes of the last layer's D, and of every layer's full-tensor operands."""
+    """Return the bytes of the last layer's D, and of every layer's full-tensor operands."""
     last = workload.last
     gemm = last.problem.gemm
     total = gemm.m * gemm.n * output_bytes_per_element(last.problem, last.epilogue)
@@ -23,15 +23,15 @@ def outputs_bytes(workload: Workload) -> int:
 
 
 def operands_bytes(workload: Workload) -> int:
-    """Bytes of A and of every B, each once: all threadblocks read the same B at about one time."""
+    """Return the bytes of A and every B, each once, as threadblocks read B at the same time."""
     return workload.first.problem.a_bytes + sum(layer.problem.b_bytes for layer in workload.layers)
 
 
 def touched_per_filled(problem: Problem, columns: int) -> int:
-    """Return the sectors that stores of a warp's `columns` touch, over the sectors that they fill.
+    """Return touched sectors divided by filled sectors, for stores of a warp's `columns`.
 
-    Lanes exchange results of 16 bits for vectors of 16 bytes where D's alignment and four times
-    eight columns allow it. Otherwise each store has 16 bytes of eight rows.
+    Lanes exchange 16-bit results to store vectors of 16 bytes if D is aligned to 16 bytes and
+    `columns` are a multiple of 32. Otherwise each store writes 16 bytes in each of eight rows.
     Source: templates/include/boltgen/fragment_store.h, store_fragments.
     """
     if problem.out_dtype.size_bytes == DType.F32.size_bytes:
@@ -44,7 +44,7 @@ def touched_per_filled(problem: Problem, columns: int) -> int:
 
 
 def swizzled_tile_bytes(rows: int, columns: int, dtype: DType) -> int:
-    """A tile in shared memory; rows are padded to whole blocks of 16-byte vectors.
+    """Return the bytes of a tile in shared memory; rows are padded to blocks of 16-byte vectors.
 
     Source: templates/include/boltgen/b2b_tile.h, SwizzledTile.
     """

@@ -1,7 +1,7 @@
-"""The compiled part of a back-to-back kernel of several layers, and the arguments of its launch.
+"""The compiled part of a kernel for several layers, and the arguments of its launch.
 
-As of single layers, sizes are the launch's. A layer's columns may be any number that its tile
-holds.
+As for single layers, sizes are launch arguments. A layer may have any number of columns that its
+tile holds.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
 
-# In an accumulator's fragment a lane holds two neighbouring columns: operands of an inner layer's
-# epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
+# In an accumulator's fragment a lane holds two neighbouring columns, so the operands of an inner
+# layer's epilogue are loaded in pairs at most. Source: PTX ISA, matrix fragments for mma.m16n8k16.
 FRAGMENT_PAIR = 2
-# Columns that four lanes of a fragment exchange, to store them in vectors of 16 bytes.
+# The columns that four lanes of a fragment exchange to store vectors of 16 bytes.
 _EXCHANGED = 8
-# The sizes of a layer that are arguments; the first layer's are the launch's.
+# The sizes of later layers that are arguments; the first layer's are the launch's.
 _LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTraits:
-    """A layer of a chain: its epilogue, and how wide its operands are read.
+    """A layer: its epilogue, and the vector widths of its operands.
 
-    `b_layout` is of the GEMM's B, column for a filter. `alignment_d` is of the epilogue's operands,
-    and of the output in the last layer.
+    `b_layout` is the layout of the matmul's B, column for a filter. `alignment_d` applies to the
+    epilogue's operands, and in the last layer also to the output.
     """
 
     epilogue: ElementwiseGraph
@@ -44,13 +44,13 @@ class LayerTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainTraits:
-    """The compiled part of a workload; `alignment_a` is of the first layer's A.
+    """The compiled part of a workload; `alignment_a` is the alignment of the first layer's A.
 
     `conv_iterator` is None if the first layer is a matmul. If it `is_causal`, the softmax between
-    its layers ends at the diagonal, and has a `window` of columns unless that is 0.
+    its layers ends at the diagonal; a `window` other than 0 limits its columns.
     """
 
-    # Keys of kernels have the name that the class had at first.
+    # Keys of kernels contain the first name of this class.
     key_name: ClassVar[str] = "B2bTraits"
 
     layers: tuple[LayerTraits, ...]
@@ -83,8 +83,10 @@ def compiled_traits(workload: Workload) -> ChainTraits:
 
 
 def layers_of_sm90(chain: ChainTraits) -> tuple[LayerTraits, ...]:
-    """Return the layers as sm_90a's kernels have them: TMA loads B, which is aligned to 16 bytes,
-    and lanes store pairs of columns of D, or exchange pairs and store eight.
+    """Return the layers as sm_90a's kernels have them.
+
+    TMA loads B, which is aligned to 16 bytes. Lanes store pairs of columns of D, or exchange pairs
+    and store eight columns.
     """
     aligned = alignment_elements(chain.in_dtype)
     return tuple(
@@ -111,7 +113,7 @@ def _layer(layer: Layer, is_last: bool) -> LayerTraits:
 
 
 def launch_of(workload: Workload) -> Launch:
-    """The first layer's rows and depth, then each layer's columns."""
+    """Return the first layer's rows and depth, then each layer's columns."""
     first, last = workload.first.problem, workload.last.problem
     sizes = first.sizes
     # The columns and B of the first layer are in its own part of the struct.
@@ -129,12 +131,12 @@ def launch_of(workload: Workload) -> Launch:
 
 
 def _sizes(problem: Problem) -> dict[str, int]:
-    """Return a layer's sizes in the form of a matmul's."""
+    """Return a layer's sizes by the names of a matmul's sizes."""
     return (problem if problem.is_matrix else problem.gemm).sizes
 
 
 class Residence(Enum):
-    """The place where a back-to-back kernel keeps the intermediate of two layers."""
+    """The place of the intermediate between two layers of a back-to-back kernel."""
 
     REGISTERS = "registers"
     SHARED_MEMORY = "shared_memory"
@@ -145,7 +147,7 @@ class Residence(Enum):
 
 
 def intermediate_rejection(first: Problem) -> str | None:
-    """Why no chain keeps what lies between its layers in the type that they multiply."""
+    """Return why kernels cannot keep intermediates in the multiplied type, or None."""
     if first.in_dtype is DType.F16:
         return None
     return f"its kernels keep what lies between layers in float16, not {first.in_dtype.value}"

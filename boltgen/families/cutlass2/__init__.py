@@ -1,7 +1,6 @@
 """`cutlass2`: single layers by the CUTLASS 2.x API, on every architecture.
 
-On architectures from sm_90 to sm_103 it is the fallback: their tensor cores do more than mma.sync
-asks for.
+On sm_90 to sm_103 it is a fallback, because mma.sync does not use their tensor cores fully.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The hierarchical roofline of `model`."""
+    """Return the prediction of `model`, a hierarchical roofline."""
     layer = workload.single
     return predict(layer.problem, layer.epilogue, config, arch, constants)
 
@@ -65,7 +64,7 @@ def _times_us(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> NDArray[np.float64]:
-    """The times of `predict`."""
+    """Return the times of `_predict` for many configurations."""
     layer = workload.single
     return times_us(layer.problem, layer.epilogue, configs, arch, constants)
 
@@ -78,13 +77,13 @@ def _instructions(workload: Workload, config: Cutlass2Config, arch: Arch) -> Ins
 
 
 def _traits(workload: Workload) -> MainloopTraits:
-    """Types, layouts, alignments and the epilogue."""
+    """Return the traits: types, layouts, alignments and the epilogue."""
     layer = workload.single
     return compiled_traits(layer.problem, layer.epilogue)
 
 
 def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
-    """The problem's sizes, with swizzle and slices of K."""
+    """Return the problem's sizes with swizzle and slices of K."""
     problem = workload.single.problem
     return Launch(
         struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
@@ -94,7 +93,7 @@ def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
 
 
 def _ranking(workload: Workload) -> Workload | None:
-    """The product without its epilogue."""
+    """Return the anchor without its epilogue."""
     return workload.plain
 
 

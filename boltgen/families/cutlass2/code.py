@@ -1,4 +1,4 @@
-"""2.x kernels as text: the views of their templates, and what people are told of them."""
+"""2.x kernels as text: the views of their templates, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
 
 
-# Turns CUTLASS's own mainloop, `Mainloop`, into the mainloop of a kernel.
+# Wraps CUTLASS's own mainloop, `Mainloop`, to the mainloop of a kernel.
 MAINLOOP = {
     ConvIterator.ANALYTIC: "Mainloop",
     ConvIterator.OPTIMIZED: "Mainloop",
@@ -29,7 +29,7 @@ MAINLOOP = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmView(MainloopView):
-    """One matrix-product kernel; `graph` is what its epilogue makes of the sums."""
+    """One matmul kernel; `graph` is the epilogue's graph."""
 
     TEMPLATE: ClassVar[str] = "gemm.cu.j2"
 
@@ -39,7 +39,7 @@ class GemmView(MainloopView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv2dView(MainloopView):
-    """One convolution kernel; `mainloop` is made from the template's `Mainloop`."""
+    """One convolution kernel; `mainloop` is derived from the template's `Mainloop`."""
 
     TEMPLATE: ClassVar[str] = "conv2d.cu.j2"
 
@@ -65,7 +65,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Conv2dView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     traits: MainloopTraits = spec.traits
     shared = mainloop_fields(spec, symbol, workspace_symbol)
     if traits.conv_iterator is None:

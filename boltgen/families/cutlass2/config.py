@@ -10,13 +10,13 @@ from boltgen.families.mma_sync.config import Tiles
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cutlass2Config(Tiles):
-    """One kernel of the CUTLASS 2.x API: every architecture, on sm_90 to sm_103 as the fallback."""
+    """One kernel of the CUTLASS 2.x API, for every architecture; a fallback on sm_90 to sm_103."""
 
     family: ClassVar[str] = "cutlass2"
 
 
 def config_of(tiles: Tiles) -> Cutlass2Config:
-    """Return the configuration with these tiles and arguments of the launch."""
+    """Return the configuration with these tiles and launch arguments."""
     return Cutlass2Config(
         threadblock=tiles.threadblock,
         warp=tiles.warp,

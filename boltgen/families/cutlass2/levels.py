@@ -1,11 +1,10 @@
-"""Which kernels a library holds: configurations instantiated once, for every model to come.
+"""The kernels that a library holds: configurations that are compiled once, for any model.
 
-A library's kernels have the plain epilogue. For each family they take the operand orders and
-alignments that models have most, and of the configurations worth considering
-
-    quick      one for each extent of the threadblock's tile that is a power of two from 32 on
+A library's kernels have the plain epilogue. They cover the most frequent operand orders and
+alignments, and of the configurations worth considering
+    quick      one for each tile of a threadblock whose extents are powers of two from 32 on
                (about a dozen)
-    standard   two for each of these, and one for each extent between (about 40)
+    standard   two for each of these tiles, and one for each other tile (about 40)
     full       all
 """
 
@@ -25,21 +24,19 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec
 
-# An SM has four schedulers, and one warp each is what Bolt, section 3.2.2, begins with.
+# An SM has four schedulers; Bolt, section 3.2.2, begins with one warp for each.
 _FAVOURED_WARPS = 4
 
 
-# Kernels for each tile of powers of two, which serve every problem; and for each other one, which
-# gains some percent where its waves or rows fit better.
+# Kernels per tile of powers of two, which serve every problem; and per other tile, which gains some
+# percent if its waves or rows fit better.
 _PER_TILE = {Level.QUICK: (1, 0), Level.STANDARD: (2, 1)}
 _LEAST_COMMON_EXTENT = 32
 _LAYOUTS = {"gemm": (Layout.COLUMN, Layout.ROW), "conv2d": (Layout.COLUMN,)}
 
 
 def level_configs(traits: KernelTraits, arch: Arch, level: Level) -> tuple[Cutlass2Config, ...]:
-    """Return the configurations of a level, the smaller levels' first; none has a swizzle or
-    slices.
-    """
+    """Return a level's configurations, smaller levels first, without swizzle and slices."""
     by_tile: dict[tuple[int, int], list[Cutlass2Config]] = defaultdict(list)
     for config in kernel_configs(traits, arch):
         by_tile[config.threadblock.m, config.threadblock.n].append(config)
@@ -62,7 +59,7 @@ def _is_common(tile: tuple[int, int]) -> bool:
 
 
 def _by_preference(configs: Sequence[Cutlass2Config]) -> list[Cutlass2Config]:
-    """The likeliest first, then what differs most from it: depth of K, then number of warps."""
+    """Sort the likeliest first, then the most different: by depth of K, then number of warps."""
     stages = defaultdict(list)
     for config in configs:
         stages[config.threadblock.k].append(config.stages)
@@ -81,10 +78,10 @@ def _by_preference(configs: Sequence[Cutlass2Config]) -> list[Cutlass2Config]:
 def library_specs(
     arch: Arch, level: Level, alignments: Sequence[int]
 ) -> dict[str, list[tuple[KernelSpec, ...]]]:
-    """The kernels of a library by what they compute, in groups that belong together.
+    """Return the kernels of a library by their kind, in groups that are compiled together.
 
-    Kernels of the smaller levels are groups of their own, so that a larger library holds a smaller
-    one's.
+    Kernels of smaller levels are separate groups, so that a larger library contains the units of a
+    smaller one.
     """
     return {
         kind: [

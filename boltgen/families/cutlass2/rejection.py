@@ -1,4 +1,4 @@
-"""Workloads that no kernel of this family computes."""
+"""The reasons why this family cannot compute a workload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boltgen.problems.workload import Workload
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
-    """Return why no 2.x kernel computes a workload, in any configuration, or None if one can."""
+    """Return why no configuration of a 2.x kernel computes a workload, or None if one can."""
     if workload.is_fused:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     problem = workload.single.problem

@@ -1,4 +1,4 @@
-"""`cutlass3`: products and convolutions by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
+"""`cutlass3`: matmuls and convolutions by CUTLASS 3.x's collectives: TMA and wgmma on sm_90a."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem, with_extents
 from boltgen.problems.workload import Workload
 
-# A multiple of what TMA is aligned to, and of no tile.
+# A multiple of TMA's alignment, but of no tile.
 _RAGGED = 8
 
 
@@ -51,7 +51,7 @@ def _predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The roofline of `model`."""
+    """Return the roofline prediction of `model`."""
     return predict(*_parts(workload), config, arch, constants)
 
 
@@ -61,7 +61,7 @@ def _instructions(workload: Workload, config: Cutlass3Config, arch: Arch) -> Ins
 
 
 def _traits(workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
-    """Types, the layout of a product's B and the epilogue."""
+    """Return the traits: types, the layout of a matmul's B, and the epilogue."""
     problem, epilogue = _parts(workload)
     types = {"in_dtype": problem.in_dtype, "out_dtype": problem.out_dtype}
     if not problem.is_matrix:
@@ -70,12 +70,12 @@ def _traits(workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
 
 
 def _compiled(config: Cutlass3Config) -> Cutlass3Config:
-    """All but the order of tiles and the slices of K."""
+    """Return the configuration without its order of tiles and slices of K."""
     return config.kernel
 
 
 def _launch(workload: Workload, config: Cutlass3Config) -> Launch:
-    """The problem's sizes, with the order of tiles and the slices of K."""
+    """Return the problem's sizes with the order of tiles and the slices of K."""
     problem, _ = _parts(workload)
     order = {"swizzle": config.swizzle, "raster": RASTERS.index(config.raster)}
     return Launch(
@@ -86,10 +86,11 @@ def _launch(workload: Workload, config: Cutlass3Config) -> Launch:
 
 
 def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple[Workload, ...]:
-    """Ragged tiles and clusters with more steps than stages, less than a tile, and several
-    tiles for each threadblock: all but its first find pipelines in use.
+    """Return problems with ragged tiles and clusters, with less than a tile, and with many tiles.
 
-    Stream-K divides what is left of whole waves: of clusters in an odd number, which fill none.
+    The first have more steps than stages. The last have several tiles per threadblock, of which all
+    but the first find pipelines in use. Stream-K divides the tiles beyond whole waves, so it gets
+    an odd number of clusters, which fill no wave.
     """
     problem, epilogue = _parts(workload)
     tile, least = config.threadblock, least_steps(config)
@@ -111,16 +112,14 @@ def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple
     sized = (
         first,
         _sized(problem, 1, _RAGGED, depth(least - 1)),
-        # In pingpong a threadblock's third tile is the second one of a warpgroup.
+        # In pingpong the third tile of a threadblock is the second one of a warpgroup.
         _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, depth(max(1, least - 1))),
     )
     return tuple(Workload.of(each, epilogue) for each in sized)
 
 
 def _sized(problem: Problem, m: int, n: int, k: int) -> Problem:
-    """Return the same with other sizes: a convolution gets `k` channels, and `m` pixels or a few
-    more.
-    """
+    """Return the problem with other sizes: `k` channels and about `m` pixels of a convolution."""
     return with_rows(problem, m).resized(k, n)
 
 
@@ -129,7 +128,7 @@ def _parts(workload: Workload) -> tuple[Problem, ElementwiseGraph]:
     return layer.problem, layer.epilogue
 
 
-# The schedule decides how much of an epilogue is hidden, so kernels are ranked with it.
+# The schedule decides how much of an epilogue is hidden, so kernels are ranked with the epilogue.
 FAMILY = KernelFamily(
     config_type=Cutlass3Config,
     rejects=rejection,

@@ -1,4 +1,4 @@
-"""The configurations of `cutlass3` that are worth considering for a workload."""
+"""Enumerate the configurations of `cutlass3` that are worth considering for a workload."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from boltgen.families.wgmma import TILE_DEPTH, steps
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
-# Widths that are considered for every problem. Tiles of others have to fill the device a twentieth
-# better than larger tiles, and at most a quarter worse than any.
+# The widths that are considered for every problem. Tiles of other widths must fill the device a
+# twentieth better than larger tiles, and at most a quarter worse than the best.
 _USUAL_N, _WORTH_A_WIDTH, _NEAR = (64, 128, 192, 256), 0.95, 1.25
 
 
 def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
-    """Tiles, clusters, schedules and schedulers; order and slices as arguments of the launch."""
+    """Return the space of tiles, clusters, schedules, schedulers, and launch arguments."""
 
     def config_at(point: Mapping[str, int]) -> Cutlass3Config:
         return Cutlass3Config(
@@ -61,7 +61,7 @@ def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
         tiling = _Tiling(layer.problem, arch)
         for tile, cluster_m, cluster_n in tiling.sensible():
             for config in _kernels(tile, cluster_m, cluster_n):
-                # The rules take longer.
+                # Checked second, because the rules take longer.
                 if tiling.has_part_of_a_wave(config) and not violations(layer, config, arch):
                     yield from tiling.launches(config)
 
@@ -113,7 +113,7 @@ def _kernels(tile: Shape, cluster_m: int, cluster_n: int) -> Iterator[Cutlass3Co
 
 
 def _loads(tile: Shape) -> float:
-    """Rows of A and columns of B that are loaded for an element of D."""
+    """Return the rows of A and columns of B that are loaded per element of D."""
     return 1 / tile.m + 1 / tile.n
 
 
@@ -122,7 +122,7 @@ def _has_registers(tile: Shape) -> bool:
     return accumulator_registers(config) <= MOST_ACCUMULATORS
 
 
-# All that a thread has registers for, the largest first.
+# All tiles for which a thread has registers, the least loads first.
 _TILES = sorted(
     filter(_has_registers, (Shape(m, n, TILE_DEPTH) for m in TILE_M for n in TILE_N)), key=_loads
 )
@@ -136,10 +136,11 @@ class _Tiling:
         self._steps, self._arch = steps(problem, TILE_DEPTH), arch
 
     def sensible(self) -> Iterator[tuple[Shape, int, int]]:
-        """Tiles with clusters that fit the problem, as the excess would idle.
+        """Yield tiles with clusters that fit the problem, because the excess would idle.
 
-        A large cluster fills the device as well as no cluster. A tile of no usual width does so
-        better than every tile that loads less for an element of D, and nearly as well as any.
+        The largest cluster must need no more waves than no cluster. A tile of no usual width must
+        waste less than every tile with fewer loads per element of D, and nearly as little as any
+        tile.
         """
         found = [self._waves(tile, 1, 1) * tile.m * tile.n for tile in _TILES]
         near = _NEAR * min(found)
@@ -160,7 +161,7 @@ class _Tiling:
                     yield tile, cluster_m, cluster_n
 
     def has_part_of_a_wave(self, config: Cutlass3Config) -> bool:
-        """Return whether stream-K has a last wave to fill: other widths fill waves themselves."""
+        """Return whether stream-K has a last wave to fill; other widths fill waves themselves."""
         if config.scheduler is Scheduler.PERSISTENT:
             return True
         tiles = self._batch * math.prod(self._tiles(config.threadblock))
@@ -168,15 +169,15 @@ class _Tiling:
         return is_usual and tiles % blocks_at_once(config, self._arch) != 0
 
     def launches(self, config: Cutlass3Config) -> Iterator[Cutlass3Config]:
-        """The orders of tiles of a kernel, and its slices of K."""
+        """Yield the kernel's orders of tiles, and its slices of K."""
         rows, columns = self._tiles(config.threadblock)
         room, tiles = blocks_at_once(config, self._arch), self._batch * rows * columns
-        # One row or column of clusters is visited in the same order either way.
+        # A single row or column of clusters is visited in the same order in both directions.
         has_order = rows > config.cluster_m and columns > config.cluster_n
         tile, cluster = config.threadblock, (config.cluster_m, config.cluster_n)
         waves = self._waves(tile, *cluster)
         for swizzle in SWIZZLES:
-            # CUTLASS lessens the swizzle where there are fewer tiles than it, and adds tiles up to
+            # CUTLASS lowers a swizzle that exceeds the number of tiles, and adds tiles to reach
             # whole swizzles of clusters.
             if swizzle == 1 or (
                 swizzle <= min(rows, columns) and self._waves(tile, *cluster, swizzle) <= waves
@@ -191,7 +192,7 @@ class _Tiling:
                     yield sliced
 
     def _clusters(self, tile: Shape) -> Iterator[tuple[int, int]]:
-        """Clusters of as many tiles as there are in each direction."""
+        """Yield clusters with at most as many tiles as the problem has in each direction."""
         rows, columns = self._tiles(tile)
         for cluster_m, cluster_n in itertools.product(CLUSTERS, CLUSTERS):
             is_small = cluster_m * cluster_n <= MOST_IN_CLUSTER
@@ -199,13 +200,11 @@ class _Tiling:
                 yield cluster_m, cluster_n
 
     def _waves(self, tile: Shape, cluster_m: int, cluster_n: int, swizzle: int = 1) -> int:
-        """Return how often the device is filled with tiles, with all that are added to a cluster
-        or a swizzle.
-        """
+        """Return the number of waves, counting the tiles that complete a cluster or a swizzle."""
         rows = whole_tiles(self._m, tile.m, swizzle * cluster_m)
         columns = whole_tiles(self._n, tile.n, swizzle * cluster_n)
         return math.ceil(self._batch * rows * columns / at_once(cluster_m * cluster_n, self._arch))
 
     def _tiles(self, tile: Shape) -> tuple[int, int]:
-        """Return how many tiles lie below each other, and side by side."""
+        """Return the number of tiles along M and along N."""
         return math.ceil(self._m / tile.m), math.ceil(self._n / tile.n)

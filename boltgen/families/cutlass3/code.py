@@ -1,4 +1,4 @@
-"""sm_90a's kernels as text: the view of their template, and what people are told of them."""
+"""sm_90a's kernels as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _WORK = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sm90View:
-    """One kernel of sm_90a: `op_class` of the headers with its C argument struct.
+    """One kernel of sm_90a; `op_class` is a class of the headers, which has the C argument struct.
 
-    `operands` is the type of A and B, and the layout of a product's B.
+    `operands` are the type of A and B, and the layout of a matmul's B.
     """
 
     TEMPLATE: ClassVar[str] = "sm90.cu.j2"
@@ -79,7 +79,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people, `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
+    """Return a name for people: `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
     config, traits = _parts(spec)
     kind, layout = "conv2d", "nhwc"
     if isinstance(traits, Cutlass3Traits):
@@ -92,7 +92,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     return {
         "Problem": f"{_problem(traits)}, accumulated in float32",
@@ -108,7 +108,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
-    """Name the operation with the types and layouts of its operands and its output."""
+    """Return the operation with the types and layouts of its operands and output, as text."""
     operands, output = traits.in_dtype.value, traits.out_dtype.value
     if isinstance(traits, Cutlass3ConvTraits):
         return (
@@ -123,7 +123,7 @@ def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     tile, operands = config.threadblock, traits.in_dtype.cutlass
     op, op_class, args = "Conv", "Conv2dSm90", "boltgen_conv2d_args"
@@ -148,7 +148,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
 
 
 def _shape(*extents: int) -> str:
-    """`cute::Shape<cute::Int<128>, cute::Int<128>, cute::Int<64>>`."""
+    """Return the C++ type `cute::Shape<cute::Int<128>, cute::Int<128>, cute::Int<64>>`."""
     return f"cute::Shape<{', '.join(f'cute::Int<{extent}>' for extent in extents)}>"
 
 

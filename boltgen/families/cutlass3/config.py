@@ -1,6 +1,4 @@
-"""Configurations of sm_90a's kernels, and what they are compiled for. Only free parameters are
-fields.
-"""
+"""Configurations of sm_90a's kernels (the free parameters), and their compiled traits."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ class _Named(Enum):
 
 
 class Schedule(_Named):
-    """The way in which two warpgroups that multiply share the work.
+    """The way in which two multiplying warpgroups share the work.
 
-    In pingpong each has tiles of its own, and one's epilogue runs beside the other's product;
-    cooperating they have half of every tile's rows each.
+    In pingpong each warpgroup has its own tiles, and the epilogue of one overlaps the matmul of the
+    other. Cooperative warpgroups have half of every tile's rows each.
     """
 
     PINGPONG = "pingpong"
@@ -32,10 +30,10 @@ class Schedule(_Named):
 
 
 class Scheduler(_Named):
-    """The work of a threadblock: whole tiles, or its share of all tiles' steps of K.
+    """The work of a threadblock: whole tiles, or its share of all tiles' steps along K.
 
-    By stream-K the tiles of a last wave that is not full are split between threadblocks, which add
-    up their sums. Source: Osama et al., Stream-K, PPoPP 2023.
+    Stream-K splits the tiles of a partial last wave between threadblocks, which add their sums.
+    Source: Osama et al., Stream-K, PPoPP 2023.
     """
 
     PERSISTENT = "persistent"
@@ -43,7 +41,7 @@ class Scheduler(_Named):
 
 
 class Raster(_Named):
-    """The direction in which tiles follow each other."""
+    """The direction in which tiles are visited."""
 
     ALONG_M = "along_m"
     ALONG_N = "along_n"
@@ -51,10 +49,11 @@ class Raster(_Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cutlass3Config:
-    """One kernel of CUTLASS 3.x. `cluster_m` by `cluster_n` threadblocks share what they load.
+    """One kernel of CUTLASS 3.x; `cluster_m` by `cluster_n` threadblocks share loaded operands.
 
-    Chosen at launch are `swizzle`, the tiles that are visited together across the `raster`, and
-    `split_k`: with more than one slice stream-K splits every tile into so many.
+    At launch are chosen: the `raster`; the `swizzle`, the number of tiles that are visited together
+    across the raster; and `split_k`: with more than one slice, stream-K splits every tile into this
+    many.
     """
 
     family: ClassVar[str] = "cutlass3"
@@ -70,12 +69,12 @@ class Cutlass3Config:
 
     @property
     def kernel(self) -> Cutlass3Config:
-        """The compiled part: the same for every swizzle, raster and number of slices."""
+        """The compiled part, which is the same for every swizzle, raster and number of slices."""
         return replace(self, swizzle=1, raster=Raster.ALONG_M, split_k=1)
 
     @property
     def tile(self) -> str:
-        """The threadblock's."""
+        """The threadblock's tile, as text."""
         return str(self.threadblock)
 
     def __str__(self) -> str:
@@ -88,7 +87,7 @@ class Cutlass3Config:
 
 
 class _AlignedToTma:
-    """TMA takes no operand below 16 bytes of alignment."""
+    """TMA loads only operands that are aligned to 16 bytes."""
 
     __slots__ = ()
     in_dtype: DType
@@ -96,17 +95,17 @@ class _AlignedToTma:
 
     @property
     def alignment_a(self) -> int:
-        """Elements of A that its rows are a multiple of."""
+        """The number of elements that the rows of A are a multiple of."""
         return alignment_elements(self.in_dtype)
 
     @property
     def alignment_b(self) -> int:
-        """The same of B."""
+        """The number of elements that the rows of B are a multiple of."""
         return alignment_elements(self.in_dtype)
 
     @property
     def alignment_d(self) -> int:
-        """The same of D."""
+        """The number of elements that the rows of D are a multiple of."""
         return alignment_elements(self.out_dtype)
 
 

@@ -1,6 +1,4 @@
-"""Which configurations of sm_90a's kernels are legal, what they take, and which are worth
-considering: stated here and nowhere else.
-"""
+"""The rules of legal configurations of sm_90a's kernels, and their resources, stated only here."""
 
 from __future__ import annotations
 
@@ -33,9 +31,9 @@ from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
 
 TILE_M = (64, 128, 256)
-# Widths of wgmma are multiples of 8, and the epilogue's subtiles have 16 columns or 32.
+# Widths of wgmma are multiples of 8; the epilogue's subtiles have 16 or 32 columns.
 TILE_N = (16, 32, 48, 64, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256)
-# More than 8 threadblocks in a cluster are an attribute that a kernel asks for. Source: CUDA C++
+# A kernel must request clusters of more than 8 threadblocks by an attribute. Source: CUDA C++
 # Programming Guide, thread block clusters.
 CLUSTERS, MOST_IN_CLUSTER = (1, 2, 4, 8), 8
 SWIZZLES, SLICES = (1, 2, 4, 8), (1, 2, 4, 8)
@@ -47,27 +45,28 @@ THREADS = 3 * _WARPGROUP
 # Addresses, barriers and the fragments of the epilogue. An estimate.
 _BOOKKEEPING_REGISTERS = 40
 MOST_ACCUMULATORS = MATH_REGISTERS - _BOOKKEEPING_REGISTERS
-# From so many sums of a tile on, a thread has no registers for sums of columns.
+# From this number of sums of a tile on, a thread has no registers for sums of columns.
 _MOST_BESIDE_COLUMNS = 128
-# Columns of a subtile that the epilogue stores by one TMA, or a divisor of them that a tile's width
-# is a multiple of; and stages of subtiles.
-# Source: cutlass/epilogue/collective/builders/sm90_builder.inl.
+# The columns of a subtile that the epilogue stores by one TMA, or a divisor of them that divides
+# the tile's width; and the stages of subtiles. Source:
+# cutlass/epilogue/collective/builders/sm90_builder.inl.
 _SUBTILE_N, _MOST_D_STAGES, _MOST_C_STAGES = 32, 2, 4
-# Rows of the pattern in which TMA swizzles 128 bytes: each threadblock of a cluster brings whole
-# patterns of a tile that they share. Source: CUDA Programming Guide, swizzling modes of TMA.
+# The rows of the pattern in which TMA swizzles 128 bytes: each threadblock of a cluster loads whole
+# patterns of a shared tile. Source: CUDA Programming Guide, swizzling modes of TMA.
 _ROWS_OF_SWIZZLE, _SWIZZLED_BYTES = 8, 128
-# Barriers of the pipelines and of the scheduler, and rounding to what swizzles are aligned to: at
-# most; and barriers of a stage. Source: cutlass/gemm/collective/builders/sm90_gmma_builder.inl.
+# An upper bound of the barriers of pipelines and scheduler, with rounding to the alignment of
+# swizzles; and the barriers of a stage. Source:
+# cutlass/gemm/collective/builders/sm90_gmma_builder.inl.
 _BARRIER_BYTES, _STAGE_BARRIER_BYTES = 2048, 16
-# Steps of K below which stream-K leaves a part of a tile to the threadblock before or after.
+# With fewer steps of K, stream-K leaves a part of a tile to the threadblock before or after.
 # Source: cutlass/gemm/kernel/tile_scheduler_params.h, min_iters_per_sk_unit_.
 STREAM_K_STEPS = 8
-# Threadblocks that 132 multiprocessors run at once, by the size of their clusters: a cluster lies
-# within a GPC. Clusters of four: an H200 runs 120 tiles in one wave and 128 in two
-# (benchmarks/recorded). Clusters of eight: 120 tiles in clusters of 2x4 take cuBLAS the time of one
-# wave there (1280x768x3072, benchmarks/results).
+# The threadblocks that 132 multiprocessors run at once, by the size of their clusters, because a
+# cluster lies within a GPC. Clusters of four: an H200 runs 120 tiles in one wave and 128 in two
+# (benchmarks/recorded). Clusters of eight: for 120 tiles in clusters of 2x4, cuBLAS takes the time
+# of one wave (1280x768x3072, benchmarks/results).
 _AT_ONCE, _OF_SMS = {1: 132, 2: 132, 4: 120, 8: 120}, 132
-# SMs of a whole GH100; products have fewer. Source: boltgen/launch_sm90.h.
+# The SMs of a whole GH100; GPUs for sale have fewer. Source: boltgen/launch_sm90.h.
 _MOST_SMS = 144
 _CACHE_LINE_BYTES = 128
 
@@ -116,7 +115,10 @@ def _tensors(epilogue: ElementwiseGraph) -> list[DType]:
 
 
 def _alignment_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | None:
-    """TMA's strides are multiples of 16 bytes. Source: CUDA driver API, cuTensorMapEncodeTiled."""
+    """Return why TMA cannot load an operand: its strides are multiples of 16 bytes, or None.
+
+    Source: CUDA driver API, cuTensorMapEncodeTiled.
+    """
     rows = [
         ("A", problem.alignment_a, problem.in_dtype),
         ("B", problem.alignment_b, problem.in_dtype),
@@ -132,14 +134,14 @@ def _alignment_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | 
 
 
 def least_steps(config: Cutlass3Config) -> int:
-    """The fewest steps of K with which a launch does what it says."""
+    """Return the fewest steps of K for which the launch arguments take effect."""
     if config.scheduler is Scheduler.STREAM_K and config.split_k == 1:
         return STREAM_K_STEPS + 1
     return config.split_k
 
 
 def workspace_bytes(problem: Problem, config: Cutlass3Config) -> int:
-    """Global memory for sums of tiles that are split; the kernel says the same of itself.
+    """Return the global memory for sums of split tiles, in bytes, as the kernel's own query does.
 
     Source: templates/include/boltgen/launch_sm90.h, workspace_bytes_sm90.
     """
@@ -162,25 +164,25 @@ def whole_tiles(extent: int, tile: int, together: int) -> int:
 
 
 def blocks_at_once(config: Cutlass3Config, arch: Arch) -> int:
-    """Threadblocks that a device runs at once."""
+    """Return the number of threadblocks that a device runs at once."""
     return at_once(config.cluster_m * config.cluster_n, arch)
 
 
 def at_once(cluster: int, arch: Arch) -> int:
-    """The same for clusters of so many, and at least one: more than two may not fill a GPC."""
+    """Return the threadblocks at once for a size of clusters; large ones may not fill a GPC."""
     return max(1, _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster) * cluster
 
 
 def accumulator_registers(config: Cutlass3Config) -> int:
-    """Return a thread's registers for FP32 sums of a tile, or of its half."""
+    """Return a thread's registers for FP32 sums of a tile, or of half a tile."""
     threads = _WARPGROUP * (2 if config.schedule is Schedule.COOPERATIVE else 1)
     return config.threadblock.m * config.threadblock.n // threads
 
 
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
-    """Shared memory of the epilogue: subtiles of C and D, rows of operands, and barriers.
+    """Return the epilogue's shared memory: subtiles of C and D, rows of operands, and barriers.
 
-    Subtiles of D take the places of C's where they are as large. Source:
+    Subtiles of D reuse the memory of C's if they have the same size. Source:
     cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp, SharedStorage.
     """
     tile, out_dtype = config.threadblock, layer.problem.out_dtype
@@ -199,7 +201,7 @@ def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
             taken += elements * dtype.size_bytes * of_c
         widest = max(widest, dtype.size_bytes)
     rows_of = (load.dtype for load in layer.epilogue.loads if load.kind is LoadKind.ROW)
-    # Where there are none, CUTLASS's empty struct takes a byte.
+    # Without row operands, CUTLASS's empty struct takes a byte.
     taken += max(1, sum(tile.n * dtype.size_bytes for dtype in rows_of))
     pattern = _ROWS_OF_SWIZZLE * min(_SWIZZLED_BYTES, subtile_n * widest)
     return _whole(_whole(taken, pattern) + of_c * _STAGE_BARRIER_BYTES, pattern)
@@ -210,19 +212,19 @@ def _whole(size_bytes: int, alignment: int) -> int:
 
 
 def stage_bytes(config: Cutlass3Config, dtype: DType) -> int:
-    """Shared memory of one stage: a tile of A and one of B."""
+    """Return the shared memory of one stage, a tile of A and one of B, in bytes."""
     tile = config.threadblock
     return (tile.m + tile.n) * tile.k * dtype.size_bytes
 
 
 def stages(config: Cutlass3Config, layer: Layer, arch: Arch) -> int:
-    """Return how many stages fit beside the epilogue: CUTLASS takes them all."""
+    """Return the number of stages that fit beside the epilogue; CUTLASS uses all of them."""
     stage = stage_bytes(config, layer.problem.in_dtype) + _STAGE_BARRIER_BYTES
     return max(0, (arch.shared_memory_per_cta_bytes - epilogue_bytes(config, layer)) // stage)
 
 
 def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
-    """Return the resources of a threadblock; registers are of a thread that multiplies."""
+    """Return the resources of a threadblock, with the registers of a multiplying thread."""
     shared = stages(config, layer, arch) * stage_bytes(config, layer.problem.in_dtype)
     shared += epilogue_bytes(config, layer) + _BARRIER_BYTES
     return Footprint(
@@ -233,7 +235,7 @@ def footprint(config: Cutlass3Config, layer: Layer, arch: Arch) -> Footprint:
 
 
 def violations(layer: Layer, config: Cutlass3Config, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that a configuration breaks, for a layer that the family does not reject."""
+    """Return every rule that a configuration breaks, for a layer that the family accepts."""
     return tuple(_broken(layer, config, arch))
 
 
@@ -310,7 +312,7 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
 
 
 def _broken_by_splits(problem: Problem, config: Cutlass3Config) -> Iterator[Violation]:
-    """The rules of tiles that several threadblocks compute."""
+    """Yield violations of the rules for tiles that several threadblocks compute."""
     is_stream_k = config.scheduler is Scheduler.STREAM_K
     if is_stream_k and config.schedule is not Schedule.COOPERATIVE:
         yield Violation(

@@ -1,14 +1,14 @@
-"""Predicts the time of an sm_90a kernel, as `mma_sync.model` does of the older ones.
+"""Predict the time of an sm_90a kernel, like `mma_sync.model` for older architectures.
 
-Threadblocks are persistent: each multiprocessor runs one, which goes from tile to tile, or by
-stream-K through an equal share of the steps of what does not fill a wave.
+Threadblocks are persistent: each multiprocessor runs one, which takes one tile after the other, or,
+by stream-K, an equal share of the steps of the tiles that do not fill a wave.
 
     time = launch + pipeline + max(busiest multiprocessor, L2 bytes, DRAM bytes) / sustained
-           + a share of the other two + sums of tiles that are split
+           + a share of the other two + sums of split tiles
     tile = k steps * max(tensor cores, shared memory, L2) and the epilogue
 
-In pingpong the epilogue hides behind the other warpgroup's product; cooperating warpgroups wait for
-it. Clusters share what they load. Figures of the hardware come from `boltgen.arch`.
+In pingpong the epilogue overlaps the other warpgroup's matmul; cooperative warpgroups wait for it.
+Clusters share loaded operands. Figures of the hardware come from `boltgen.arch`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from boltgen.problems.problem import Problem
 
 # Source: NVIDIA, CUDA C++ Best Practices Guide.
 _SECTOR_BYTES = 32
-# Rows of A that one wgmma multiplies. Source: PTX ISA, wgmma.
+# The rows of A that one wgmma multiplies. Source: PTX ISA, wgmma.
 _INSTRUCTION_M = 64
-# Warpgroups that multiply, in both schedules.
+# The multiplying warpgroups, in both schedules.
 _MULTIPLYING = 2
 
 
@@ -48,7 +48,7 @@ def predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The predicted time of `problem` with `epilogue` in a legal `config`."""
+    """Return the predicted time of `problem` with `epilogue` in a legal `config`."""
     c = constants or model_constants(arch)
     tile, in_bytes, gemm = config.threadblock, problem.in_dtype.size_bytes, problem.gemm
     rows = whole_tiles(gemm.m, tile.m, config.swizzle * config.cluster_m)
@@ -58,7 +58,7 @@ def predict(
     tiles = problem.batch * rows * columns
     work = _busiest(config, tiles, depth, at_once)
 
-    # Threadblocks side by side share A; threadblocks below each other share B.
+    # Threadblocks along N share A; threadblocks along M share B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
     step, bound_by = _step_clocks(config, loaded, in_bytes, arch, c)
     product = depth * step
@@ -79,7 +79,7 @@ def predict(
     out_bytes = outputs * output_bytes_per_element(problem, epilogue)
     l2_bytes = tiles * depth * loaded + outputs * through_l2
     l2_us = l2_bytes / (c.tma_factor * arch.l2_bytes_per_clock * arch.boost_mhz)
-    # A convolution counts the pixels themselves: taps find them again in L2.
+    # For a convolution the pixels count once: filter taps find them in L2.
     one = gemm if problem.is_matrix else problem
     operands = problem.batch * _dram_bytes(
         one, config, arch, c, rows=rows, columns=columns, at_once=at_once
@@ -93,8 +93,8 @@ def predict(
         bound_by = "its launch"
     sums_us = work.turns * (c.handover_us + _sums_us(config, arch) / c.sustained_fraction)
     if work.turns:
-        sums_us += c.launch_us  # to write the counters' initial zeros
-    # Memory that rows' or columns' sums are added to is cleared before, a launch each.
+        sums_us += c.launch_us  # writes the counters' initial zeros
+    # Memory for sums of rows or columns is cleared first, with a launch each.
     begin_us += len(epilogue.reductions) * c.launch_us
     return Prediction(
         time_us=begin_us + slowest_us + sums_us,
@@ -105,10 +105,10 @@ def predict(
 
 
 def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
-    """Return the cost in L2 of results besides D, beyond their own bytes, for each element.
+    """Return the excess bytes in L2 per element of results besides D.
 
     A warp stores them from registers: eight neighbouring elements of each of eight rows. Elements
-    of 2 bytes fill half of a sector.
+    of 2 bytes fill only half of a sector.
     """
     tensors = (dtype for store, dtype in epilogue.further if not store.reduction)
     return sum(_SECTOR_BYTES // 8 - dtype.size_bytes for dtype in tensors)
@@ -116,9 +116,9 @@ def _bytes_of_half_sectors(epilogue: ElementwiseGraph) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The work of the busiest threadblock: steps of K, and tiles that it ends.
+    """The work of the busiest threadblock: steps of K, and completed tiles.
 
-    `turns` counts the threadblocks that add to the sums of one tile, one after another.
+    `turns` counts the threadblocks that add to the sums of one tile, one after the other.
     """
 
     steps: int
@@ -127,7 +127,7 @@ class _Work:
 
 
 def _busiest(config: Cutlass3Config, tiles: int, depth: int, at_once: int) -> _Work:
-    """The work of the busiest threadblock.
+    """Return the work of the busiest threadblock.
 
     Source: cutlass/gemm/kernel/tile_scheduler_params.h, get_num_sk_tiles and get_num_sk_units.
     """
@@ -138,11 +138,11 @@ def _busiest(config: Cutlass3Config, tiles: int, depth: int, at_once: int) -> _W
     whole = tiles // at_once
     if config.scheduler is Scheduler.PERSISTENT or waves == whole:
         return _Work(waves * depth, waves, 0)
-    # Tiles of a wave that is not full, and of the one before it, are divided into equal parts.
+    # The tiles of a partial last wave, and of the wave before it, are divided into equal parts.
     before = max(0, whole - 1)
     divided = tiles - before * at_once
     parts = max(1, min(at_once, divided * depth // STREAM_K_STEPS))
-    # A part begins and ends within tiles.
+    # A part may begin and end within tiles.
     peers = math.ceil(parts / divided) + 1
     return _Work(
         before * depth + math.ceil(divided * depth / parts),
@@ -152,7 +152,7 @@ def _busiest(config: Cutlass3Config, tiles: int, depth: int, at_once: int) -> _W
 
 
 def _sums_us(config: Cutlass3Config, arch: Arch) -> float:
-    """Time of a multiprocessor to write the sums of a tile and to read them again, through L2."""
+    """Return the time of a multiprocessor to write and read the sums of a tile through L2."""
     tile = config.threadblock
     sums_bytes = 2 * tile.m * tile.n * DType.F32.size_bytes
     return sums_bytes / (arch.l2_bytes_per_clock / arch.sm_count) / arch.boost_mhz
@@ -161,7 +161,7 @@ def _sums_us(config: Cutlass3Config, arch: Arch) -> float:
 def _step_clocks(
     config: Cutlass3Config, loaded_bytes: float, in_bytes: int, arch: Arch, c: ModelConstants
 ) -> tuple[float, str]:
-    """Clocks of a step of K, and what bounds it.
+    """Return the clocks of a step of K, and the resource that limits it.
 
     Every wgmma reads its 64 rows of A and all of B from shared memory.
     """
@@ -188,7 +188,7 @@ def _dram_bytes(
     columns: int,
     at_once: int,
 ) -> float:
-    """Bytes of A and B from DRAM: each once, and again for every wave that L2 has lost them by.
+    """Return the bytes of A and B from DRAM: each once, and again if L2 has lost them.
 
     Tiles follow each other along the raster, in bands of `swizzle` clusters: along M a band has all
     of A and few columns of B. A wave is a part of a band, or several bands.
@@ -208,15 +208,16 @@ def _dram_bytes(
 
 
 def _missed(wanted_bytes: float, kept_bytes: float) -> float:
-    """The share of an operand that L2 has lost when it is read again."""
+    """Return the share of an operand that L2 has lost when it is read again."""
     return max(0.0, 1.0 - kept_bytes / wanted_bytes)
 
 
 def instructions(
     problem: Problem, epilogue: ElementwiseGraph, config: Cutlass3Config, arch: Arch
 ) -> Instructions:
-    """Return the instructions of a launch: two warpgroups share a tile, or take tiles in turns. TMA
-    brings a part of A and a part of B in a step: the other parts come from the cluster.
+    """Return the instructions of a launch: two warpgroups share a tile, or take tiles in turn.
+
+    Per step TMA loads a part of A and a part of B; the other parts come from the cluster.
     """
     tile, gemm = config.threadblock, problem.gemm
     rows = whole_tiles(gemm.m, tile.m, config.swizzle * config.cluster_m)

@@ -1,6 +1,6 @@
-"""`grouped`: products of rows in groups, each with its group's matrix, as of mixtures of experts.
+"""`grouped`: grouped matmuls, each group of rows with its own matrix, as in mixtures of experts.
 
-The tiles, and their rules, come from `mma_sync`: the kernels have its mainloop and epilogue.
+The tiles and their rules come from `mma_sync`, because the kernels have its mainloop and epilogue.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from boltgen.ir.kernel import Launch
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.workload import Layer, Workload
 
-# The number of groups that a kernel is checked on: more than a warp finds at once.
+# The number of groups on which a kernel is checked: more than a warp searches at once.
 _GROUPS = 34
 
 
 def _space(workload: Workload, arch: Arch) -> Space[GroupedConfig]:
-    """Tiles, warps, stages and swizzle of the batch that it is with groups of as many rows."""
+    """Return the space of the batch with groups of equal size: tiles, warps, stages and swizzle."""
     layer = workload.single
     batch = Layer(problem=even(grouped_of(layer)), epilogue=layer.epilogue)
     tiles = space_of(batch, arch)
@@ -71,9 +71,7 @@ def _space(workload: Workload, arch: Arch) -> Space[GroupedConfig]:
 
 
 def _footprint(workload: Workload, config: GroupedConfig) -> Footprint:
-    """Return the footprint of a group's product, with the numbers of a tile's rows if they are
-    gathered.
-    """
+    """Return the footprint of a group's matmul, with the indices of a tile's gathered rows."""
     problem = grouped_of(workload.single)
     types, rows = (problem.in_dtype, problem.acc_dtype), rows_bytes(problem, config)
     return Footprint(
@@ -89,9 +87,9 @@ def _predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The time of the batch that it is with groups of as many rows.
+    """Return the time of the batch with groups of equal size.
 
-    A row that several rows of D are made of comes from DRAM once, as far as L2 keeps it.
+    A row that is gathered several times is read from DRAM once, if L2 keeps it.
     """
     layer = workload.single
     problem = grouped_of(layer)
@@ -106,7 +104,7 @@ def _times_us(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> NDArray[np.float64]:
-    """The times of `predict`."""
+    """Return the times of `_predict` for many configurations."""
     layer = workload.single
     problem = grouped_of(layer)
     c = constants or model_constants(arch)
@@ -121,19 +119,19 @@ def _times_us(
 
 
 def _instructions(workload: Workload, config: GroupedConfig, arch: Arch) -> Instructions:
-    """Return the instructions of a batch with groups of as many rows."""
+    """Return the instructions of the batch with groups of equal size."""
     del arch
     layer = workload.single
     return instructions(even(grouped_of(layer)), layer.epilogue, config.gemm)
 
 
 def _compiled(config: GroupedConfig) -> GroupedConfig:
-    """All but the swizzle."""
+    """Return the configuration without its swizzle."""
     return GroupedConfig(gemm=config.gemm.kernel)
 
 
 def _launch(workload: Workload, config: GroupedConfig) -> Launch:
-    """The problem's sizes and the swizzle."""
+    """Return the problem's sizes and the swizzle."""
     problem = grouped_of(workload.single)
     sizes = problem.sizes | {"swizzle": config.gemm.swizzle}
     if problem.a_rows is not None:
@@ -142,8 +140,11 @@ def _launch(workload: Workload, config: GroupedConfig) -> Launch:
 
 
 def _boundaries(workload: Workload, config: GroupedConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Return groups of several ragged tiles and of none, and more groups than rows, of less than a
-    tile of everything. Gathered rows come from fewer rows, and from more.
+    """Return a large workload and a small one.
+
+    The large one has groups of several ragged tiles and an empty group; the small one has more
+    groups than rows, and less than a tile of everything. Rows are gathered from fewer rows in one,
+    and from more in the other.
     """
     layer = workload.single
     problem, tile = grouped_of(layer), config.gemm.threadblock
@@ -182,7 +183,7 @@ def _with_columns(problem: GroupedGemm, columns: int) -> GroupedGemm:
 
 
 def _kept_bytes(problem: GroupedGemm, arch: Arch, c: ModelConstants) -> float:
-    """Bytes of A that L2 keeps of a problem whose rows are taken several times."""
+    """Return the bytes of A that L2 keeps for a problem that gathers rows several times."""
     return repeated_bytes(problem, c.l2_kept_fraction * arch.l2_bytes)
 
 

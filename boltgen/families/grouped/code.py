@@ -1,4 +1,4 @@
-"""Kernels for rows in groups as text: the view of their template, and what people are told."""
+"""Kernels for rows in groups as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boltgen.ir.kernel import KernelSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemmView(MainloopView):
-    """One kernel for rows in groups; `row_indices` is the type of what takes A's rows, if any."""
+    """One grouped kernel; `row_indices` is the type of the indices of A's rows, if any."""
 
     TEMPLATE: ClassVar[str] = "grouped_gemm.cu.j2"
 
@@ -31,8 +31,9 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people, `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`, with `gathered_`
-    before it if A's rows are gathered.
+    """Return a name for people: `grouped_gemm_sm80_128x128x32_64x64_s3_rc888`.
+
+    If A's rows are gathered, `gathered_` precedes it.
     """
     _, traits = _parts(spec)
     taken = "" if traits.rows_dtype is None else "gathered_"
@@ -40,7 +41,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     _, traits = _parts(spec)
     types = (traits.gemm.in_dtype.value, traits.gemm.acc_dtype.value, traits.gemm.out_dtype.value)
     a = f"A: (M, K) {types[0]} row-major in rows of groups that end at {traits.ends_dtype.value}"
@@ -60,7 +61,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GroupedGemmView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     _, traits = _parts(spec)
     product = _of_group(spec)
     return GroupedGemmView(
@@ -72,7 +73,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GroupedGemmVie
 
 
 def _of_group(spec: KernelSpec) -> KernelSpec:
-    """The kernel of one group's product."""
+    """Return the kernel of one group's matmul."""
     config, traits = _parts(spec)
     return replace(spec, config=config.gemm, traits=traits.gemm)
 

@@ -1,4 +1,4 @@
-"""Configurations of kernels for rows in groups, and what of a workload they are compiled for."""
+"""Configurations of grouped kernels, and the compiled part of their workloads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.workload import Layer
 
-# Bytes of a row's number, after the check that A has the row.
+# Bytes of a row's index, after the clamp to A's rows.
 _ROW_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class GroupedConfig:
-    """The tiles by which a 2.x kernel computes the product of a group; K is not divided."""
+    """The tiles by which a 2.x kernel computes the matmul of a group; K is not split."""
 
     family: ClassVar[str] = "grouped"
 
@@ -26,7 +26,7 @@ class GroupedConfig:
 
     @property
     def tile(self) -> str:
-        """The threadblock's."""
+        """The threadblock's tile, as text."""
         return self.gemm.tile
 
     def __str__(self) -> str:
@@ -35,8 +35,9 @@ class GroupedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedTraits:
-    """The compiled part of a workload: a group's traits, the type of `ends`, and the type of `rows`
-    if A's rows are gathered.
+    """The compiled part of a workload: a group's traits, and the types of `ends` and `rows`.
+
+    The type of `rows` is None unless A's rows are gathered.
     """
 
     gemm: MainloopTraits
@@ -45,7 +46,7 @@ class GroupedTraits:
 
 
 def grouped_of(layer: Layer) -> GroupedGemm:
-    """The problem of a layer that the family does not reject."""
+    """Return the problem of a layer that the family accepts."""
     assert isinstance(layer.problem, GroupedGemm)
     return layer.problem
 
@@ -61,7 +62,7 @@ def traits_of(layer: Layer) -> GroupedTraits:
 
 
 def rows_bytes(problem: GroupedGemm, config: GroupedConfig) -> int:
-    """Shared memory of a tile's rows, where A's are taken, beside what a product has of it.
+    """Return the shared memory for the indices of a tile's gathered rows, in bytes; else 0.
 
     Source: templates/include/boltgen/gathered_mainloop.h, RowsOfTile.
     """
@@ -69,9 +70,9 @@ def rows_bytes(problem: GroupedGemm, config: GroupedConfig) -> int:
 
 
 def even(problem: GroupedGemm) -> Gemm:
-    """The batch of products that it is where all groups have as many rows, rounded up.
+    """Return the problem as a batch whose groups have equally many rows, rounded up.
 
-    If there are more groups than rows, only as many groups as rows count.
+    If there are more groups than rows, the batch has as many groups as rows.
     """
     groups = min(problem.groups, problem.m)
     one = problem.of_rows(-(-problem.m // groups))
@@ -88,10 +89,10 @@ def even(problem: GroupedGemm) -> Gemm:
 
 
 def repeated_bytes(problem: GroupedGemm, kept_bytes: float) -> float:
-    """Return how many more bytes of A a gather reads from DRAM than as many rows in order, if L2
-    keeps so many; less the bytes of the integers.
+    """Return the bytes of A that a gather reads from DRAM in excess of rows in order.
 
-    If all of the tensor stays in L2, each of its rows is read once, however often it is gathered.
+    The bytes of the integers are subtracted. If L2 keeps the whole tensor, each of its rows is read
+    once, however often it is gathered.
     """
     taken = problem.gathered
     if taken is None:

@@ -1,4 +1,4 @@
-"""The legality of configurations for rows in groups: the rules of `mma_sync`, and its own."""
+"""The legality of grouped configurations: the rules of `mma_sync`, and further ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def violations(layer: Layer, config: GroupedConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
+    """Return every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
     problem = grouped_of(layer)
     return (
         *kernel_violations(kernel_traits(problem.gemm), config.gemm, arch),

@@ -1,1 +1,1 @@
-"""Parts of kernels of attention, of any architecture. They are of no family."""
+"""Parts of attention kernels, for any architecture; not a family itself."""

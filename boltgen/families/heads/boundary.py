@@ -1,4 +1,4 @@
-"""Attention of other sizes, at whose edges a kernel's mistakes show."""
+"""Resize attention workloads, to reveal a kernel's mistakes at their edges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BATCH = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """The extents of a configuration, of any family, that decide its boundaries.
+    """The extents of any family's configuration that decide its boundaries.
 
     After `steps` of keys every threadblock has reused its pipeline's first stage.
     """
@@ -27,18 +27,18 @@ class Tile:
 
 
 def edges(workload: Workload, tile: Tile, fits: Callable[[Workload], bool]) -> tuple[Workload, ...]:
-    """Return the edges of a large workload and of a small one that fit.
+    """Return a large workload and a small one, if they fit.
 
-    The large one has a tile of rows and a ragged one, more steps of keys than the pipeline has
-    stages and a ragged last one, and the head of the workload. The small one has a single row, the
-    fewest keys, and a head that is ragged in the kernel's tile.
+    The large one has a full tile of rows and a ragged one, more steps of keys than the pipeline has
+    stages, a ragged last step, and the workload's head. The small one has a single row, the fewest
+    keys, and a head that is ragged in the kernel's tile.
     """
     rows = tile.rows + tile.rows // 2 + 1
     large = resized(workload, {"m": rows})
-    # Causal rows without a key give NaN, which checks nothing.
+    # A causal row without keys is NaN, which checks nothing.
     is_causal, window = workload.last.prologue.is_causal, workload.last.prologue.window
     keys = max(tile.keys * tile.steps, rows if is_causal else 0)
-    if window:  # even the first row sees nothing of the first step
+    if window:  # so that even the first row skips the first step
         keys = max(keys, window + rows + tile.keys)
     large = first_beyond(large, keys, _of("n"), fits)
     small = first_beyond(resized(workload, {"m": 1}), 0, _of("n"), fits)
@@ -52,7 +52,7 @@ def _of(name: str) -> Callable[[Workload, int], Workload]:
 
 
 def resized(workload: Workload, extents: Mapping[str, int]) -> Workload:
-    """The same attention of other `m` rows, `n` keys, `k` columns of Q, or `columns` of V."""
+    """Return the attention with other `m` rows, `n` keys, `k` columns of Q, or `columns` of V."""
     before, after = workload.layers
     scores, output = before.problem, after.problem
     assert isinstance(scores, Gemm)

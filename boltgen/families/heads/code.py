@@ -1,4 +1,4 @@
-"""Views and texts that kernels of attention share."""
+"""Views and texts that are common to attention kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boltgen.ir.key_masks import key_masks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerView:
-    """One of the two products; `scale` is a literal if its graph is a product with that number."""
+    """One of the two matmuls; `scale` is a literal if its graph only multiplies by this number."""
 
     epilogue: EpilogueCode
     scale: str
@@ -25,7 +25,7 @@ class LayerView:
 
 
 def problem_texts(traits: ChainTraits) -> dict[str, str]:
-    """Describe the computation of a kernel of any attention family."""
+    """Describe the computation of an attention kernel of any family."""
     scores, output = traits.layers
     layouts = f"K {scores.b_layout.value}-major as B, V {output.b_layout.value}-major"
     softmax = "causal softmax" if traits.is_causal else "softmax"

@@ -1,4 +1,4 @@
-"""The arguments of a launch of attention."""
+"""The launch arguments of attention."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from boltgen.problems.workload import Workload
 
 
 def launch_of_heads(workload: Workload) -> Launch:
-    """Return the arguments of attention, for any family.
+    """Return the launch arguments of attention, for any family.
 
-    Each head is a sequence of its own. The position of heads in TVM's tensors is no part of a
-    workload: only the launch has strides, so one kernel and its record serve all positions.
+    Each head is a sequence of its own. The position of heads in TVM's tensors is not part of a
+    workload: only the launch has strides, so one kernel and its records serve all positions.
     """
     dense = launch_of(workload)
     own = {f"layers[{index}].group_b": 1 for index in range(len(workload.layers))}

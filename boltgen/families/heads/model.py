@@ -1,4 +1,4 @@
-"""Steps of keys, and the arithmetic of a softmax."""
+"""Steps of keys, and the arithmetic of a softmax, for models of attention."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from boltgen.families.roofline import (
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.workload import Workload
 
-# Base-2 exponentials of an SM each clock. Source: CUDA C++ Programming Guide, throughput of native
+# Base-2 exponentials of an SM per clock. Source: CUDA C++ Programming Guide, throughput of native
 # arithmetic instructions, compute capabilities 7.5 to 12.0.
 _EXPONENTIALS_PER_CLOCK = 16
-# For each score: a maximum, a sum, and half of a conversion; then a difference and a product, or
-# for scores that are only scaled an fma for all three.
+# Per score: a maximum, a sum, and half of a conversion; then a difference and a multiplication, or,
+# if scores are only scaled, one fma for both and the scale.
 _SCORE_INSTRUCTIONS, _EXPONENT_INSTRUCTIONS, _SCALED_INSTRUCTIONS = 2.5, 2.0, 1.0
 
 
 def mean_steps(workload: Workload, rows: int, keys: int) -> float:
-    """Return the mean number of steps of `keys` of a threadblock of `rows`: causal ones end at the
-    diagonal, and with a window they begin before it.
+    """Return the mean number of steps of `keys` for a threadblock of `rows`.
+
+    Causal steps end at the diagonal; with a window they begin before it.
     """
     scores = workload.first.problem.gemm
     if not workload.last.prologue.is_causal:
@@ -39,7 +40,7 @@ def mean_steps(workload: Workload, rows: int, keys: int) -> float:
 
 
 def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:
-    """Clocks in which an SM makes exponentials of so many scores."""
+    """Return the clocks in which an SM computes the softmax of `elements` scores."""
     graph = workload.first.epilogue
     own = elements * _score_instructions(graph) / lanes(arch)
     of_graph = 0.0 if scale_of(graph) else arithmetic_clocks(graph, elements, arch, c)
@@ -47,15 +48,13 @@ def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConsta
 
 
 def _score_instructions(graph: ElementwiseGraph) -> float:
-    """Instructions of the softmax for each score, beside its exponential and the graph."""
+    """Return the instructions of the softmax per score, without its exponential and the graph."""
     return _SCORE_INSTRUCTIONS + (
         _SCALED_INSTRUCTIONS if scale_of(graph) else _EXPONENT_INSTRUCTIONS
     )
 
 
 def score_arithmetic(workload: Workload) -> float:
-    """Return the instructions for each score: of the softmax with its exponential, and of the
-    graph.
-    """
+    """Return the instructions per score: the softmax with its exponential, and the graph."""
     graph = workload.first.epilogue
     return _score_instructions(graph) + 1 + (0.0 if scale_of(graph) else of_element(graph))

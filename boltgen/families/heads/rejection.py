@@ -1,4 +1,4 @@
-"""Workloads that are no attention."""
+"""The reasons why no attention kernel computes a workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of scores that only scale: kernels make the scale a part of the exponential."""
+"""Graphs of scores that only scale; kernels merge the scale into the exponential."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ _LEAST_SCALE = 2.0**-20
 
 
 def scale_of(graph: ElementwiseGraph) -> float | None:
-    """Return the positive number by which a graph of scores multiplies, if it does no more.
+    """Return the positive number by which a graph of scores multiplies, or None if it does more.
 
-    Numbers of an extraordinary size, which may overflow with a logarithm's base, are left out.
+    Return None for extreme numbers, which may overflow when they are multiplied by a logarithm's
+    base.
     """
     match graph.nodes:
         case (Accumulator(second=False),):

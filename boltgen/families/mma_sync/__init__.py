@@ -1,1 +1,1 @@
-"""Parts of kernels of the CUTLASS 2.x API, which multiply by mma.sync. They are of no family."""
+"""Parts of kernels of the CUTLASS 2.x API, which multiply by mma.sync; not a family itself."""

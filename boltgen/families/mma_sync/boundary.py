@@ -1,7 +1,7 @@
-"""Small problems at which a kernel's mistakes show: more than one tile, and ragged edges.
+"""Small problems that reveal a kernel's mistakes: more than one tile, and ragged edges.
 
-Arrow: a workload and its configuration to workloads of other sizes that the very same kernel
-computes, launched as the model launches it.
+Arrow: from a workload and its configuration to workloads of other sizes that the same kernel
+computes, with the model's launch arguments.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from boltgen.problems.workload import Workload
 
 
 def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload, ...]:
-    """A large workload and a small one.
+    """Return a large workload and a small one.
 
     The large one has several tiles along M and N, the last of them ragged by the kernel's
-    alignment, more steps along K than the pipeline has stages and a ragged last one, several images
-    or products of a batch, and as many slices of K as the launch has. The small one has less than a
-    tile of everything. Filter, stride, padding and dilation are the workload's own. An illegal one
-    is left out; if both are illegal, return the workload itself.
+    alignment; more steps along K than the pipeline has stages, the last of them ragged; several
+    images or matmuls of a batch; and the launch's number of slices of K. The small one has less
+    than a tile of everything. Filter, stride, padding and dilation are the workload's. An illegal
+    one is omitted; if both are illegal, return `workload` itself.
     """
     problem, epilogue = workload.single.problem, workload.single.epilogue
     traits, tile = compiled_traits(problem, epilogue), config.threadblock
@@ -31,7 +31,7 @@ def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload,
     def fits(sized: Problem) -> bool:
         return compiled_traits(sized, epilogue) == traits
 
-    # Whole numbers of what `columns` of D make.
+    # The columns of D must be whole numbers of reduced parts.
     unit = max([1, *(store.columns for store in epilogue.reductions)])
 
     def with_columns(sized: Problem, columns: int) -> Problem:
@@ -43,7 +43,7 @@ def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload,
     found = []
     for rows, columns, depth in (large, small):
         sized = first_beyond(with_rows(problem, rows + 1), columns, with_columns, fits)
-        # Slices need not divide a few channels more or less.
+        # The slices need not be even if there are a few channels more or less.
         for deeper in range(MOST_TRIED):
             deep = first_beyond(sized, depth + deeper * tile.k, with_depth, fits)
             if fits(deep) and not violations(deep, config, arch):
@@ -53,9 +53,9 @@ def boundaries(workload: Workload, config: Tiles, arch: Arch) -> tuple[Workload,
 
 
 def _depth(problem: Problem, config: Tiles) -> int:
-    """Whole steps of K, or of channels, so that a slice has more than the pipeline has stages.
+    """Return whole steps of K or channels, so that a slice has more than the pipeline stages.
 
-    Beside the ragged step that comes on top the last slice lacks one.
+    With the ragged step that is added, the last slice lacks one.
     """
     slices = config.split_k
     steps = (config.stages + 1) * slices - (2 if slices > 1 else 0)

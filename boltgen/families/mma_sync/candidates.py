@@ -1,9 +1,9 @@
-"""Enumerates the configurations worth considering for a problem: tens of kernels per arch.
+"""Enumerate the configurations worth considering for a problem: tens of kernels per architecture.
 
-Arrow: `candidates`, from a problem to legal configs. The rules come from Bolt, section 3.2.2: large
-warp tiles within the register file, four or eight warps, small threadblocks for small problems;
-swizzles, stages by arch, and split-K for deep K with few tiles. Additions from others' measurements
-are marked in the code.
+Arrow: `candidates`, from a problem to legal configurations. The rules come from Bolt, section
+3.2.2: large warp tiles within the register file; four or eight warps; small threadblocks for small
+problems; swizzles; stages by architecture; and split-K for deep K with few tiles. Additions from
+others' measurements are marked in the code.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from boltgen.families.space import Knob, Shape, Space
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
-# Sizes between powers of two fill a last wave, or a register file, that powers of two leave half
-# empty.
+# Extents between powers of two fill a last wave, or a register file, which powers of two would
+# leave half empty.
 TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
 TILE_DEPTHS = (32, 64)
 WARP_M = (16, 32, 48, 64, 80, 96)
 WARP_N = (16, 32, 48, 64, 80, 96, 128)
 SWIZZLES = (1, 2, 4, 8)
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
-# The knobs that are arguments of the launch.
+# The knobs that are launch arguments.
 LAUNCHED = frozenset({"swizzle", "split_k"})
 _REGISTER_BYTES = 4
 
-# Smaller warp tiles load more from shared memory than the tensor cores have time for: in 32x32
-# every operand serves 32 products.
+# Smaller warp tiles load more from shared memory than the tensor cores have time for: in 32x32 each
+# loaded element is used 32 times.
 _LEAST_WARP_TILE = 32 * 32
 # One for each scheduler of an SM.
 _SCHEDULERS = 4
-# A tile four times as long as wide loads 2.5 times the operands of a square one per product.
+# A tile four times as long as wide loads 1.25 times the operands of a square tile of equal area.
 _MOST_ELONGATED = 4
-# Beyond that depth of K in flight the latency of memory is covered; the rest is occupancy.
+# More depth of K in flight only lowers occupancy: the latency of memory is covered.
 _MOST_DEPTH_IN_FLIGHT = 192
-# Latency when all SMs copy at once, over that of a lone copy. An estimate.
+# The latency while all SMs copy, relative to the latency of a single copy. An estimate.
 _LOADED_LATENCY = 2
-# Every layout and alignment has a kernel of that extent; fewer columns are not always legal.
+# Every layout and alignment has a legal kernel of this extent; smaller ones are not always legal.
 _ALWAYS_FITS = 32
-# One slice of K must outlive the pipeline's prologue several times over.
+# A slice of K must have several times the steps of the pipeline's prologue.
 _MIN_STEPS_PER_SLICE = 4
 
 
 def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Tiles, ...]:
-    """All legal configurations worth considering, in a fixed order."""
+    """Return all legal configurations worth considering, in a fixed order."""
     gemm = problem.gemm.unpaired
     kernels = kernel_configs(kernel_traits(problem), arch)
     return tuple(
         config
         for kernel in kernels
-        # Small problems: a tile over twice the problem's extent computes mostly padding.
+        # For small problems a tile of over twice the problem's extent computes mostly padding.
         if _fits(kernel.threadblock.m, gemm.m) and _fits(kernel.threadblock.n, gemm.n)
         for config in _launches(problem, kernel, arch)
     )
@@ -74,7 +74,7 @@ def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Tiles, ...]:
 
 @lru_cache(maxsize=256)
 def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
-    """The configurations of kernels with these traits, without swizzle and split-K."""
+    """Return the configurations of kernels with these traits, without swizzle and split-K."""
     found = []
     for tile in _tiles(traits, arch):
         for warps, stages in itertools.product(_warps(tile, arch), _stages(tile, traits, arch)):
@@ -83,7 +83,7 @@ def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
                 for config in _warp_splits(tile, warps, stages, arch)
                 if not kernel_violations(traits, config, arch)
             ]
-            # Within the register file, the warp tile that loads least per product is the best one.
+            # Within the register file, the best warp tile loads least per multiplication.
             if legal:
                 found.append(min(legal, key=lambda config: (config.warp.m + config.warp.n, config)))
     return tuple(found)
@@ -91,8 +91,9 @@ def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
 
 @lru_cache(maxsize=256)
 def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
-    """Every legal configuration of the knobs' values, worth considering or not, without swizzle
-    and split-K.
+    """Return every legal configuration of the knobs' values, without swizzle and split-K.
+
+    They include configurations that are not worth considering.
     """
     counts = stage_counts(traits, arch)
     splits, of_all = _every_split(arch)
@@ -107,9 +108,9 @@ def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
 
 @lru_cache(maxsize=32)
 def _every_split(arch: Arch) -> tuple[tuple[Tiles, ...], Tiles]:
-    """Every tile of the knobs' values divided among warps, by tile, warps and warp; their column.
+    """Return every division of tiles among warps, sorted by tile, warps and warp, and their column.
 
-    Tiles that do not divide each other are left out. The depth of the pipeline is of no meaning.
+    Tiles that do not divide each other are left out. The depth of the pipeline has no meaning.
     """
     found: list[Tiles] = []
     for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
@@ -120,29 +121,29 @@ def _every_split(arch: Arch) -> tuple[tuple[Tiles, ...], Tiles]:
 
 
 def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
-    # The other half of the register file is for operands and addresses.
+    # Accumulators take at most half of the register file; operands and addresses need the rest.
     most = arch.registers_per_sm * _REGISTER_BYTES // 2 // traits.acc_dtype.size_bytes
     for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
         if max(m, n) > _MOST_ELONGATED * min(m, n) or m * n > most:
             continue
-        # One extent between the powers of two is enough to fill a last wave.
+        # One extent that is no power of two is enough to fill a last wave.
         if not (is_power_of_two(m) or is_power_of_two(n)):
             continue
-        # So few products for each element that is loaded need long rows of it.
+        # Tiles with few multiplications per loaded element need long rows.
         if m * n < _LEAST_WARP_TILE and k < max(TILE_DEPTHS):
             continue
         yield Shape(m, n, k)
 
 
 def is_power_of_two(extent: int) -> bool:
-    """Whether an extent is one of the powers of two."""
+    """Return whether an extent is a power of two."""
     return extent & (extent - 1) == 0
 
 
 def _warps(tile: Shape, arch: Arch) -> Iterator[int]:
-    """Numbers of warps: a scheduler each if there is work for so many, or twice that.
+    """Yield numbers of warps: one per scheduler if there is enough work, or twice as many.
 
-    Without asynchronous copies warps take the place of stages: then also four on each scheduler.
+    Without asynchronous copies, warps replace stages: then also four per scheduler.
     """
     room = max(1, tile.m * tile.n // _LEAST_WARP_TILE)
     most = _SCHEDULERS * (4 if arch.max_stages == 2 else 2)
@@ -152,10 +153,9 @@ def _warps(tile: Shape, arch: Arch) -> Iterator[int]:
 
 
 def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
-    """Depths of the pipeline: the least whose copies in flight cover memory's latency, and one
-    less, which leaves shared memory to other threadblocks.
+    """Return depths of the pipeline: the least that covers memory's latency, and one less.
 
-    Source: Little's law.
+    One less leaves shared memory to other threadblocks. Source: Little's law.
     """
     counts = [
         stages
@@ -171,12 +171,12 @@ def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
 
 
 def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Tiles]:
-    """The tile divided among so many warps."""
+    """Return the divisions of the tile among `warps` warps."""
     return (config for config in _splits(tile, stages, arch) if config.warps == warps)
 
 
 def _splits(tile: Shape, stages: int, arch: Arch) -> Iterator[Tiles]:
-    """The tile divided among numbers of warps that a threadblock may have."""
+    """Yield the divisions of the tile among numbers of warps that a threadblock may have."""
     instruction = Shape(*arch.mma_shapes[0])
     for warp_m, warp_n in itertools.product(WARP_M, WARP_N):
         whole = tile.m % warp_m == tile.n % warp_n == 0
@@ -194,19 +194,20 @@ def _fits(tile: int, extent: int) -> bool:
 
 
 def _launches(problem: Problem, kernel: Tiles, arch: Arch) -> Iterator[Tiles]:
-    """`kernel` with the swizzles and slices of K that make sense for the extents."""
+    """Yield `kernel` with the swizzles and slices of K that make sense for the extents."""
     gemm = problem.gemm.unpaired
     rows = math.ceil(gemm.m / kernel.threadblock.m)
     columns = math.ceil(gemm.n / kernel.threadblock.n)
     slices = [1]
-    # Slices cost a reduction: only where the tiles alone cannot fill the SMs.
+    # Slices cost a reduction, so they are considered only if the tiles cannot fill the SMs.
     if problem.batch == 1 and rows * columns < arch.sm_count:
         steps = math.ceil(gemm.k / kernel.threadblock.k)
         most = min(steps // _MIN_STEPS_PER_SLICE, 2 * arch.sm_count // (rows * columns))
         slices += [count for count in SLICES if 1 < count <= most]
     for swizzle in SWIZZLES:
-        # CUTLASS lowers a swizzle beyond the tiles along N; with one row of tiles it reorders
-        # nothing. Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile.
+        # CUTLASS lowers a swizzle beyond the number of tiles along N; with one row of tiles a
+        # swizzle changes nothing. Source: cutlass/gemm/threadblock/threadblock_swizzle.h,
+        # get_log_tile.
         if swizzle > 1 and (columns < swizzle or rows == 1):
             break
         for count in slices:
@@ -216,7 +217,7 @@ def _launches(problem: Problem, kernel: Tiles, arch: Arch) -> Iterator[Tiles]:
 
 
 def _tried(problem: Problem, arch: Arch) -> Iterator[Tiles]:
-    """Everything that was considered, legal or not."""
+    """Yield all configurations that were considered, legal or not."""
     traits = kernel_traits(problem)
     for tile, warps, stages in itertools.product(
         _tiles(traits, arch), WARPS, stage_counts(traits, arch)
@@ -225,8 +226,8 @@ def _tried(problem: Problem, arch: Arch) -> Iterator[Tiles]:
 
 
 def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
-    """Depths of the software pipeline that are worth having."""
-    # Two stages cannot overlap a copy with its use: only where cp.async is not to be had.
+    """Return the depths of the software pipeline that are worth considering."""
+    # Two stages cannot overlap a copy with its use, so they are used only without cp.async.
     two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
     if two_bytes_wide or not arch.has_async_copies:
         return (2,)
@@ -234,7 +235,7 @@ def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
 
 
 def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
-    """The knobs of the 2.x kernels for a problem, in a fixed order."""
+    """Return the knobs of the 2.x kernels for a problem, in a fixed order."""
     stages = stage_counts(kernel_traits(problem), arch)
     slices = SLICES[:1] if problem.batch > 1 else SLICES
     return (
@@ -250,7 +251,7 @@ def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
 
 
 def space_of(layer: Layer, arch: Arch) -> Space[Tiles]:
-    """The whole space of a layer."""
+    """Return the whole space of a layer."""
     problem = layer.problem
 
     def fitting(configs: Iterable[Tiles]) -> tuple[Tiles, ...]:

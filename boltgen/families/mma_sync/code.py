@@ -1,4 +1,4 @@
-"""Views and texts that kernels of the CUTLASS 2.x API share."""
+"""Views and texts that are common to kernels of the CUTLASS 2.x API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITERATOR_ALGORITHM = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainloopView:
-    """The fields that every template of a 2.x mainloop takes, also for the epilogue after it."""
+    """The fields that all templates with a 2.x mainloop need, including the epilogue's."""
 
     symbol: str
     workspace_symbol: str
@@ -40,7 +40,7 @@ class MainloopView:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people, `gemm_sm80_128x128x32_64x64_s3_rc888`."""
+    """Return a name for people: `gemm_sm80_128x128x32_64x64_s3_rc888`."""
     config, traits = _parts(spec)
     kind = "conv2d" if traits.conv_iterator else "gemm"
     layouts = "nhwc" if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
@@ -52,7 +52,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     tile, traits = _parts(spec)
     iterator = f", {traits.conv_iterator.value} iterators" if traits.conv_iterator else ""
     return {
@@ -70,7 +70,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def problem_text(traits: MainloopTraits) -> str:
-    """Describe the product in a line: shapes, types and layouts."""
+    """Describe the anchor in a line: shapes, types and layouts."""
     types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
     if traits.conv_iterator:
         return (
@@ -86,7 +86,7 @@ def problem_text(traits: MainloopTraits) -> str:
 
 
 def mainloop_fields(spec: KernelSpec, symbol: str, workspace_symbol: str) -> dict[str, Any]:
-    """Return the fields of `MainloopView` for a kernel of this family, or with its mainloop."""
+    """Return the fields of `MainloopView` for a kernel with a 2.x mainloop."""
     config, traits = _parts(spec)
     return {
         "symbol": symbol,
@@ -107,7 +107,7 @@ def mainloop_fields(spec: KernelSpec, symbol: str, workspace_symbol: str) -> dic
 
 
 def layout_of_b(spec: KernelSpec) -> str:
-    """The C++ type of the layout of a matrix product's B."""
+    """Return the C++ type of the layout of a matmul's B."""
     _, traits = _parts(spec)
     return cpp_names.LAYOUT[traits.b_layout]
 

@@ -1,4 +1,4 @@
-"""Tiles of a 2.x mainloop, with the arguments of its launch. Only free parameters are fields."""
+"""Tiles of a 2.x mainloop with its launch arguments; the fields are the free parameters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T", bound="Tiles")
 class Tiles:
     """The tiles by which a kernel of the CUTLASS 2.x API divides a matmul or a convolution.
 
-    `swizzle` is how many threadblock tiles along N are visited together, `split_k` the number of
-    slices of K. Both are chosen at launch: they are part of the decision for a problem, not of the
-    compiled kernel.
+    `swizzle` is the number of threadblock tiles along N that are visited together, `split_k` the
+    number of slices of K. Both are chosen at launch: they belong to the decision for a problem, not
+    to the compiled kernel.
     """
 
-    # Keys of kernels have the name that the class had at first.
+    # Keys of kernels contain the first name of this class.
     key_name: ClassVar[str] = "Cutlass2Config"
 
     threadblock: Shape
@@ -34,12 +34,12 @@ class Tiles:
 
     @property
     def kernel(self: T) -> T:
-        """The compiled part: the same for every swizzle and number of slices."""
+        """The compiled part, which is the same for every swizzle and number of slices."""
         return self if self.swizzle == self.split_k == 1 else replace(self, swizzle=1, split_k=1)
 
     @property
     def tile(self) -> str:
-        """The threadblock's."""
+        """The threadblock's tile, as text."""
         return str(self.threadblock)
 
     @property
@@ -60,9 +60,9 @@ class Tiles:
 
 
 def column(configs: Sequence[Tiles]) -> Tiles:
-    """Return one configuration whose numbers are columns, one element per configuration.
+    """Return one configuration whose fields are columns, with one element per configuration.
 
-    They are floats: products of a large problem's extents are beyond 64 bits.
+    The elements are floats, because products of a large problem's extents exceed 64 bits.
     """
     numbers = np.array(
         [
@@ -76,7 +76,7 @@ def column(configs: Sequence[Tiles]) -> Tiles:
         ],
         dtype=np.float64,
     )
-    of: Any = numbers.T  # the formulas take numbers and columns alike: `families.columns`
+    of: Any = numbers.T  # the formulas accept numbers and columns: `families.columns`
     return Tiles(
         threadblock=Shape(*of[:3]),
         warp=Shape(*of[3:6]),

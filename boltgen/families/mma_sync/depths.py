@@ -1,4 +1,4 @@
-"""Which depths of the pipeline are legal for many kernels at once; the rules are `legality`'s."""
+"""Find the legal depths of the pipeline for many kernels at once, by the rules of `legality`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def legal_stages(
 ) -> list[tuple[int, ...]]:
     """Return, for each kernel, the depths of its pipeline that break no rule.
 
-    `of_all` is the `column` of `configs`, whose tiles divide each other. It says the same as
-    `kernel_violations`, and sooner: of the pipeline's rules only warps and depth matter, and most
-    of the others do not concern the depth.
+    `of_all` is the `column` of `configs`, whose tiles divide each other. The result equals that of
+    `kernel_violations` but is found faster: the pipeline's rules depend only on warps and depth,
+    and most other rules do not depend on the depth.
     """
     if any(accumulator_violations(traits, arch)):
         return [()] * len(configs)
@@ -55,7 +55,7 @@ def legal_stages(
 
 
 def _has_capacity(traits: KernelTraits, of_all: Tiles, arch: Arch) -> list[bool]:
-    """Return whether shared memory and registers suffice, for each configuration of a column."""
+    """Return, for each configuration of a column, whether shared memory and registers suffice."""
     shared: Any = shared_memory_bytes(of_all, traits.in_dtype, traits.acc_dtype)
     registers: Any = registers_without_spill(traits, of_all)
     most: Any = most_registers(of_all, arch)

@@ -1,4 +1,4 @@
-"""The instructions of a threadblock of the CUTLASS 2.x API, and the grid of its swizzle."""
+"""The instructions of a threadblock of the CUTLASS 2.x API, and the grid with its swizzle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def instructions(problem: Problem, epilogue: ElementwiseGraph, config: Tiles) ->
 
 
 def columns_launched(swizzle: int, columns: int) -> int:
-    """Columns of threadblocks in the grid: groups of them go together, and all groups are whole.
+    """Return the columns of threadblocks in the grid, which consists of whole groups of a swizzle.
 
     Source: cutlass/gemm/threadblock/threadblock_swizzle.h, get_log_tile and get_grid_shape.
     """
@@ -46,13 +46,13 @@ def columns_launched(swizzle: int, columns: int) -> int:
 
 
 def products_of_step(config: Tiles) -> int:
-    """Instructions of tensor cores that a warp issues in a step of K."""
+    """Return the tensor-core instructions that a warp issues per step of K."""
     warp, one = config.warp, config.instruction
     return (warp.m // one.m) * (warp.n // one.n) * (warp.k // one.k)
 
 
 def shared_loads_of_step(config: Tiles, in_dtype: DType, *, loads_a: bool = True) -> float:
-    """ldmatrix of a warp in a step of K; A may be in registers."""
+    """Return a warp's ldmatrix instructions per step of K; A may be in registers."""
     warp = config.warp
     extents = warp.n + (warp.m if loads_a else 0)
     return extents * warp.k * in_dtype.size_bytes / LDMATRIX_BYTES

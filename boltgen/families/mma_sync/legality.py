@@ -1,7 +1,7 @@
-"""Which configurations are legal for a problem: stated here and nowhere else.
+"""The rules of legal configurations for a problem, stated only here.
 
-Exhaustive search filters on `violations`; searches that move through the space use their slack.
-Rules of the compiled kernel come first, then rules of one problem's extents.
+Exhaustive search filters by `violations`; searches that move through the space use their slack.
+Rules of the compiled kernel come first, then rules of a problem's extents.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from boltgen.problems.workload import Layer
 
 # Source: CUDA C++ Programming Guide, technical specifications per compute capability.
 _MAX_GRID_YZ = 65535
-# Powers of two: threads copy the operands' tiles in whole rows of vectors.
+# Powers of two, because threads copy the operands' tiles in whole rows of vectors.
 WARPS = (1, 2, 4, 8, 16)
 # cp.async copies 4, 8 or 16 bytes. Source: PTX ISA, cp.async.
 _MIN_ASYNC_COPY_BYTES = 4
 
 
 def layer_violations(layer: Layer, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
+    """Return every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
     found = violations(layer.problem, config, arch)
     return found or tuple(result_violations(layer.epilogue, config))
 
 
 def result_violations(epilogue: ElementwiseGraph, config: Tiles) -> Iterator[Violation]:
-    """A tile that splits the columns of a number: one warp must have them all to store it."""
+    """Yield a violation if a tile splits the columns of a part: one warp must have them all."""
     for store in epilogue.reductions:
         if store.columns and config.threadblock.n % store.columns:
             yield Violation(
@@ -60,9 +60,9 @@ def result_violations(epilogue: ElementwiseGraph, config: Tiles) -> Iterator[Vio
 
 
 def violations(problem: Problem, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
+    """Return every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
 
-    Dimensions of a tile that do not divide are reported alone: nothing else can be said then.
+    Tile extents that do not divide are reported alone, because other rules need them to.
     """
     return kernel_violations(kernel_traits(problem), config.kernel, arch) + tuple(
         extent_violations(problem, config)
@@ -71,7 +71,7 @@ def violations(problem: Problem, config: Tiles, arch: Arch) -> tuple[Violation, 
 
 @lru_cache(maxsize=65536)
 def kernel_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
-    """The rules that concern the compiled kernel, whatever the extents."""
+    """Return the violated rules of the compiled kernel, which hold for any extents."""
     structural = tuple(tile_violations(config, arch))
     if structural:
         return structural
@@ -90,7 +90,7 @@ def map_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
 
 
 def tile_violations(config: Tiles, arch: Arch) -> Iterator[Violation]:
-    """Threadblock, warp and instruction must divide each other."""
+    """Yield violations of the rule that threadblock, warp and instruction divide each other."""
     tile, warp, instruction = config.threadblock, config.warp, config.instruction
     if (instruction.m, instruction.n, instruction.k) not in arch.mma_shapes:
         known = ", ".join("x".join(map(str, shape)) for shape in arch.mma_shapes)
@@ -111,7 +111,7 @@ def tile_violations(config: Tiles, arch: Arch) -> Iterator[Violation]:
                 message=f"warp {axis}={of_warp} does not divide threadblock {axis}={of_tile}",
                 reason="warps tile the threadblock; cutlass/gemm/threadblock/default_mma_core_*.h",
             )
-        # ldmatrix x4 fetches 16 rows or columns at once.
+        # ldmatrix x4 loads 16 rows or columns at once.
         unit = of_instruction if axis == "k" else max(of_instruction, 16)
         if of_warp % unit:
             yield Violation(
@@ -130,14 +130,14 @@ def tile_violations(config: Tiles, arch: Arch) -> Iterator[Violation]:
 
 
 def accumulator_violations(traits: KernelTraits, arch: Arch) -> Iterator[Violation]:
-    """An instruction of `arch` must sum in the accumulator's type."""
+    """Yield a violation if no instruction of `arch` sums in the accumulator's type."""
     reason = traits.in_dtype.accumulator_rejection(traits.acc_dtype, arch.compute_capability)
     if reason is not None:
         yield Violation(name="accumulator", message=reason, reason="PTX ISA, mma.sync")
 
 
 def pipeline_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iterator[Violation]:
-    """Warps, stages and how operands are copied."""
+    """Yield violations of the rules of warps, stages and the copying of operands."""
     if config.warps not in WARPS:
         yield Violation(
             name="warps",
@@ -171,13 +171,13 @@ def pipeline_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Iter
 
 
 def most_registers(config: Tiles, arch: Arch) -> int:
-    """Return the limit for a thread: a threadblock must also fit an SM's register file."""
+    """Return a thread's most registers; the threadblock must also fit an SM's register file."""
     most: int = least(arch.max_registers_per_thread, arch.registers_per_sm // config.threads)
     return most
 
 
 def registers_without_spill(traits: KernelTraits, config: Tiles) -> int:
-    """Return the registers that a thread needs at least if it is to spill none."""
+    """Return the least registers with which a thread does not spill."""
     registers = least_registers_per_thread(config, traits.in_dtype, traits.acc_dtype)
     return registers + (pixel_registers(config, traits.alignment_a) if traits.is_conv else 0)
 
@@ -205,7 +205,7 @@ def _capacity_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> Ite
 
 
 def main_loop_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
-    """Yield tiles that CUTLASS's mainloop cannot copy whole, or cannot guard."""
+    """Yield tiles that CUTLASS's mainloop cannot copy completely, or cannot guard."""
     tile = config.threadblock
     b_by_rows = traits.b_layout is Layout.ROW
     tiles = (
@@ -235,8 +235,8 @@ def main_loop_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violat
 
 
 def _ldmatrix_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
-    # Four 8x8 matrices at once, of which an instruction's K has one or two side by side; fewer
-    # where the warp's tile is lower than that.
+    # It loads four 8x8 matrices at once, of which an instruction's K has one or two side by side;
+    # fewer if the warp's tile has fewer rows.
     fetch = 4 * 8 * 8 // config.instruction.k
     b_by_rows = traits.b_layout is Layout.ROW
     extents = [("A", config.warp.m)] + ([] if b_by_rows else [("B", config.warp.n)])
@@ -249,7 +249,7 @@ def _ldmatrix_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violat
                 reason="the rest would not be loaded; "
                 "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h, LdsmIterations",
             )
-    # Rows of B are permuted within 64 columns, or 32 where the threadblock has no more.
+    # Rows of B are permuted within 64 columns, or within 32 if the threadblock has no more.
     tile, warp = config.threadblock.n, config.warp.n
     if b_by_rows and ((tile % 64 and tile != 32) or (warp % 64 and warp != 32)):
         yield Violation(
@@ -261,9 +261,9 @@ def _ldmatrix_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violat
         )
 
 
-# Four words of four predicates a byte.
+# Four words with four predicates per byte.
 _MOST_GEMM_PREDICATES = 64
-# One bit for each of a thread's rows of the filter's tile, and one spare.
+# One bit per row of the filter's tile that a thread copies, and one spare bit.
 _MOST_FILTER_ROWS = 31
 
 
@@ -296,9 +296,9 @@ def _predicate_violations(traits: KernelTraits, config: Tiles) -> Iterator[Viola
 def epilogue_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     """Yield tiles that the output's thread map cannot store."""
     tile, warp = config.threadblock, config.warp
-    # Warps that hold other columns of the same rows, or other parts of their K.
+    # Warps with other columns of the same rows, or other parts of K.
     sharing = (tile.n // warp.n) * (tile.k // warp.k)
-    # A vector has a run of each product of a pair, and none without the other.
+    # A vector has a run of each matmul of a pair, and never only one of them.
     vector, least = traits.alignment_d, 1
     if traits.is_paired:
         vector = least = 2 * traits.alignment_d
@@ -313,7 +313,7 @@ def epilogue_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violati
 
 
 def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
-    """The rules that concern the extents of one problem, and what its launch is given."""
+    """Yield violations of the rules of one problem's extents and its launch arguments."""
     gemm = problem.gemm.unpaired
     tile = config.threadblock
     if config.swizzle not in (1, 2, 4, 8):
@@ -384,7 +384,7 @@ def _index_violations(problem: Problem) -> Iterator[Violation]:
         reason = "CUTLASS 2.x addresses convolution tensors with 32-bit byte offsets; "
         reason += "cutlass/conv/device/implicit_gemm_convolution.h, can_implement"
     else:
-        # Offsets are 64 bits wide, but a tile's first row and column are 32-bit sums.
+        # Offsets have 64 bits, but a tile's first row and column are 32-bit sums.
         gemm = problem.gemm.unpaired
         sizes = {"M": gemm.m + 256, "N": gemm.n + 256, "K": gemm.k + 64}
         reason = "CUTLASS 2.x counts rows and columns in 32 bits; cutlass/gemm_coord.h"

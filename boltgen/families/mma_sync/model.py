@@ -1,14 +1,14 @@
-"""Predicts a kernel's time from its problem, config and arch row alone.
+"""Predict a kernel's time from its problem, configuration and architecture alone.
 
-The model of one launch, a hierarchical roofline with a pipeline in it:
+The model of one launch is a hierarchical roofline with a pipeline:
 
     time = launch + max(sum of waves, L2 bytes, DRAM bytes) + split-K reduction
     wave = prologue + k steps * step + epilogue
     step = slowest of (tensor cores, shared memory, L2, latency), and a share of the rest
 
-A wave runs `resident` threadblocks on every SM; the last one may run fewer and is then faster. It
-ranks configurations; it is not a simulator. Figures of the hardware come from `boltgen.arch`, what
-no document states from `families.constants`. Equal inputs give equal predictions in every
+A wave runs `resident` threadblocks on every SM; the last wave may have fewer and be faster. The
+model ranks configurations; it is no simulator. Figures of the hardware come from `boltgen.arch`,
+undocumented constants from `families.constants`. Equal inputs give equal predictions in every
 process.
 """
 
@@ -64,9 +64,9 @@ def predict(
     *,
     kept_bytes: float = 0.0,
 ) -> Prediction:
-    """The predicted time of `problem` with `epilogue` in a legal `config` on `arch`.
+    """Return the predicted time of `problem` with `epilogue` in a legal `config` on `arch`.
 
-    L2 keeps `kept_bytes` more of its operands than of tensors that are read in order.
+    L2 keeps `kept_bytes` more of the operands than of tensors that are read in order.
     """
     found = analysed(problem, epilogue, config, arch, constants, kept_bytes=kept_bytes)
     return Prediction(
@@ -81,7 +81,8 @@ def predict(
 def _figures(problem: Problem, config: Tiles, arch: Arch, found: Launched) -> dict[str, float]:
     """Return the figures of a prediction.
 
-    `occupancy` is resident warps over the SM's limit, `efficiency` the useful FLOP over the FLOP
+    `occupancy` is resident warps divided by the SM's limit. `efficiency` is the useful FLOP divided
+    by the FLOP that tensor cores can do in the predicted time.
     that the tensor cores do in the predicted time.
     """
     resident = resident_threadblocks(config, problem.in_dtype, problem.acc_dtype, arch)
@@ -109,7 +110,7 @@ def analysed(
     *,
     kept_bytes: float = 0.0,
 ) -> Launched:
-    """Return the parts of which `predict` makes the time of a launch."""
+    """Return the parts from which `predict` computes the time of a launch."""
     c = constants or model_constants(arch)
     resident = resident_threadblocks(config, problem.in_dtype, problem.acc_dtype, arch)
     return _launch(problem, epilogue, config, arch, c, resident=resident, kept_bytes=kept_bytes)
@@ -124,7 +125,7 @@ def times_us(
     *,
     kept_bytes: float = 0.0,
 ) -> Array:
-    """Return the times of `predict`, for many configurations at once."""
+    """Return the times of `predict` for many configurations at once."""
     config = column(configs)
     c = constants or model_constants(arch)
     resident = _fitting(config, problem.in_dtype, problem.acc_dtype, arch)
@@ -135,8 +136,8 @@ def times_us(
 class Launched(NamedTuple):
     """The parts of a prediction.
 
-    `us` has the times of all waves and of the levels of memory beside them, `step` the clocks of a
-    full step of K by what it waits for. `waves` counts fractions of the machine filled.
+    `us` has the times of all waves and of the memory levels, `step` the clocks of a full step of K
+    by the resource that it waits for. `waves` is the number of waves, as a fraction.
     """
 
     time_us: float
@@ -176,7 +177,7 @@ def _launch(
         "l2": moved.l2_bytes / (arch.l2_bytes_per_clock * arch.boost_mhz),
         "dram": moved.dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction),
     }
-    # Memory that rows' or columns' sums are added to is cleared before, a launch each.
+    # Memory for sums of rows or columns is cleared first, with a launch each.
     launches = 1 + len(epilogue.added_up)
     slowest_us = most(most(us["waves"], us["l2"]), us["dram"])
     time_us = launches * c.launch_us + slowest_us + _split_us(config, tiles, arch, c)
@@ -186,7 +187,7 @@ def _launch(
 
 @lru_cache(maxsize=16384)
 def resident_threadblocks(config: Tiles, in_dtype: DType, acc_dtype: DType, arch: Arch) -> int:
-    """Return the threadblocks that one SM holds at once; at least 1 for a legal config."""
+    """Return the threadblocks that one SM runs at once; at least 1 for a legal configuration."""
     return _fitting(config, in_dtype, acc_dtype, arch)
 
 
@@ -206,14 +207,14 @@ def _waves_us(
     tiles: Tiling,
     resident: int,
 ) -> tuple[float, dict[str, float]]:
-    """Time of all waves on the busiest SM, and what the steps of a full one wait for."""
+    """Return the time of all waves on the busiest SM, and the waits in a full step."""
     full, rest = divmod(tiles.blocks, arch.sm_count * resident)
     narrowest = min(problem.alignment_a, problem.alignment_b)
     load = bytes_per_clock(narrowest * problem.in_dtype.size_bytes, arch, c)
     loaded = operand_bytes_per_step(config, problem.in_dtype)
     clocks: float = 0.0
     step: dict[str, float] = {}
-    # Without a partial last wave, one threadblock stands for it, and counts nothing.
+    # Without a partial last wave, one threadblock is assumed for it, with a weight of 0.
     on_last = most(1, ceil_div(rest, arch.sm_count))
     for count, on_each in ((where(rest > 0, 1, 0), on_last), (full, resident)):
         if isinstance(count, int) and not count:
@@ -237,15 +238,15 @@ def step_clocks(
     load_bytes_per_clock: float,
     loaded_bytes: int | None = None,
 ) -> tuple[float, dict[str, float]]:
-    """Clocks of one step of K with `resident` threadblocks on each SM, and of what it waits for.
+    """Return the clocks of one step of K with `resident` threadblocks per SM, and its waits.
 
-    `loaded_bytes` is what a threadblock takes from L2 in a step; A's and B's tiles by default.
+    `loaded_bytes` is what a threadblock loads from L2 per step; by default the tiles of A and B.
     """
     tile = config.threadblock
     peak_per_us = tensor_tflops(problem.acc_dtype, arch) * 1e6
     flops_per_clock = peak_per_us / arch.boost_mhz / arch.sm_count
     schedulers_busy = resident * config.warps / SCHEDULERS
-    # Fewer warps than schedulers leave tensor cores idle; few warps leave slots empty.
+    # Fewer warps than schedulers leave tensor cores idle; few warps leave issue slots empty.
     issue = least(1.0, schedulers_busy) * schedulers_busy / (schedulers_busy + c.half_issue_warps)
     tensor = resident * 2.0 * tile.m * tile.n * tile.k / flops_per_clock / issue
     shared = resident * shared_bytes_per_step(config, problem.in_dtype) / SHARED_BYTES_PER_CLOCK
@@ -259,7 +260,7 @@ def step_clocks(
         tensor *= addresses
     latency = arch.memory_latency_clocks / most(config.stages - 1, 1)
     bounds = {"tensor": tensor, "shared memory": shared, "l2": l2, "latency": latency}
-    # The busiest unit hides what the others do, or hides behind the latency itself.
+    # The busiest unit hides the others' work, or is itself hidden by the latency.
     busiest = most(most(tensor, shared), l2)
     hidden = tensor + shared + l2 - busiest
     return most(busiest, latency) + c.exposed_fraction * hidden + c.step_clocks, bounds
@@ -282,9 +283,9 @@ def prologue_clocks(
     *,
     steps: int,
 ) -> float:
-    """Clocks until all stages but the last are filled, which the first product waits for.
+    """Return the clocks until all stages but the last are filled, before the first multiplication.
 
-    If there are fewer `steps` of K than that, columns beyond K are not copied.
+    If K has fewer `steps` than stages, columns beyond K are not copied.
     """
     filled = loaded_bytes * least(config.stages - 1, steps) * resident
     clocks: float = arch.memory_latency_clocks + filled / load_bytes_per_clock
@@ -300,9 +301,10 @@ def epilogue_clocks(
     *,
     resident: int,
 ) -> float:
-    """Clocks of the epilogues of `resident` threadblocks on an SM."""
+    """Return the clocks of the epilogues of `resident` threadblocks on an SM."""
     sums = resident * config.threadblock.m * config.threadblock.n
-    # Through shared memory once each way, then to L2 in vectors of the output's alignment.
+    # Sums pass through shared memory once each way, then to L2 in vectors of the output's
+    # alignment.
     staged = 2 * sums * problem.acc_dtype.size_bytes / SHARED_BYTES_PER_CLOCK
     elements = sums // 2 if epilogue.is_paired else sums
     vector = problem.alignment_d * problem.out_dtype.size_bytes
@@ -316,8 +318,8 @@ def epilogue_clocks(
 
 
 def _split_us(config: Tiles, tiles: Tiling, arch: Arch, c: ModelConstants) -> float:
-    """Serial split-K: each slice of a tile waits for the one before it, and adds to its sums."""
-    # Partial sums are FP32: written and read once for each slice but the last, through L2.
+    """Return the time of serial split-K: each slice of a tile adds to the one before it."""
+    # Partial sums are FP32; each slice but the last writes and reads them once, through L2.
     sums_bytes = tiles.gemm.m * tiles.gemm.n * DType.F32.size_bytes
     partial_bytes = 2 * (config.split_k - 1) * sums_bytes
     l2_bytes_per_us = arch.l2_bytes_per_clock * arch.boost_mhz

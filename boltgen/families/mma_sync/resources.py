@@ -1,6 +1,6 @@
-"""The resources of a configuration on a multiprocessor: shared memory and registers.
+"""The resources of a configuration: shared memory and registers.
 
-Shared memory follows from CUTLASS's headers; registers are an estimate, since ptxas decides.
+Shared memory follows from CUTLASS's headers; registers are estimated, because ptxas decides.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from boltgen.problems.problem import Problem
 _WARP = 32
 _REGISTER_BYTES = 4
 _ROW_PADDING_BYTES = 32
-# Semaphores end on a cache line. Source: templates/include/boltgen/launch.h, SplitWorkspace.
+# Semaphores are padded to a cache line. Source: templates/include/boltgen/launch.h, SplitWorkspace.
 _CACHE_LINE_BYTES = 128
-# Registers that ptxas (nvcc 13.0) saves before it spills: 128x160x32 in warps of 64x80 would take
-# 272 registers and takes 255 without a spill; 256x64x64 in warps of 64x64 (280, sm_75) spills.
+# The registers that ptxas (nvcc 13.0) saves before it spills: 128x160x32 in warps of 64x80 would
+# need 272 registers and gets by with 255; 256x64x64 in warps of 64x64 (280, sm_75) spills.
 _SPARED_REGISTERS = 17
-# Of a copy of A of at most two elements, by `pixel_registers`.
+# For a copy of A of at most two elements; see `pixel_registers`.
 _NARROW_ELEMENTS, _REGISTERS_PER_COPY = 2, 3
 
 
 def main_loop_bytes(config: Tiles, in_dtype: DType) -> int:
-    """Shared memory of the operand tiles of all stages.
+    """Return the shared memory of the operand tiles of all stages, in bytes.
 
     Source: cutlass/gemm/threadblock/mma_base.h, SharedStorage (no padding for tensor-op layouts).
     """
@@ -35,9 +35,10 @@ def main_loop_bytes(config: Tiles, in_dtype: DType) -> int:
 
 
 def epilogue_bytes(config: Tiles, acc_dtype: DType) -> int:
-    """Shared memory through which the epilogue reorders accumulators; it reuses the operands'.
+    """Return the bytes of shared memory in which the epilogue reorders accumulators.
 
-    Eight rows of every warp row of the threadblock, once for each warp that shares a tile's K.
+    It reuses the operands' memory. It has eight rows of every warp row of the threadblock, once for
+    each warp that shares a tile's K.
     Source: cutlass/epilogue/threadblock/epilogue_base.h, SharedStorage; padded rows as in
     templates/include/boltgen/epilogue_graph.h, StagingIterators.
     """
@@ -48,16 +49,16 @@ def epilogue_bytes(config: Tiles, acc_dtype: DType) -> int:
 
 
 def shared_memory_bytes(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
-    """Dynamic shared memory of a threadblock."""
+    """Return the dynamic shared memory of a threadblock, in bytes."""
     taken: int = most(main_loop_bytes(config, in_dtype), epilogue_bytes(config, acc_dtype))
     return taken
 
 
 def split_workspace_bytes(problem: Problem, config: Tiles) -> int:
-    """Global memory for the partial sums of a product whose K is split, 0 where it is not.
+    """Return the global memory for the partial sums of split-K, in bytes; 0 without it.
 
-    A semaphore for each tile of the output, then a tile of FP32 for each. Source:
-    templates/include/boltgen/launch.h, SplitWorkspace; a kernel says the same of itself.
+    It has a semaphore per tile of the output, then an FP32 tile for each. Source:
+    templates/include/boltgen/launch.h, SplitWorkspace; a kernel's own query returns the same.
     """
     if config.split_k == 1:
         return 0
@@ -69,22 +70,22 @@ def split_workspace_bytes(problem: Problem, config: Tiles) -> int:
 
 
 def registers_per_thread(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
-    """Estimated registers of a thread of a legal configuration."""
+    """Estimate the registers of a thread of a legal configuration."""
     wanted: int = least(MOST_REGISTERS, _wanted_registers(config, in_dtype, acc_dtype))
     return wanted
 
 
 def least_registers_per_thread(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
-    """Estimated registers with which a thread does not spill."""
+    """Estimate the least registers with which a thread does not spill."""
     return _wanted_registers(config, in_dtype, acc_dtype) - _SPARED_REGISTERS
 
 
 def pixel_registers(config: Tiles, alignment_a: int) -> int:
-    """Estimated registers that a convolution needs besides, to copy A in narrow vectors.
+    """Estimate the further registers of a convolution that copies A in narrow vectors.
 
-    For each copy a thread keeps masks of rows and columns of the filter. CUTLASS keeps them for
-    whole vectors too, where copies are few. Fitted to what ptxas (nvcc 13.0) reports of twelve
-    first layers of 3 and 6 channels.
+    For each copy a thread keeps masks of rows and columns of the filter. CUTLASS also keeps them
+    for whole vectors, but then copies are few. Fitted to ptxas's reports (nvcc 13.0) of twelve
+    first layers with 3 and 6 channels.
     """
     if alignment_a > _NARROW_ELEMENTS:
         return 0
@@ -94,9 +95,10 @@ def pixel_registers(config: Tiles, alignment_a: int) -> int:
 
 
 def _wanted_registers(config: Tiles, in_dtype: DType, acc_dtype: DType) -> int:
-    """Accumulators, operand fragments, bookkeeping.
+    """Estimate registers: accumulators, operand fragments, bookkeeping.
 
     Fragments of A and B are double-buffered (cutlass/gemm/threadblock/mma_multistage.h); two-stage
+    kernels also hold the next tiles from global memory (mma_pipelined.h).
     kernels also carry the next tiles from global memory (mma_pipelined.h).
     """
     warp, tile, size = config.warp, config.threadblock, in_dtype.size_bytes

@@ -1,4 +1,4 @@
-"""Whether threads cover a tile in whole vectors: CUTLASS's thread maps, and the output's own."""
+"""Check that threads cover a tile in whole vectors: CUTLASS's thread maps, and the output's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boltgen.ir.dtypes import VECTOR_BYTES, DType
 def threads_cover(
     contiguous: int, strided: int, k_major: bool, warps: int, in_dtype: DType
 ) -> bool:
-    """Whether the warp-raked thread map copies a tile exactly once."""
+    """Return whether the warp-raked thread map copies a tile exactly once."""
     vectors = contiguous // (VECTOR_BYTES // in_dtype.size_bytes)
     lanes = vectors if k_major else min(vectors, 8)
     if lanes < 1 or 32 % lanes or vectors % lanes or strided % (32 // lanes):
@@ -28,10 +28,10 @@ def threads_cover(
 
 @lru_cache(maxsize=4096)
 def rows_are_shared(columns: int, sharing: int, vector: int, least: int, out_dtype: DType) -> bool:
-    """Whether the output's thread map stores every element, in vectors of `least` or more.
+    """Return whether the output's thread map stores every element, in vectors of at least `least`.
 
-    The rule of templates/include/boltgen/epilogue_graph.h, `row_sharing`: CUTLASS's own map for a
-    power of two, else any narrower span or vector that divides the row.
+    This is the rule of templates/include/boltgen/epilogue_graph.h, `row_sharing`: CUTLASS's own map
+    for a power of two, else any narrower span or vector that divides the row.
     """
     own = out_dtype.size_bytes * 8
     if columns & (columns - 1) == 0:
@@ -44,7 +44,7 @@ def rows_are_shared(columns: int, sharing: int, vector: int, least: int, out_dty
 
 
 def _spans_tile_rows(columns: int, sharing: int, vector: int, bits: int) -> bool:
-    """Whether spans of lanes cover rows exactly; the header's terms are kept."""
+    """Return whether spans of lanes cover rows exactly; the names are as in the header."""
     target_width = 256 * 8 // (vector * bits)  # kMemoryAccessSize, in bytes
     if target_width == 0 or columns % vector or 8 % sharing:
         return False

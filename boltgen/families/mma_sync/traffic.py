@@ -1,4 +1,4 @@
-"""Bytes that a launch moves at each level of memory, and the arithmetic intensity there.
+"""The bytes that a launch moves at each level of memory, and its arithmetic intensity there.
 
 The levels form a hierarchical roofline: shared memory (per SM), L2 (shared by all SMs), DRAM.
 Source: Yang, Kurth, Williams, Hierarchical Roofline Analysis for GPUs, 2020.
@@ -24,12 +24,12 @@ _F32_BYTES = DType.F32.size_bytes
 
 
 class Tiling(NamedTuple):
-    """The cover of a problem by threadblock tiles: `blocks` of them, at most `steps` of K deep
-    each.
+    """The cover of a problem by `blocks` threadblock tiles, each at most `steps` of K deep.
 
-    `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` products, or of both
-    of a pair. All threadblocks together do `all_steps`, and read operands in `read_steps`: a
-    convolution's slices may go beyond its channels, where they multiply zeros.
+    `rows` by `columns` tiles cover the (M, N) output of `gemm`, one of `batch` matmuls, or the
+    output of both matmuls of a pair. All threadblocks together execute `all_steps`, and read
+    operands in `read_steps`: a convolution's slices may exceed its channels, and multiply zeros
+    there.
     """
 
     gemm: Gemm
@@ -43,7 +43,7 @@ class Tiling(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Bytes of a whole launch; `flops` are the useful ones."""
+    """The bytes of a whole launch; `flops` counts useful operations."""
 
     flops: int
     shared_bytes: float
@@ -52,7 +52,7 @@ class Traffic(NamedTuple):
 
     @property
     def intensity(self) -> dict[str, float]:
-        """FLOP for each byte at each level."""
+        """FLOP per byte at each level."""
         return {
             "shared memory": self.flops / self.shared_bytes,
             "l2": self.flops / self.l2_bytes,
@@ -61,7 +61,7 @@ class Traffic(NamedTuple):
 
 
 def tiling(problem: Problem, config: Tiles) -> Tiling:
-    """The threadblocks of a launch."""
+    """Return the threadblocks of a launch."""
     gemm, batch = problem.gemm.unpaired, problem.batch
     tile = config.threadblock
     rows, columns = ceil_div(gemm.m, tile.m), ceil_div(gemm.n, tile.n)
@@ -87,14 +87,14 @@ def tiling(problem: Problem, config: Tiles) -> Tiling:
 
 
 def _goes_through_channels(problem: Problem) -> TypeGuard[Conv2d]:
-    """Whether a step of K is of one filter position, and not of a product's K."""
+    """Return whether a step of K belongs to one filter position of a convolution."""
     return isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS
 
 
 def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
-    """Steps of K where each goes through `depth` channels of one filter position.
+    """Return the steps of K if each covers `depth` channels of one filter position.
 
-    Each of several slices of K has its part of the channels, in all filter positions.
+    Each of several slices of K has a part of the channels, at all filter positions.
     Source: cutlass/conv/conv2d_problem_size.h, implicit_gemm_k_iterations.
     """
     steps: int = problem.r * problem.s * ceil_div(ceil_div(problem.c, slices), depth)
@@ -102,15 +102,15 @@ def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
 
 
 def operand_bytes_per_step(config: Tiles, in_dtype: DType) -> int:
-    """Bytes of A and B that a threadblock takes from L2 in one step of K."""
+    """Return the bytes of A and B that a threadblock loads from L2 per step of K."""
     tile = config.threadblock
     return (tile.m + tile.n) * tile.k * in_dtype.size_bytes
 
 
 def shared_bytes_per_step(config: Tiles, in_dtype: DType) -> int:
-    """Bytes through shared memory in one step: operands in once, and out to every warp."""
+    """Return the bytes through shared memory per step: operands in once, and out to every warp."""
     warp = config.warp
-    # A warp covers its own part of K where the warps of a threadblock divide it.
+    # If the warps of a threadblock divide K, each warp reads only its own part of K.
     read = config.warps * (warp.m + warp.n) * warp.k * in_dtype.size_bytes
     return read + operand_bytes_per_step(config, in_dtype)
 
@@ -125,9 +125,9 @@ def traffic(
     tiles: Tiling,
     resident: int,
 ) -> Traffic:
-    """The bytes of a launch whose SMs hold `resident` threadblocks each."""
+    """Return the bytes of a launch with `resident` threadblocks on each SM."""
     tile = config.threadblock
-    # Tiles are whole in shared memory; nothing beyond the edges moves through L2.
+    # Tiles are complete in shared memory; elements beyond the edges do not pass through L2.
     staged = 2 * tile.m * tile.n * problem.acc_dtype.size_bytes
     rows = tiles.batch * tiles.gemm.m
     out_bytes = rows * problem.gemm.n * output_bytes_per_element(problem, epilogue)
@@ -153,11 +153,11 @@ def _operand_dram_bytes(
     tiles: Tiling,
     resident: int,
 ) -> float:
-    """Bytes of A and B from DRAM: once, and again where L2 has not kept them.
+    """Return the bytes of A and B from DRAM: each once, and again if L2 has not kept them.
 
-    Tiles are visited down M, `swizzle` columns side by side (a group). Tiles that run at once, a
-    wave, share their reads, as far as they do not drift apart. Between waves L2 keeps the part of
-    an operand that fits its share.
+    Tiles are visited down M, `swizzle` columns side by side (a group). The tiles of a wave, which
+    run at once, share their reads as far as they do not drift apart. Between waves L2 keeps the
+    part of an operand that fits into its share.
     """
     gemm, swizzle, size = tiles.gemm, config.swizzle, problem.in_dtype.size_bytes
     a_batch, b_batch = _copies(problem)
@@ -172,7 +172,7 @@ def _operand_dram_bytes(
     a_reads = 1 + (passes_over_a - 1) * _missed(a_bytes, kept_bytes)
     b_reads = 1 + (waves_per_group - 1) * _missed(group_bytes, kept_bytes)
     shared = a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
-    # A pixel comes back at every position of the filter, and is still there.
+    # A pixel is read again at every position of the filter, and is still in L2.
     visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
     lost = _drifted_apart(
         config, size, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits
@@ -193,47 +193,47 @@ def _drifted_apart(
     wave: int,
     visits: int,
 ) -> float:
-    """The share of operands that threadblocks of a wave read for themselves.
+    """Return the share of operands that threadblocks of a wave read without sharing.
 
-    Nothing keeps threadblocks in step: each step of K adds to the distance between them, until data
-    that one has brought to L2 is gone when the next one wants it. Lost data makes L2 turn over
-    faster, so that the change is abrupt.
+    Nothing keeps threadblocks in step: each step of K increases the distance between them, until L2
+    has lost data that one has loaded when the next one needs it. Lost data makes L2 turn over
+    faster, so the change is abrupt.
     """
     tile, all_tiles = config.threadblock, tiles.rows * tiles.columns
     at_once = least(wave, all_tiles)
     groups = ceil_div(at_once, config.swizzle * tiles.rows)
     columns = least(tiles.columns, config.swizzle * groups)
     rows = least(tiles.rows, ceil_div(at_once, columns))
-    # For each element of K, were all of them in step.
+    # Bytes per element of K if all threadblocks were in step.
     wave_bytes = (rows * tile.m / visits + columns * tile.n) * size_bytes
     distance_bytes = constants.drift_per_step * tiles.steps * wave_bytes
     lost = 1.0 / (1.0 + ((kept_bytes / distance_bytes) ** 2) ** (_ABRUPTNESS / 2))
-    # A lone tile has nobody to share with.
+    # A single tile has no other tile to share with.
     is_kept = (distance_bytes * _SAFE <= kept_bytes) | (all_tiles == 1)
     share: float = where(is_kept, 0.0, lost)
     return share
 
 
-# Source: the 2080 Ti's table in benchmarks/data: from all reuse to half of it within a tenth of K.
+# Source: the 2080 Ti's table in benchmarks/data: reuse falls from all to half within a tenth of K.
 _ABRUPTNESS = 4
-# At that fraction of what L2 keeps less than half a percent would be lost.
+# At this fraction of the bytes that L2 keeps, less than half a percent would be lost.
 _SAFE = 4
 # Source: NVIDIA, CUDA C++ Best Practices Guide: lines of 128 bytes, sectors of 32.
 _LINE_BYTES = 128
 
 
 def _line_factor(config: Tiles, size_bytes: int) -> float:
-    """Return the bytes that DRAM moves for each byte of an operand that nobody shares.
+    """Return the bytes that DRAM moves per byte of an operand that is not shared.
 
-    A step of 32 takes half a line of 128 bytes from each row. Half a line costs DRAM about as much
-    as a whole one: likely because it opens a page for each row of the tile either way.
+    A step of 32 reads half a line of 128 bytes from each row. Half a line costs DRAM about as much
+    as a whole line, probably because each row of the tile opens a page either way.
     """
     factor: float = most(1.0, _LINE_BYTES / (config.threadblock.k * size_bytes))
     return factor
 
 
 def _copies(problem: Problem) -> tuple[int, int]:
-    """Return how many matrices A and B are."""
+    """Return the number of matrices of A and of B."""
     if isinstance(problem, Gemm):
         batch = problem.batch
         return (batch if problem.a_batched else 1), (batch if problem.b_batched else 1)
@@ -241,6 +241,6 @@ def _copies(problem: Problem) -> tuple[int, int]:
 
 
 def _missed(wanted_bytes: float, kept_bytes: float) -> float:
-    """The share of an operand that a cache of that size has lost when it is read again."""
+    """Return the share of an operand that a cache of this size has lost when it is read again."""
     missed: float = most(0.0, 1.0 - kept_bytes / wanted_bytes)
     return missed

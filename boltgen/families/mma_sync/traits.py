@@ -1,7 +1,7 @@
-"""The traits for which a 2.x kernel is compiled: they decide its machine code, without sizes.
+"""The traits for which a 2.x kernel is compiled: they determine its machine code.
 
-Problem sizes are not part of it. CUTLASS takes them at run time, so one kernel serves every
-problem, layer and model that its alignments and tiles allow.
+They contain no problem sizes. CUTLASS takes sizes at run time, so one kernel serves every problem,
+layer and model that its alignments and tiles allow.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class KernelTraits:
 class MainloopTraits:
     """The compiled part of a workload.
 
-    `b_layout` is of the GEMM's B (a convolution's filter is always KRSC); `conv_iterator` is None
-    for a GEMM. `weights` is the form of packed B, or None.
+    `b_layout` is the layout of the matmul's B (a convolution's filter is always KRSC).
+    `conv_iterator` is None for a matmul. `weights` is the format of packed B, or None.
     """
 
-    # Keys of kernels have the name that the class had at first.
+    # Keys of kernels contain the first name of this class.
     key_name: ClassVar[str] = "Cutlass2Traits"
 
     epilogue: ElementwiseGraph
@@ -82,16 +82,17 @@ class MainloopTraits:
 # The optimised iterator keeps one predicate bit per filter row and per column in 32-bit masks.
 # Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_optimized.h.
 _OPTIMIZED_FILTER_EXTENT = 32
-# Channels that are one vector, and one that cp.async copies in more than one word.
-# Source: cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_fixed_channels.h.
+# Numbers of channels that are one vector, and that cp.async copies in more than one word. Source:
+# cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_fixed_channels.h.
 _FIXED_CHANNELS = (4, 8)
 
 
 def conv_iterator(problem: Conv2d) -> ConvIterator:
-    """The fastest iterator that is right for the problem.
+    """Return the fastest iterator that is correct for the problem.
 
-    The others make steps of K within the channels of one filter position: with four channels,
-    seven eighths of a step of 32 are zeros. With a vector for each position, steps are full.
+    Iterators other than FIXED_CHANNELS make steps of K within the channels of one filter position:
+    with four channels, seven eighths of a step of 32 are zeros. With a vector for each position,
+    steps are full.
     """
     if problem.c == problem.alignment_a and problem.c in _FIXED_CHANNELS:
         return ConvIterator.FIXED_CHANNELS
@@ -99,14 +100,14 @@ def conv_iterator(problem: Conv2d) -> ConvIterator:
 
 
 def channel_iterator(problem: Conv2d) -> ConvIterator:
-    """The fastest iterator that goes through the channels of one filter position at a time."""
+    """Return the fastest iterator that handles one filter position at a time."""
     if max(problem.r, problem.s) <= _OPTIMIZED_FILTER_EXTENT:
         return ConvIterator.OPTIMIZED
     return ConvIterator.ANALYTIC
 
 
 def kernel_traits(problem: Problem) -> KernelTraits:
-    """The traits of the kernels that can compute `problem`."""
+    """Return the traits of the kernels that can compute `problem`."""
     return KernelTraits(
         is_conv=isinstance(problem, Conv2d),
         b_layout=problem.gemm.b_layout,

@@ -1,6 +1,6 @@
-"""`move`: layout transforms, with casts and channels added or dropped, as kernels of their own.
+"""`move`: layout transforms, with casts and added or dropped channels, as separate kernels.
 
-A region's call runs one where TVM has a tensor otherwise than the region's kernel takes it.
+A region's call runs one if TVM's tensor has another form than the region's kernel takes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _KIND = {
 _THREADS = 256
 # Pixels and channels of a tile. Source: templates/include/boltgen/move_layout.h.
 _TILE = 64
-# Elements of the widest vector, and of the images that a move is checked on: several tiles.
+# Elements of the widest vector, and the channels and pixels on which a move is checked: several
+# tiles.
 _VECTOR, _CHANNELS, _PIXELS = 8, 64, 264
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MoveConfig:
-    """There is nothing to choose."""
+    """The only configuration: there is nothing to choose."""
 
     family: ClassVar[str] = "move"
 
@@ -49,7 +50,7 @@ class MoveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveView:
-    """One layout transform: the header's class and its element types, the kernels' type first."""
+    """One layout transform: the header's class, and its element types, the kernels' type first."""
 
     TEMPLATE: ClassVar[str] = "move.cu.j2"
 
@@ -60,7 +61,7 @@ class MoveView:
 
 
 def _rejects(workload: Workload, arch: Arch) -> str | None:
-    """Whatever is no layout transform alone."""
+    """Return why a workload is no single layout transform, or None if it is one."""
     del arch
     is_transform = isinstance(workload.first.problem, LayoutTransform)
     if is_transform and not workload.is_fused and workload == workload.plain:
@@ -69,7 +70,7 @@ def _rejects(workload: Workload, arch: Arch) -> str | None:
 
 
 def _space(workload: Workload, arch: Arch) -> Space[MoveConfig]:
-    """One configuration."""
+    """Return a space of one configuration."""
     del workload, arch
     return Space(
         family=MoveConfig.family,
@@ -89,7 +90,7 @@ def _violations(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Vio
 
 
 def _footprint(workload: Workload, config: MoveConfig) -> Footprint:
-    """A tile of a transposition at most."""
+    """Return the footprint of a transposition's tile, which is the largest."""
     del workload, config
     return Footprint(registers=32, shared_memory_bytes=0, warps=_THREADS // 32)
 
@@ -100,7 +101,7 @@ def _predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """The bytes at a copy's bandwidth, and a launch."""
+    """Return the time of the bytes at a copy's bandwidth, and of a launch."""
     del config
     c = constants or model_constants(arch)
     moved = _transform(workload).bytes_moved
@@ -129,20 +130,20 @@ def _instructions(workload: Workload, config: MoveConfig, arch: Arch) -> Instruc
 
 
 def _traits(workload: Workload) -> Move:
-    """The forms on both sides."""
+    """Return the forms of source and target."""
     return _transform(workload).move
 
 
 def _launch(workload: Workload, config: MoveConfig) -> Launch:
-    """Images, pixels and channels."""
+    """Return images, pixels and channels."""
     del config
     return Launch(struct="boltgen_move_args", sizes=_transform(workload).sizes)
 
 
 def _boundaries(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Two images of several tiles each, and one of less than a tile.
+    """Return two images of several tiles each, and one image of less than a tile.
 
-    The width of vectors depends on pixels and channels modulo 8, which stay.
+    Vector widths depend on pixels and channels modulo 8, which stay the same.
     """
     del config, arch
     problem = _transform(workload)
@@ -161,12 +162,12 @@ def _boundaries(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Wor
 
 
 def _stem(spec: KernelSpec) -> str:
-    """`move_nchw_f32_to_nhwc_f16`."""
+    """Return `move_nchw_f32_to_nhwc_f16` or the like."""
     return f"move_{spec.traits}"
 
 
 def _describe(spec: KernelSpec) -> Mapping[str, str]:
-    """Return the layouts before and after."""
+    """Return the layouts of source and target."""
     return {
         "Problem": f"layout transform, {spec.traits.source} to {spec.traits.target}",
         "Epilogue": "D = A",
@@ -175,13 +176,13 @@ def _describe(spec: KernelSpec) -> Mapping[str, str]:
 
 
 def _includes(spec: KernelSpec) -> tuple[str, ...]:
-    """The one header."""
+    """Return the only header."""
     del spec
     return ("boltgen/move.h",)
 
 
 def _view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
-    """The header's class and its element types."""
+    """Return the header's class and its element types."""
     move: Move = spec.traits
     source, target = (form.dtype.conversions.moved for form in (move.source, move.target))
     kind = _KIND[move.source.layout, move.target.layout]

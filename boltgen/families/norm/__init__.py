@@ -1,5 +1,6 @@
-"""`norm`: layer norm, RMS norm and softmax of rows, and group norms of images where they lie, with
-what is done before and after.
+"""`norm`: layer norm, RMS norm and softmax of rows, and group norms of images in place.
+
+The kernels include a prologue and an epilogue.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from boltgen.problems.workload import Layer, Workload
 
 
 def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:
-    """Threads of a row, vectors of a thread, rows of a threadblock, and whether it streams."""
+    """Return the space: threads per row, vectors per thread, rows per threadblock, and passes."""
     layer = workload.single
     problem = norm_of(layer)
 
@@ -69,7 +70,7 @@ def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:
 
 
 def _launch(workload: Workload, config: NormConfig) -> Launch:
-    """Return the sizes of a matrix, and the number of rows to gather from; or sizes of images."""
+    """Return the sizes of a matrix, with the rows to gather from if any; or the sizes of images."""
     del config
     problem = norm_of(workload.single)
     struct = code.ARGUMENTS[isinstance(problem, GroupNorm)]
@@ -80,9 +81,11 @@ def _launch(workload: Workload, config: NormConfig) -> Launch:
 
 
 def _boundaries(workload: Workload, config: NormConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Return a row more than a threadblock has, of the columns at hand; the most columns, or more
-    than a thread holds at a time; one row of few columns. Gathered rows come from fewer rows, and
-    from more.
+    """Return up to three workloads.
+
+    The first has one row more than a threadblock and the workload's columns. The second has the
+    most columns, or, if streamed, more than a thread holds at a time. The third has one row of few
+    columns. Rows are gathered from fewer rows, and from more.
     """
     layer = workload.single
     problem, traits = norm_of(layer), of_layer(compiled_traits)(workload)
@@ -118,7 +121,7 @@ def _of_matrix(problem: RowNorm, config: NormConfig, held: int) -> Iterator[Norm
 
 
 def _of_images(problem: RowNorm, config: NormConfig, held: int) -> Iterator[GroupNorm]:
-    """Images of one row of pixels, and of two rows of groups, or of one."""
+    """Yield images of one row of pixels: several of one group, one of two groups, and one pixel."""
     assert isinstance(problem, GroupNorm)
     groups = max(groups_of_vector(problem), 1)
     channels, of_pixel = groups * problem.channels_per_group, rows_of(problem)[1] // problem.pixels
@@ -130,7 +133,7 @@ def _of_images(problem: RowNorm, config: NormConfig, held: int) -> Iterator[Grou
 
 
 _NAMES = ("threads", "vectors", "rows", "passes")
-# A row is read once, or in several passes: then it is streamed.
+# A row is read once, or, if it is streamed, in several passes.
 _PASSES = (1, 2)
 
 

@@ -1,4 +1,4 @@
-"""Norms of rows as text: the view of their template, and what people are told of them."""
+"""Norms of rows as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boltgen.families.norm.traits import NormTraits
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.norm.problem import NormFunction
 
-# The arguments of rows of a matrix, and of images.
+# The argument structs for rows of a matrix, and for images.
 ARGUMENTS = ("boltgen_norm_args", "boltgen_image_norm_args")
 _HEADERS = ("boltgen/activations.h", "boltgen/norm.h")
 # The enumerators of boltgen::NormFunction.
@@ -25,7 +25,7 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormView:
-    """One norm; `row_indices` is the type of what takes A's rows, if any."""
+    """One norm; `row_indices` is the type of the integers that gather A's rows, if any."""
 
     TEMPLATE: ClassVar[str] = "norm.cu.j2"
 
@@ -54,8 +54,9 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people, `layer_norm_sm80_4x32_v3_8`, with `gathered_` before it if A's rows
-    are gathered.
+    """Return a name for people: `layer_norm_sm80_4x32_v3_8`.
+
+    If A's rows are gathered, `gathered_` precedes it.
     """
     config, traits = _parts(spec)
     taken = "" if traits.rows_dtype is None else "gathered_"
@@ -65,7 +66,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     of = f"groups of images in NHWC, {traits.groups_of_vector} of a vector"
     of = of if traits.groups_of_vector else "rows"
@@ -87,7 +88,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> NormView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     return NormView(
         symbol=symbol,

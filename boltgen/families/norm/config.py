@@ -1,4 +1,4 @@
-"""Configurations of norms of rows. Only free parameters are fields."""
+"""Configurations of norms of rows; their fields are the free parameters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class NormConfig:
-    """One kernel: a row has `threads`, each thread `vectors` of it, a threadblock `rows`.
+    """One kernel: `threads` per row, `vectors` of the row per thread, `rows` per threadblock.
 
-    If it is `streamed`, a thread has so many vectors at a time, and a row any number of them.
+    If `streamed`, a thread holds `vectors` at a time, and a row may have any number of them.
     """
 
     family: ClassVar[str] = "norm"
@@ -22,7 +22,7 @@ class NormConfig:
 
     @property
     def tile(self) -> str:
-        """Rows, and threads of each."""
+        """Rows, and threads per row, as text."""
         return f"{self.rows}x{self.threads}"
 
     @property
@@ -31,7 +31,7 @@ class NormConfig:
         return self.threads * self.rows
 
     def columns(self, vector: int) -> int:
-        """Elements of a row that its threads have at a time, in vectors of so many."""
+        """Return the elements of a row that its threads hold at a time, for vectors of `vector`."""
         return self.threads * self.vectors * vector
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which configurations are legal for a norm of rows, and what they take of an SM."""
+"""The rules of legal configurations for norms of rows, and their resources."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from boltgen.problems.workload import Layer, Workload
 THREADS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ROWS = (1, 2, 4, 8, 16, 32)
-# Most threads of a threadblock. Source: CUDA C++ Programming Guide, compute capabilities.
+# The most threads of a threadblock. Source: CUDA C++ Programming Guide, compute capabilities.
 _MOST_THREADS = 1024
 _WARP = 32
-# The elements that a thread keeps in registers, beside what it computes with.
+# The elements that a thread keeps in registers, besides temporaries.
 _MOST_VALUES = 64
-# The fewest threads of a streamed row, and the elements that each has at a time: enough loads are
-# under way, and enough registers are left for other threads.
+# The fewest threads of a streamed row, and the elements of each at a time: enough loads are in
+# flight, and enough registers are left for other threads.
 _STREAMED_THREADS, _STREAMED_VALUES = 256, (16, 32)
-# Rows that registers hold are streamed where a threadblock has most of an SM's for one of them.
+# Rows that fit into registers are streamed if one threadblock would take most of an SM's registers.
 _MOST_HELD = 1 << 14
-# Numbers of elements are FP32, which has no more integers without gaps.
+# Counts of elements are FP32 numbers, which represent all integers only up to here.
 _MOST_COUNTED = 1 << 24
 # The least bytes of neighbouring elements of a row, a quarter of a sector: L2 moves about four
-# times as much as DRAM, so that wasted reads there hide behind DRAM.
+# times as much as DRAM, so wasted reads there are hidden by DRAM.
 LEAST_RUN_BYTES = 8
 
 _HEADER = "templates/include/boltgen/norm.h"
@@ -42,7 +42,7 @@ _HEADER = "templates/include/boltgen/norm.h"
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
     """Return why no kernel of this family computes a workload, or None if one can."""
-    del arch  # they take what every architecture has
+    del arch  # the kernels use only features of all architectures
     if workload.is_fused:
         return f"it computes one norm, not {len(workload.layers)} layers back to back"
     layer = workload.single
@@ -71,9 +71,9 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def violations(layer: Layer, config: NormConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal.
+    """Return every rule that `config` breaks for a layer on `arch`; empty if it is legal.
 
-    Values that no kernel is made with are reported alone: nothing else can be said then.
+    Values for which no kernel exists are reported alone, because other rules need valid ones.
     """
     structural = tuple(_value_violations(config))
     if structural:
@@ -111,7 +111,7 @@ def _value_violations(config: NormConfig) -> Iterator[Violation]:
 
 
 def run_bytes(problem: GroupNorm) -> int:
-    """Return the bytes of a row that are side by side, in the narrower of A and D."""
+    """Return the contiguous bytes of a row, in the narrower of A and D."""
     channels = max(problem.channels_per_group, vector_of(problem))
     return channels * min(problem.in_dtype.size_bytes, problem.out_dtype.size_bytes)
 
@@ -143,7 +143,7 @@ def _extent_violations(problem: RowNorm, config: NormConfig) -> Iterator[Violati
 
 
 def footprint(layer: Layer, config: NormConfig) -> Footprint:
-    """Parts of each row in shared memory; registers for a row, and for a vector of each operand."""
+    """Return shared memory for parts of each row; registers for a row and a vector per operand."""
     vector = vector_of(norm_of(layer))
     warps_of_row = max(1, config.threads // _WARP)
     at_once = vector * (1 + len(layer.loads) + len(layer.further))
@@ -157,7 +157,7 @@ def footprint(layer: Layer, config: NormConfig) -> Footprint:
 
 
 def is_sensible(problem: RowNorm, config: NormConfig) -> bool:
-    """Whether no half of a row's threads idles, and a threadblock is of a usual size."""
+    """Return whether over half of a row's threads work, and the threadblock has a usual size."""
     vector, (_, columns) = vector_of(problem), rows_of(problem)
     if config.streamed:
         low, high = _STREAMED_VALUES
@@ -167,16 +167,16 @@ def is_sensible(problem: RowNorm, config: NormConfig) -> bool:
     least = next((v for v in VECTORS if config.threads * v * vector >= columns), None)
     is_least = config.vectors == least
     is_busy = config.threads == THREADS[0] or config.threads * vector < 2 * columns
-    # Fewer warps than four leave an SM's schedulers idle; more in a block wait for each other.
+    # Fewer than four warps leave an SM's schedulers idle; more in a block wait for each other.
     usual = 128 <= config.block <= max(256, config.threads)
     return is_least and is_busy and usual
 
 
 def reductions(function: NormFunction) -> int:
-    """Return how often a row's threads wait for each other."""
+    """Return how often a row's threads synchronise."""
     return 1 if function is NormFunction.RMS else 2
 
 
 def reads(problem: RowNorm, config: NormConfig) -> int:
-    """Return how often a row is read: if streamed, for each statistic and for the result."""
+    """Return how often a row is read: if streamed, once per statistic and once for the result."""
     return reductions(problem.row_norm.function) + 1 if config.streamed else 1

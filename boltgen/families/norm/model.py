@@ -1,8 +1,8 @@
-"""Predict the time of a norm of rows, from its bytes or from its threads' waits.
+"""Predict the time of a norm of rows, from its bytes or its threads' waits.
 
-Every byte goes over the bus once; a streamed row is read from L2 again. A threadblock waits for its
-row, and for each of its reductions; other threadblocks on the SM cover these waits. The part of a
-pixel in a group of channels is read in whole sectors.
+Every byte is moved once between DRAM and L2; a streamed row is read again from L2. A threadblock
+waits for its row and for each of its reductions; other threadblocks on the SM hide these waits. The
+channels of a group in a pixel are read in whole sectors.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer
 
-# Clocks of a shuffle and the addition after it, and of a barrier with the reads after it.
+# Clocks of a shuffle with the addition after it, and of a barrier with the reads after it.
 # Estimates.
 _STEP_CLOCKS, _BARRIER_CLOCKS = 30, 60
-# Instructions for an element in a thread's registers: unpacked, added, squared, scaled and packed,
-# in order.
+# Instructions per element in a thread's registers: unpack, add, square, scale and pack.
 _VALUE_CLOCKS = 6
-# The least bytes that DRAM and L2 move. Source: CUDA C++ Best Practices Guide, coalesced access.
+# The smallest unit that DRAM and L2 move. Source: CUDA C++ Best Practices Guide, coalesced access.
 _SECTOR_BYTES = 32
 
 
 def bytes_moved(layer: Layer) -> int:
-    """Return the bytes that are read and written: each tensor once, rows and columns once."""
+    """Return the bytes that are read and written, each tensor, row and column once."""
     problem = norm_of(layer)
     rows, columns = problem.matrix
     loaded = sum(
@@ -51,9 +50,7 @@ def bytes_moved(layer: Layer) -> int:
 
 
 def bytes_loaded(layer: Layer) -> int:
-    """Return the bytes that SMs move in one pass: a row that is gathered several times counts each
-    time.
-    """
+    """Return the bytes that SMs move in one pass; a gathered row counts each time."""
     norm = norm_of(layer).row_norm
     taken = norm.gathered
     again = 0 if taken is None else taken.rows - taken.distinct
@@ -68,10 +65,10 @@ def _prologue_bytes(layer: Layer) -> int:
 
 
 def _used_share(problem: RowNorm, config: NormConfig) -> float:
-    """Return the share of a warp's sectors that it uses."""
+    """Return the used share of the sectors that a warp reads."""
     if isinstance(problem, GroupNorm):
         run = run_bytes(problem)
-        # A run may begin at any multiple of what divides it and the sector.
+        # A run may begin at any multiple of the greatest common divisor of run and sector.
         touched = run + _SECTOR_BYTES - math.gcd(run, _SECTOR_BYTES)
         return run / touched
     run = min(config.threads, 32) * vector_of(problem) * problem.in_dtype.size_bytes
@@ -81,7 +78,7 @@ def _used_share(problem: RowNorm, config: NormConfig) -> float:
 def predict(
     layer: Layer, config: NormConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
-    """The predicted time of a norm in a legal `config` on `arch`."""
+    """Return the predicted time of a norm in a legal `config` on `arch`."""
     c = constants or model_constants(arch)
     problem = norm_of(layer)
     taken = footprint(layer, config)
@@ -94,7 +91,7 @@ def predict(
     steps = math.ceil(math.log2(min(config.threads, 32)))
     of_reduction = steps * _STEP_CLOCKS + (_BARRIER_CLOCKS if config.threads > 32 else 0)
     vector = vector_of(problem)
-    # Each time that its threads read a row, in as many parts as it has.
+    # The number of times that threads read a row, and the parts in which they read it.
     passes = reads(problem, config)
     parts = math.ceil(columns / config.columns(vector)) if config.streamed else 1
     waits = (
@@ -103,7 +100,8 @@ def predict(
         + passes * parts * config.vectors * vector * _VALUE_CLOCKS
     )
     elements = math.ceil(blocks / arch.sm_count) * config.rows * columns
-    # Two passes of the row beside its graphs: one for statistics, and one for the result.
+    # Counted twice below: besides its graphs a row has a pass for statistics and one for the
+    # result.
     arithmetic = sum(
         arithmetic_clocks(graph, times * elements, arch, c)
         for graph, times in ((layer.prologue, passes), (layer.epilogue, 1))
@@ -111,7 +109,7 @@ def predict(
     vector_bytes = min(vector * problem.in_dtype.size_bytes, VECTOR_BYTES)
     load = bytes_per_clock(vector_bytes, arch, c) * _used_share(problem, config)
     read_again = (passes - 1) * (problem.a_bytes + _prologue_bytes(layer))
-    # Threadblocks that are fewer than SMs leave some without work.
+    # With fewer threadblocks than SMs, some SMs have no work.
     busy = min(arch.sm_count, blocks)
     loaded_bytes = (bytes_loaded(layer) + read_again) / busy
     us = {
@@ -121,7 +119,7 @@ def predict(
         "DRAM": c.copy_us(bytes_moved(layer), arch),
     }
     bound_by = max(us, key=lambda name: us[name])
-    # Nothing hides a threadblock's wait at its end.
+    # The wait at the end of the last threadblock is not hidden.
     last_us = waits / arch.boost_mhz if bound_by != "waits" else 0.0
     return Prediction(
         time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
@@ -132,16 +130,17 @@ def predict(
 
 
 def instructions(layer: Layer, config: NormConfig, arch: Arch) -> Instructions:
-    """Return the instructions of a launch: a thread's vectors, each time that the row is read; each
-    result of a reduction comes from shared memory if warps share a row.
+    """Return the instructions of a launch: a thread's vectors, for each read of the row.
+
+    If warps share a row, each result of a reduction is read from shared memory.
     """
-    del arch  # no tensor cores
+    del arch  # tensor cores are not used
     problem = norm_of(layer)
     vector, (all_rows, columns) = vector_of(problem), rows_of(problem)
     passes = reads(problem, config)
     parts = math.ceil(columns / config.columns(vector)) if config.streamed else 1
     outputs = parts * config.vectors * vector
-    # A statistic takes an instruction of each element, too.
+    # A statistic takes one instruction per element, too.
     before = of_element(layer.prologue) + 1
     loads = passes * (1 + len(layer.prologue.loads)) + len(layer.epilogue.loads)
     of_row = reductions(problem.row_norm.function) if config.threads > 32 else 0

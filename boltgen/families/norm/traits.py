@@ -1,4 +1,4 @@
-"""The compiled part of a norm's workload, and the rows that its kernel sees."""
+"""The compiled part of a norm's workload, and the rows as its kernel sees them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RowNorm: TypeAlias = "Norm | GroupNorm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormTraits:
-    """The function, types, elements per vector access, the graphs before and after, and the type of
-    what takes A's rows, where they are taken.
+    """The function, types, elements per vector access, graphs, and the type of gather indices.
 
-    Rows are groups of images in NHWC where `groups_of_vector` is not 0: a vector spans so many.
+    If `groups_of_vector` is not 0, rows are groups of images in NHWC, and a vector spans this many
+    groups.
     """
 
     function: NormFunction
@@ -34,14 +34,14 @@ class NormTraits:
 
 
 def norm_of(layer: Layer) -> RowNorm:
-    """The problem of a layer that the family does not reject."""
+    """Return the problem of a layer that the family accepts."""
     problem = layer.problem
     assert isinstance(problem, (Norm, GroupNorm))
     return problem
 
 
 def vector_of(problem: RowNorm) -> int:
-    """Elements per vector access: 16 bytes of the narrower of A and D, where columns allow it.
+    """Return the elements per vector access: 16 bytes of the narrower of A and D, if columns allow.
 
     The wider one takes two accesses.
     """
@@ -49,14 +49,14 @@ def vector_of(problem: RowNorm) -> int:
 
 
 def groups_of_vector(problem: RowNorm) -> int:
-    """Return how many groups of channels a vector spans; 0 if rows are contiguous."""
+    """Return the number of channel groups that a vector spans; 0 if rows are contiguous."""
     if isinstance(problem, Norm):
         return 0
     return max(vector_of(problem) // problem.channels_per_group, 1)
 
 
 def rows_of(problem: RowNorm) -> tuple[int, int]:
-    """Rows as threads see them, and the elements of each: groups that a vector spans are one."""
+    """Return the rows of threads, and elements per row; groups in one vector form one row."""
     norm, groups = problem.row_norm, max(groups_of_vector(problem), 1)
     return norm.rows // groups, norm.columns * groups
 

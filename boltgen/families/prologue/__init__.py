@@ -1,7 +1,7 @@
-"""`prologue`: products of what an elementwise graph makes of A: a gate, a batch norm, a SiLU.
+"""`prologue`: matmuls of A after an elementwise graph, such as a gate, a batch norm or SiLU.
 
-The tiles, and their rules, come from `mma_sync`, in two stages: A passes through registers, where
-the graph meets it.
+The tiles and their rules come from `mma_sync`, with two stages, because A passes through registers,
+where the graph is applied.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from boltgen.problems.workload import Layer, Workload
 
 
 def _space(workload: Workload, arch: Arch) -> Space[PrologueConfig]:
-    """Return the space of the product alone, except for the stages."""
+    """Return the space of the matmul alone, without the stages."""
     layer = workload.single
     product = of_product(layer)
     tiles = space_of(product, arch)
@@ -69,7 +69,7 @@ def _space(workload: Workload, arch: Arch) -> Space[PrologueConfig]:
 
 
 def _footprint(workload: Workload, config: PrologueConfig) -> Footprint:
-    """Return the footprint of the product, with the registers of the prologue's operands."""
+    """Return the footprint of the matmul, with the registers of the prologue's operands."""
     layer, tiles = workload.single, config.gemm
     types = layer.problem.in_dtype, layer.problem.acc_dtype
     own = registers_per_thread(tiles, *types)
@@ -86,9 +86,9 @@ def _predict(
     arch: Arch,
     constants: ModelConstants | None = None,
 ) -> Prediction:
-    """Return the time of the product, its prologue's arithmetic, and its operands' loads.
+    """Return the time of the matmul, the prologue's arithmetic, and its operands' loads.
 
-    Each threadblock along N computes the graph of its rows of A anew.
+    Each threadblock along N computes the graph for its rows of A again.
     """
     layer = workload.single
     problem, c = gemm_of(layer), constants or model_constants(arch)
@@ -103,7 +103,7 @@ def _predict(
 
 
 def _instructions(workload: Workload, config: PrologueConfig, arch: Arch) -> Instructions:
-    """Return the instructions of the product, with the prologue's arithmetic in each step of K."""
+    """Return the instructions of the matmul, with the prologue's arithmetic in each step of K."""
     del arch
     layer, tile = workload.single, config.gemm.threadblock
     found = instructions(layer.problem, layer.epilogue, config.gemm)
@@ -113,12 +113,12 @@ def _instructions(workload: Workload, config: PrologueConfig, arch: Arch) -> Ins
 
 
 def _compiled(config: PrologueConfig) -> PrologueConfig:
-    """All but swizzle and slices of K."""
+    """Return the configuration without swizzle and slices of K."""
     return PrologueConfig(gemm=config.gemm.kernel)
 
 
 def _launch(workload: Workload, config: PrologueConfig) -> Launch:
-    """The problem's sizes, with swizzle and slices of K."""
+    """Return the problem's sizes with swizzle and slices of K."""
     problem, tiles = gemm_of(workload.single), config.gemm
     return Launch(
         struct="boltgen_gemm_args",
@@ -128,7 +128,7 @@ def _launch(workload: Workload, config: PrologueConfig) -> Launch:
 
 
 def _boundaries(workload: Workload, config: PrologueConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Return the boundaries of the product alone."""
+    """Return the boundaries of the matmul alone."""
     layer = workload.single
     slices = layer.problem.slice_rows
     found = boundaries(Workload(layers=(of_product(layer),)), config.gemm, arch)

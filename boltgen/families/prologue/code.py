@@ -1,4 +1,4 @@
-"""Products with a prologue as text: the view of their template, and what people are told."""
+"""Products with a prologue as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADERS = ("boltgen/activations.h", "boltgen/prologue_gemm.h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrologueGemmView(MainloopView):
-    """One product of what `prologue` makes of A."""
+    """One matmul of A after the graph `prologue`."""
 
     TEMPLATE: ClassVar[str] = "prologue_gemm.cu.j2"
 
@@ -31,12 +31,12 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people, `prologue_gemm_sm80_64x64x32_32x32_s2_rc888`."""
+    """Return a name for people: `prologue_gemm_sm80_64x64x32_32x32_s2_rc888`."""
     return f"prologue_{product_code.stem(_of_product(spec))}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     _, traits = _parts(spec)
     described = product_code.describe(_of_product(spec))
     problem = described.pop("Problem")
@@ -44,7 +44,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> PrologueGemmView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     _, traits = _parts(spec)
     product = _of_product(spec)
     return PrologueGemmView(
@@ -55,7 +55,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> PrologueGemmVi
 
 
 def _of_product(spec: KernelSpec) -> KernelSpec:
-    """The kernel of the product alone."""
+    """Return the kernel of the matmul alone."""
     config, traits = _parts(spec)
     return replace(spec, config=config.gemm, traits=traits.gemm)
 

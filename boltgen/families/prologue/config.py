@@ -1,4 +1,4 @@
-"""Configurations of products with a prologue, and what of a workload they are compiled for."""
+"""Configurations of matmuls with a prologue, and the compiled part of their workloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from boltgen.problems.workload import Layer
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class PrologueConfig:
-    """The tiles by which a 2.x kernel of two stages multiplies what a graph makes of A."""
+    """The tiles by which a two-stage 2.x kernel multiplies A after a graph."""
 
     family: ClassVar[str] = "prologue"
 
@@ -22,7 +22,7 @@ class PrologueConfig:
 
     @property
     def tile(self) -> str:
-        """The threadblock's."""
+        """The threadblock's tile, as text."""
         return self.gemm.tile
 
     def __str__(self) -> str:
@@ -31,19 +31,19 @@ class PrologueConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrologueTraits:
-    """The compiled part of a workload: the product's traits, and the graph before it."""
+    """The compiled part of a workload: the matmul's traits, and the prologue's graph."""
 
     gemm: MainloopTraits
     prologue: ElementwiseGraph
 
     @property
     def epilogue(self) -> ElementwiseGraph:
-        """The graph after the product."""
+        """The graph after the matmul."""
         return self.gemm.epilogue
 
 
 def gemm_of(layer: Layer) -> Gemm:
-    """The problem of a layer that the family does not reject."""
+    """Return the problem of a layer that the family accepts."""
     assert isinstance(layer.problem, Gemm)
     return layer.problem
 
@@ -56,5 +56,5 @@ def traits_of(layer: Layer) -> PrologueTraits:
 
 
 def of_product(layer: Layer) -> Layer:
-    """The layer without its prologue."""
+    """Return the layer without its prologue."""
     return Layer(problem=layer.problem, epilogue=layer.epilogue)

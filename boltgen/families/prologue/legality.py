@@ -1,6 +1,4 @@
-"""The legality of configurations for products with a prologue: the rules of `mma_sync`, and its
-own.
-"""
+"""The legality of configurations with a prologue: the rules of `mma_sync`, and further ones."""
 
 from __future__ import annotations
 
@@ -63,14 +61,15 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def violations(layer: Layer, config: PrologueConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
+    """Return every rule that `config` breaks for a layer on `arch`; empty if it is legal."""
     found = layer_violations(of_product(layer), config.gemm, arch)
     return (*found, *_own_violations(layer, config, arch))
 
 
 def operand_registers(layer: Layer, config: PrologueConfig) -> int:
-    """Return the registers of a thread for the prologue's operands during a step of K: as many as
-    for A's tile, or one vector for a row, which all rows of A read.
+    """Return the registers of a thread for the prologue's operands during a step of K.
+
+    A full tensor takes as many as A's tile; a row takes one vector, which all rows of A use.
     """
     tile = config.gemm.threadblock
     elements = tile.m * tile.k // max(config.gemm.threads, 1)

@@ -1,4 +1,4 @@
-"""`skinny`: products of few rows, as of decoding, which take as long as B takes to be read."""
+"""`skinny`: matmuls of few rows, as in decoding, whose time is the time to read B."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BATCH = 3
 
 
 def _space(workload: Workload, arch: Arch) -> Space[SkinnyConfig]:
-    """Rows, columns, warps, and steps on their way."""
+    """Return the space of rows, columns, warps, and steps in flight."""
     problem = _product(workload)
 
     def tried() -> Iterator[SkinnyConfig]:
@@ -72,20 +72,20 @@ def _footprint(workload: Workload, config: SkinnyConfig) -> Footprint:
 
 
 def _traits(workload: Workload) -> MainloopTraits:
-    """Types, layouts, alignments and the epilogue."""
+    """Return the traits: types, layouts, alignments and the epilogue."""
     layer = workload.single
     return compiled_traits(layer.problem, layer.epilogue)
 
 
 def _launch(workload: Workload, config: SkinnyConfig) -> Launch:
-    """The problem's sizes; K is divided within threadblocks, whose order is of no account."""
+    """Return the problem's sizes; K is split within threadblocks, in any order of them."""
     del config
     sizes = _product(workload).sizes | {"split_k": 1, "swizzle": 1}
     return Launch(struct="boltgen_gemm_args", sizes=sizes)
 
 
 def _boundaries(workload: Workload, config: SkinnyConfig, arch: Arch) -> tuple[Workload, ...]:
-    """Several ragged tiles whose K is more than a round of the warps, and less than a tile."""
+    """Return several ragged tiles with K of over a round of the warps, and less than a tile."""
     problem, epilogue = _product(workload), workload.single.epilogue
     traits = compiled_traits(problem, epilogue)
     batch = _BATCH if problem.batch > 1 else 1
@@ -126,7 +126,7 @@ def _with_columns(problem: Gemm, columns: int) -> Gemm:
     return problem.resized(problem.k, columns)
 
 
-# The compiled part of a workload is as in `mma_sync`.
+# The compiled part of a workload is that of `mma_sync`.
 FAMILY = KernelFamily(
     config_type=SkinnyConfig,
     rejects=rejection,

@@ -1,4 +1,4 @@
-"""Kernels for few rows as text: the view of their template, and what people are told of them."""
+"""Kernels for few rows as text: the view of their template, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def stem(spec: KernelSpec) -> str:
-    """Return a name for people, `skinny_sm80_8x32_w8_s2_rc888`."""
+    """Return a name for people: `skinny_sm80_8x32_w8_s2_rc888`."""
     config, traits = _parts(spec)
     return (
         f"skinny_{spec.arch.replace('_', '')}_{config.tile}_w{config.warps}_s{config.steps}"
@@ -57,7 +57,7 @@ def stem(spec: KernelSpec) -> str:
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
-    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     return {
         "Problem": _problem_text(traits),
@@ -73,7 +73,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SkinnyView:
-    """The variables of the kernel's template."""
+    """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     return SkinnyView(
         symbol=symbol,

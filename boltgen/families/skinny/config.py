@@ -1,4 +1,4 @@
-"""Configurations of kernels for few rows. Only free parameters are fields."""
+"""Configurations of kernels for few rows; their fields are the free parameters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from boltgen.problems.gemm.problem import Gemm
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SkinnyConfig:
-    """One kernel: a threadblock has `rows` of A and `columns` of B, and `warps` that divide K.
+    """One kernel: a threadblock has `rows` of A, `columns` of B, and `warps` that divide K.
 
-    `steps` of K are on their way from memory to registers at once.
+    `steps` of K are in flight from memory to registers at once.
     """
 
     family: ClassVar[str] = "skinny"
@@ -25,7 +25,7 @@ class SkinnyConfig:
 
     @property
     def tile(self) -> str:
-        """Rows and columns."""
+        """Rows and columns, as text."""
         return f"{self.rows}x{self.columns}"
 
     @property
@@ -34,7 +34,7 @@ class SkinnyConfig:
         return 32 * self.warps
 
     def depth(self, problem: Gemm) -> int:
-        """Elements of K of a warp's step: sixteen bytes of each of four lanes, or sixteen rows.
+        """Return the elements of K per step of a warp: 16 bytes of each of four lanes, or 16 rows.
 
         Packed weights give sixteen numbers to each of four lanes.
 
@@ -45,7 +45,7 @@ class SkinnyConfig:
         return 32 if problem.b_layout is Layout.COLUMN else 16
 
     def round(self, problem: Gemm) -> int:
-        """Elements of K that all warps together have on their way."""
+        """Return the elements of K that all warps together have in flight."""
         return self.steps * self.warps * self.depth(problem)
 
     def __str__(self) -> str:

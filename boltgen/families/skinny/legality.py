@@ -1,4 +1,4 @@
-"""Which configurations are legal for a product of few rows, and what they take of an SM."""
+"""The rules of legal configurations for matmuls of few rows, and their resources."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 
 ROWS, COLUMNS, WARPS, STEPS = (8, 16), (16, 32, 64), (2, 4, 8, 16), (1, 2, 4)
-# Every so many rows read all of B again: beyond, a kernel that keeps B on chip is for it. No other
-# kernel reads packed weights, so their products may have any number of rows.
+# All of B is read once per this many rows, so for more rows a kernel that keeps B on chip is
+# better. No other kernel reads packed weights, so their matmuls may have any number of rows.
 MOST_ROWS = 32
 
 _HEADER = "templates/include/boltgen/skinny.h"
 _REGISTER_BYTES = 4
 _MOST_BELOW = 65535
-# Padding of a threadblock's sums, beside the columns of a row: SharedStorage.
+# The padding of a threadblock's sums, besides the columns of a row; see SharedStorage.
 _PADDING = 4
 
 
@@ -42,9 +42,9 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def violations(problem: Gemm, config: SkinnyConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
+    """Return every rule that `config` breaks for `problem` on `arch`; empty if it is legal.
 
-    Values that no kernel is made with are reported alone: nothing else can be said then.
+    Values for which no kernel exists are reported alone, because other rules need valid ones.
     """
     structural = tuple(_value_violations(config))
     if structural:
@@ -106,17 +106,17 @@ def _extent_violations(problem: Gemm, config: SkinnyConfig) -> Iterator[Violatio
 
 
 def footprint(problem: Gemm, config: SkinnyConfig) -> Footprint:
-    """Sums of every warp in shared memory; registers for sums and for what is on its way."""
+    """Return shared memory for the sums of every warp; registers for sums and data in flight."""
     sums_bytes = config.rows * (config.columns + _PADDING) * DType.F32.size_bytes
     tiles, row_tiles = config.columns // 16, config.rows // 8
     lane_bytes = config.depth(problem) // 4 * problem.in_dtype.size_bytes
     of_a = of_column = lane_bytes // _REGISTER_BYTES
     if problem.weights is not None:
-        # The numbers, a scale and a zero point.
+        # The packed numbers, a scale and a zero point.
         numbers = config.depth(problem) // 4 * problem.weights.bits // 8 // _REGISTER_BYTES
         of_column = numbers + 1 + int(problem.weights.has_zeros)
     staged = config.steps * (2 * tiles * of_column + row_tiles * of_a)
-    # A vector takes whole registers.
+    # A vector occupies whole registers.
     narrowest = min(problem.alignment_a, problem.alignment_b) * problem.in_dtype.size_bytes
     staged *= max(1, _REGISTER_BYTES // narrowest)
     return Footprint(
@@ -127,7 +127,7 @@ def footprint(problem: Gemm, config: SkinnyConfig) -> Footprint:
 
 
 def is_sensible(problem: Gemm, config: SkinnyConfig) -> bool:
-    """Whether no warp and no row of fragments would idle that a smaller configuration has not."""
+    """Return whether no warp or row of fragments idles that a smaller configuration would avoid."""
     rows = next((rows for rows in ROWS if rows >= problem.m), ROWS[-1])
     columns_fit = config.columns == COLUMNS[0] or config.columns < 2 * problem.n
     depth_fits = config.round(problem) < 2 * problem.k
@@ -136,13 +136,13 @@ def is_sensible(problem: Gemm, config: SkinnyConfig) -> bool:
 
 
 def blocks(problem: Gemm, config: SkinnyConfig) -> int:
-    """Threadblocks of a launch."""
+    """Return the threadblocks of a launch."""
     below, beside = math.ceil(problem.m / config.rows), math.ceil(problem.n / config.columns)
     return problem.batch * below * beside
 
 
 def vector_bytes_of_b(problem: Gemm, config: SkinnyConfig) -> int:
-    """Bytes of B that a lane loads at once."""
+    """Return the bytes of B that a lane loads at once."""
     if problem.weights is not None:
         return config.depth(problem) // 4 * problem.weights.bits // 8
     run = config.columns // 8 if problem.b_layout is Layout.ROW else 8

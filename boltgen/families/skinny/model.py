@@ -1,7 +1,7 @@
-"""Predict the time of a product of few rows: the time to bring B from memory.
+"""Predict the time of a matmul of few rows: the time to load B from memory.
 
-B streams through registers, so what limits it is the narrowest of DRAM, L2, an SM's loads, and the
-bytes that are on their way at once, which must cover a round trip to DRAM (Little's law).
+B streams through registers. The limit is the narrowest of DRAM, L2, an SM's loads, and the bytes in
+flight, which must cover a round trip to DRAM (Little's law).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer
 
-# To B, and from the sums to D: nothing overlaps with them.
+# To B, and from the sums to D; nothing overlaps them.
 _ROUND_TRIPS = 2
-# For a packed number: two share a shift, a mask, a difference and a product. Source:
+# Per packed number: two numbers share a shift, a mask, a difference and a multiplication. Source:
 # templates/include/boltgen/skinny_packed.h, SkinnyStep::unpacked.
 _UNPACKING_INSTRUCTIONS = 2
 _WARP = 32
@@ -37,7 +37,7 @@ _WARP = 32
 def predict(
     layer: Layer, config: SkinnyConfig, arch: Arch, constants: ModelConstants | None = None
 ) -> Prediction:
-    """The predicted time of a product in a legal `config` on `arch`."""
+    """Return the predicted time of a matmul in a legal `config` on `arch`."""
     c = constants or model_constants(arch)
     problem = layer.problem
     assert isinstance(problem, Gemm)
@@ -51,7 +51,7 @@ def predict(
 
     size = problem.in_dtype.size_bytes
     rows = min(config.rows, problem.m)
-    # Bytes of a number of B, with its part of a scale if it is packed.
+    # The bytes per number of B, with its part of a scale if B is packed.
     size_b = problem.b_bytes / (problem.batch * problem.n * problem.k)
     if problem.weights is None:
         size_b = size
@@ -74,7 +74,7 @@ def predict(
         numbers = on_each * config.columns * problem.k
         us["unpacking"] = numbers * _UNPACKING_INSTRUCTIONS / lanes(arch) / arch.boost_mhz
     bound_by = max(us, key=lambda name: us[name])
-    # More than what just covers a round trip still helps: requests come in bursts.
+    # More bytes in flight than just cover a round trip still help, because requests come in bursts.
     exposed_us = 0.0 if bound_by == "latency" else c.exposed_fraction * us["latency"]
     on_chip_us = _ROUND_TRIPS * latency_us + us[bound_by]
     dram_us = dram_bytes / (arch.dram_gb_per_s * 1e3 * c.dram_fraction)
@@ -88,18 +88,20 @@ def predict(
 
 
 def instructions(layer: Layer, config: SkinnyConfig, arch: Arch) -> Instructions:
-    """Return the instructions of a launch: warps take the steps of K in turns, several rounds are
-    under way at once, and each brings A and B to its registers.
+    """Return the instructions of a launch.
+
+    Warps take the steps of K in turn, several rounds are in flight at once, and each warp loads A
+    and B into its registers.
     """
     problem = layer.problem
     assert isinstance(problem, Gemm)
     depth, (m, n, k) = config.depth(problem), arch.mma_shapes[0]
     rounds, rest = divmod(math.ceil(problem.k / depth), config.steps * config.warps)
-    # In the last one, a warp whose first step is beyond K does none.
+    # In the last round, a warp whose first step is beyond K does nothing.
     steps = config.steps * (rounds + min(1.0, rest / config.warps))
     size, vector_bytes = problem.in_dtype.size_bytes, vector_bytes_of_b(problem, config)
     size_b = problem.b_bytes / (problem.batch * problem.n * problem.k)
-    # B takes the place of A in the instruction: its columns are many.
+    # B takes the place of A in the instruction, because B has many columns.
     products = config.columns * config.rows * depth / (m * n * k)
     of_a = config.rows * depth * size / min(VECTOR_BYTES, problem.alignment_a * size)
     of_b = config.columns * depth * size_b / vector_bytes

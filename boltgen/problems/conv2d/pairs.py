@@ -1,9 +1,9 @@
-"""Pairs of pixels as one: half as many, of twice the channels.
+"""Compute a convolution on pairs of pixels: half the width, twice the channels.
 
-A kernel reads 16 bytes of a pixel at once. An image's three channels are padded to four, which are
-8 bytes. Where the stride along the width is 2, each output reads whole pairs of pixels: the image
-stays in memory as it is, and the weights get zeros where the filter begins or ends within a pair.
-ResNet's first convolution, 7x7 of 4 channels, becomes one of 7x4 and 8 channels.
+A kernel reads 16 bytes of a pixel at once, but an image's three channels, padded to four, are 8
+bytes. If the stride along the width is 2, each output reads whole pairs of pixels: the image keeps
+its memory layout, and the filters get zero columns where they begin or end within a pair. ResNet's
+first convolution, 7x7 with 4 channels, becomes 7x4 with 8 channels.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _PAIR, _CHANNELS = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The convolution of pairs, and how many columns of zeros stand before its filters."""
+    """The convolution on pairs, and the number of zero columns before its filters: 0 or 1."""
 
     problem: Conv2d
     before: int
 
     def weight(self, weight: NDArray[Any]) -> NDArray[Any]:
-        """Filters (K, R, S, C) of pixels as filters (K, R, S', 2 C) of pairs."""
+        """Return filters (K, R, S, C) of pixels as filters (K, R, S', 2 C) of pairs."""
         filters, rows, columns, channels = weight.shape
         behind = _PAIR * self.problem.s - columns - self.before
         wide = np.pad(weight, [(0, 0), (0, 0), (self.before, behind), (0, 0)])
@@ -36,7 +36,7 @@ class Paired:
 
 
 def paired(problem: Problem) -> Paired | None:
-    """Return the convolution of pairs of pixels that computes the same, or None if none does."""
+    """Return the equal convolution on pairs of pixels, or None if `problem` does not allow it."""
     if not isinstance(problem, Conv2d) or problem.c != _CHANNELS:
         return None
     if (problem.stride[1], problem.dilation[1], problem.w % _PAIR) != (_PAIR, 1, 0):
@@ -45,7 +45,7 @@ def paired(problem: Problem) -> Paired | None:
     before = left % _PAIR
     taps = -(-(problem.s + before) // _PAIR)
     front = -(-left // _PAIR)
-    # At least 0: a stride of 2 leaves out no pair.
+    # The padding on the right, in pairs. It is not negative: with a stride of 2 no pair is skipped.
     behind = problem.q - 1 + taps - problem.w // _PAIR - front
     made = replace(
         problem,

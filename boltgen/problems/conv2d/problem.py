@@ -1,4 +1,4 @@
-"""Convolutions of images, and the matrix products that compute them."""
+"""Convolutions of images, and the matmuls that compute them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from boltgen.problems.problem import Problem
 def _implicit_gemm(
     extents: tuple[int, int, int], in_dtype: DType, acc_dtype: DType, out_dtype: DType
 ) -> Gemm:
-    """The product of a convolution; models ask for it thousands of times."""
+    """Return the matmul of a convolution; cached, because models ask thousands of times."""
     m, n, k = extents
     return Gemm(
         m=m,
@@ -41,9 +41,8 @@ class Conv2d:
     bottom, right), in pixels.
 
     Raises:
-        InvalidProblemError: an extent, its own or of its implicit matrix product, is out of range,
-            its types are none that a `Gemm` takes, or the filter does not fit into the padded
-            activation.
+        InvalidProblemError: an extent of the convolution or of its implicit matmul is out of range,
+            a `Gemm` does not take its types, or the filter does not fit into the padded activation.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -75,7 +74,7 @@ class Conv2d:
                 f"Conv2d: a {self.r}x{self.s} filter with dilation {self.dilation} does not fit "
                 f"into a {self.h}x{self.w} activation with padding {self.padding}"
             )
-        _ = self.gemm  # whose extents are checked when it is made
+        _ = self.gemm  # which checks the extents and types
 
     @property
     def p(self) -> int:
@@ -91,7 +90,7 @@ class Conv2d:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether it is a 1x1, stride-1, unpadded convolution: a plain matrix product."""
+        """Whether it is a 1x1, stride-1, unpadded convolution: a plain matmul."""
         return (self.r, self.s) == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0, 0, 0)
 
     @property
@@ -102,33 +101,33 @@ class Conv2d:
 
     @property
     def gemm(self) -> Gemm:
-        """The matrix product that computes it: M = N*P*Q, N = K, K = R*S*C."""
+        """The implicit matmul: M = N*P*Q, N = K, K = R*S*C."""
         extents = self.n * self.p * self.q, self.k, self.r * self.s * self.c
         return _implicit_gemm(extents, self.in_dtype, self.acc_dtype, self.out_dtype)
 
     @property
     def batch(self) -> int:
-        """One: its images are rows of one product."""
+        """One: the images are rows of one matmul."""
         return 1
 
     @property
     def canonical(self) -> Problem:
-        """The plain matmul if it is pointwise: in NHWC its activation is a matrix."""
+        """The matmul of a pointwise convolution, whose NHWC activation is a matrix; else itself."""
         return self.gemm if self.is_pointwise else self
 
     @property
     def is_product(self) -> bool:
-        """True: each pixel's neighbourhood is multiplied."""
+        """True."""
         return True
 
     @property
     def is_exact(self) -> bool:
-        """No: sums are rounded."""
+        """False: sums are rounded."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """The type of its operands, and FP32."""
+        """The type of the operands, and FP32."""
         return frozenset({self.in_dtype, DType.F32})
 
     @property
@@ -138,7 +137,7 @@ class Conv2d:
 
     @property
     def is_matrix(self) -> bool:
-        """It is not: which pixels a filter meets depends on each dimension."""
+        """False: the pixels under a filter depend on each dimension."""
         return False
 
     @property
@@ -178,7 +177,7 @@ class Conv2d:
 
     @property
     def a_bytes(self) -> int:
-        """Bytes of the pixels that the filter touches; strides may leave some out."""
+        """Bytes of the pixels that filters read; large strides skip pixels."""
         rows, columns = min(self.h, self.p * self.r), min(self.w, self.q * self.s)
         return self.n * rows * columns * self.c * self.in_dtype.size_bytes
 
@@ -202,7 +201,7 @@ class Conv2d:
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of `profiler_conv2d`, which are the same as of a launch."""
+        """The sizes of `profiler_conv2d`, which equal `sizes`."""
         return self.sizes
 
     @property
@@ -211,12 +210,12 @@ class Conv2d:
         return self.p * self.q
 
     def in_slices(self, rows: int) -> Conv2d:
-        """Itself: its images are its slices."""
+        """Return the convolution itself: its images are its slices."""
         del rows
         return self
 
     def resized(self, channels: int, filters: int) -> Conv2d:
-        """The convolution of so many channels by so many filters."""
+        """Return the convolution with `channels` input channels and `filters` filters."""
         return replace(self, c=channels, k=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
@@ -224,7 +223,7 @@ class Conv2d:
         return filters, 0, 0, channels
 
     def product(self, a: Array, b: Array) -> Array:
-        """The convolution in FP64."""
+        """Return the convolution in FP64."""
         top, left, bottom, right = self.padding
         padded = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
         result = np.zeros(self.d_shape)

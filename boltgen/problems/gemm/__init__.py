@@ -1,1 +1,1 @@
-"""Matrix products, alone or in batches, of packed weights or in pairs."""
+"""Matmuls: alone, in batches, with packed weights, or in pairs."""

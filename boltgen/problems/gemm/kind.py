@@ -1,4 +1,4 @@
-"""Matrix products as a kind of problems."""
+"""Matmuls as a kind of problems."""
 
 from __future__ import annotations
 

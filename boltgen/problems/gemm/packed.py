@@ -1,9 +1,9 @@
-"""Weights of four or eight bits with a scale for each group, as one matrix of bytes.
+"""Weights of four or eight bits with a scale per group, in one matrix of bytes.
 
-Arrow: the frontend packs a model's weights, problems name the form, kernels and the oracle unpack
-it. The multiplied weight is (number - zero point) * scale, rounded once to FP16: what ONNX's
-DequantizeLinear gives for FP16 scales. The difference is a whole number below 2**8, which FP16 has
-exactly, so that every kernel multiplies the same weights.
+Arrow: the frontend packs a model's weights, a problem names the format, kernels and the oracle
+unpack them. The unpacked weight is (number - zero point) * scale, rounded once to FP16, as ONNX's
+DequantizeLinear computes it for FP16 scales. The difference is an integer of magnitude below 2**8,
+which FP16 represents exactly; so every kernel multiplies the same weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from boltgen.ir.dtypes import VECTOR_BYTES
 Bytes = NDArray[np.uint8]
 _SCALE_BYTES = 2
 
-# A lane has sixteen numbers of a column at once, which have one scale. Source:
+# A lane reads sixteen numbers of a column at once, which share one scale. Source:
 # templates/include/boltgen/skinny_packed.h, SkinnyStep::kElements.
 BITS, GROUPS = (4, 8), (16, 32, 64, 128, 256)
 
@@ -31,16 +31,16 @@ def _whole_vectors(size_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWeights:
-    """The form of a packed B: (N, `row_bytes(k)`) of bytes.
+    """The format of a packed B: (N, `row_bytes(k)`) bytes, one row per column of B.
 
-    A row has the numbers of a column of B, unsigned, `bits` each; from the next multiple of 16
-    bytes an FP16 scale for each `group` of K, the last of which may be ragged; and behind them,
-    with `has_zeros`, a byte each for zero points, which are 2**(bits - 1) without. It ends at a
-    multiple of 16 bytes. With four bits, eight numbers are a word of 32 bits, the even places in
-    its lower half.
+    A row begins with K unsigned numbers of `bits` bits each, padded to whole groups. From the next
+    multiple of 16 bytes on, it has one FP16 scale per `group` numbers; the last group may be
+    shorter. If `has_zeros`, one byte per group follows with its zero point; otherwise every zero
+    point is 2**(bits - 1). The row is padded to a multiple of 16 bytes. With four bits, a 32-bit
+    word holds eight numbers, the even indices in its lower half.
 
     Raises:
-        InvalidProblemError: `bits` or `group` is one that kernels do not read.
+        InvalidProblemError: kernels do not read these `bits` or this `group`.
     """
 
     bits: int
@@ -56,7 +56,7 @@ class PackedWeights:
 
     @property
     def middle(self) -> int:
-        """The zero point where there are none."""
+        """The zero point if the weights store none."""
         return int(2 ** (self.bits - 1))
 
     @property
@@ -66,26 +66,26 @@ class PackedWeights:
         return f"int{self.bits} in groups of {self.group}{zeros}"
 
     def groups(self, k: int) -> int:
-        """Groups of a row."""
+        """Return the number of groups in a row."""
         return -(-k // self.group)
 
     def scales_at(self, k: int) -> int:
-        """Bytes before the scales of a row."""
+        """Return the offset of a row's scales, in bytes."""
         return _whole_vectors(self.groups(k) * self.group * self.bits // 8)
 
     def row_bytes(self, k: int) -> int:
-        """Bytes of a row."""
+        """Return the bytes of a row."""
         each = _SCALE_BYTES + int(self.has_zeros)
         return _whole_vectors(self.scales_at(k) + self.groups(k) * each)
 
     def packed(self, numbers: Bytes, scales: NDArray[np.float16], zeros: Bytes | None) -> Bytes:
-        """The bytes of `numbers` (N, K) with `scales` and `zeros` (N, groups).
+        """Pack `numbers` (N, K) with `scales` and `zeros` (N, groups).
 
-        The padding of the last group is zero when it is multiplied.
+        The padding of the last group is multiplied as 0.
 
         Raises:
-            InvalidProblemError: a shape or dtype is another one, a number has more bits, or zero
-                points are given where there are none or the other way round.
+            InvalidProblemError: a shape or dtype is wrong, a number has more bits, or `zeros` are
+                given although the format has none, or are missing.
         """
         n, k = numbers.shape
         groups = self.groups(k)
@@ -131,10 +131,10 @@ class PackedWeights:
                 )
 
     def unpacked(self, packed: Bytes, k: int) -> NDArray[np.float16]:
-        """The weights (N, K) that kernels multiply.
+        """Return the weights (N, K) that kernels multiply, in FP16.
 
         Raises:
-            InvalidProblemError: `packed` is no matrix of so long rows.
+            InvalidProblemError: `packed` is not a matrix of bytes with rows of this length.
         """
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != self.row_bytes(k):
             raise InvalidProblemError(
@@ -156,7 +156,7 @@ class PackedWeights:
         return np.ascontiguousarray(made.reshape(n, -1)[:, :k])
 
     def drawn(self, rng: np.random.Generator, n: int, k: int, most: float) -> Bytes:
-        """Random weights (N, K) of magnitudes up to `most`, packed; no two rows have one scale."""
+        """Return random packed weights (N, K) of magnitudes up to `most`, a scale per group."""
         groups, end = self.groups(k), 2**self.bits
         numbers = rng.integers(0, end, (n, k), np.uint8)
         scales = rng.uniform(0.5, 1.0, (n, groups)) * most / (end - 1)

@@ -1,4 +1,4 @@
-"""Matrix products: the problem that all others which multiply come down to."""
+"""Matmuls: the problem to which all other multiplying problems are reduced."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _MOST_BATCH = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """`batch` matrix products of one shape, the matrices of an operand a constant stride apart.
+    """`batch` matmuls of one shape, whose matrices lie at constant strides.
 
-    A: (M, K) row-major. B: (K, N), row-major, or column-major (stored as (N, K)). D: (M, N)
-    row-major. With a batch beyond 1 each has the batch in front, A and B unless all products share
-    it (`a_batched`, `b_batched`); a batch of 1 shares nothing. Packed `weights` are a matrix of
-    bytes, (N, row_bytes), of one column-major B; kernels unpack it where they multiply.
+    A: (M, K) row-major. B: (K, N) row-major, or column-major (stored as (N, K)). D: (M, N)
+    row-major. If the batch exceeds 1, D has a leading batch dimension, and so do A and B unless all
+    matmuls share the matrix (`a_batched`, `b_batched` are False). Packed `weights` are a matrix of
+    bytes, (N, row_bytes), for one column-major B; kernels unpack it before they multiply.
 
-    If it is `paired`, D is made from two products of one A, which an epilogue combines. B has the 2
-    N columns of both: `run` columns of the first product alternate with as many of the second.
+    If it is `paired`, an epilogue combines two matmuls of one A into D. B has the 2 N columns of
+    both: `run` columns of the first alternate with `run` columns of the second.
 
-    Every `slice_rows` neighbouring rows of D are a slice, for which an epilogue may have a row of
-    its own: for example the rows of one sequence. The last slice may be shorter; 0 if there is only
-    one.
+    Every `slice_rows` neighbouring rows of D are a slice, for example the rows of one sequence; an
+    epilogue may load one row per slice. The last slice may be shorter. 0 means that D is not
+    divided.
 
     Raises:
-        InvalidProblemError: an extent is not in 1..2**31-1, the batch exceeds the grid's z
-            dimension, no instruction multiplies `in_dtype` or sums its products in `acc_dtype`, or
-            `out_dtype` is neither `in_dtype` nor FP32; `weights` are packed of a batch, of a
-            row-major B, of a pair, or of another type than FP16; a batch is paired, or in slices.
+        InvalidProblemError: an extent is not in 1..2**31-1; the batch exceeds the grid's z
+            dimension, or is 1 and shares A or B; no instruction multiplies `in_dtype` or sums in
+            `acc_dtype`; `out_dtype` is neither `in_dtype` nor FP32; packed `weights` come with a
+            batch, a row-major B, a pair or a type other than FP16; a batch is paired or has slices.
     """
 
     kind: ClassVar[str] = "gemm"
@@ -62,7 +62,7 @@ class Gemm:
         check_positive(self, ("m", "n", "k", "batch"))
         check_dtypes(self)
         if self.paired and (self.batch > 1 or self.weights is not None):
-            raise InvalidProblemError("Gemm: paired is one product of weights that are not packed")
+            raise InvalidProblemError("Gemm: a pair has batch=1 and weights that are not packed")
         self._check_packed()
         check_slices(self, self.slice_rows, self.batch)
         if self.batch > _MOST_BATCH:
@@ -83,19 +83,18 @@ class Gemm:
         for shown, is_taken in taken.items():
             if not is_taken:
                 raise InvalidProblemError(
-                    f"Gemm: {shown}; packed weights are of one product of float16, whose B is "
-                    "column-major"
+                    f"Gemm: {shown}; packed weights need batch=1, a column-major B and float16"
                 )
 
     @property
     def gemm(self) -> Gemm:
-        """One of the products."""
+        """One matmul of the batch."""
         if self.batch == 1:
             return self
         return replace(self, batch=1, a_batched=True, b_batched=True)
 
     def as_batch(self, batch: int) -> Gemm:
-        """Return the same as `batch` products of one B; `batch` divides M."""
+        """Return the same as `batch` matmuls that share B; `batch` divides M."""
         return replace(self, batch=batch, m=self.m // batch, b_batched=False)
 
     @property
@@ -105,50 +104,50 @@ class Gemm:
 
     @property
     def run(self) -> int:
-        """Columns of one product of a pair that lie side by side in B; they divide N."""
+        """Neighbouring columns of B that belong to one matmul of a pair; they divide N."""
         return run_of(self.n)
 
     @property
     def unpaired(self) -> Gemm:
-        """The one product of all columns of B."""
+        """The single matmul with all columns of B."""
         return replace(self, n=self.columns_of_b, paired=False) if self.paired else self
 
     @property
     def short(self) -> str:
-        """`gemm 64x10x128`, `6 x gemm 64x10x128`, `2 x gemm 64x10x128` of a pair."""
+        """`gemm 64x10x128`; `6 x` in front for a batch, `2 x` for a pair."""
         batch = f"{self.batch} x " if self.batch > 1 else "2 x " if self.paired else ""
         packed = f" of {self.weights.short}" if self.weights else ""
         return f"{batch}gemm {self.m}x{self.n}x{self.k}{packed}"
 
     @property
     def is_foldable(self) -> bool:
-        """Whether the whole batch shares B: then it is one product of more rows."""
+        """Whether the batch shares B but not A, and its rows fit into one matmul."""
         shares = self.batch > 1 and self.a_batched and not self.b_batched
         return shares and self.batch * self.m <= MAX_EXTENT
 
     @property
     def folded(self) -> Gemm:
-        """The one product of more rows that a batch is which shares B."""
+        """The single matmul with the rows of a whole batch that shares B."""
         return replace(self.gemm, m=self.batch * self.m)
 
     @property
     def canonical(self) -> Gemm:
-        """The same, its batch folded where it can be."""
+        """The same matmul, with its batch folded into rows if possible."""
         return self.folded if self.is_foldable else self
 
     @property
     def is_product(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     @property
     def is_exact(self) -> bool:
-        """No: sums are rounded."""
+        """False: sums are rounded."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """The type of its operands, and FP32."""
+        """The type of the operands, and FP32."""
         return frozenset({self.in_dtype, DType.F32})
 
     @property
@@ -158,7 +157,7 @@ class Gemm:
 
     @property
     def is_matrix(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     @property
@@ -168,9 +167,7 @@ class Gemm:
 
     @property
     def b_shape(self) -> tuple[int, ...]:
-        """(K, N), or (N, K) if it is column-major; with the batch in front. Packed weights are
-        bytes.
-        """
+        """(K, N), or (N, K) if column-major, after the batch; (N, row bytes) for packed weights."""
         if self.weights is not None:
             return self.n, self.weights.row_bytes(self.k)
         n = self.columns_of_b
@@ -192,7 +189,7 @@ class Gemm:
 
     @property
     def alignment_b(self) -> int:
-        """Elements of B per vector access; packed, they are bytes."""
+        """Elements of B per vector access; bytes if B is packed."""
         if self.weights is not None:
             return VECTOR_BYTES
         contiguous = self.columns_of_b if self.b_layout is Layout.ROW else self.k
@@ -242,7 +239,7 @@ class Gemm:
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of `profiler_gemm`, whose run is 0 without a pair."""
+        """The sizes of `profiler_gemm`; `run` is absent, and so 0, without a pair."""
         runs = {"run": self.run} if self.paired else {}
         return runs | {
             "batch": self.batch,
@@ -255,35 +252,35 @@ class Gemm:
         }
 
     def in_slices(self, rows: int) -> Gemm:
-        """Return the product with slices of so many rows; 0 means without slices."""
+        """Return the matmul with slices of `rows` rows; 0 means without slices."""
         return self if rows == self.slice_rows else replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Gemm:
-        """The product of so many columns of A and of D."""
+        """Return the matmul with K = `channels` and N = `filters`."""
         return replace(self, k=channels, n=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Return the padding of B's rows and columns.
+        """Return the padding of B's dimensions for a K and an N increased by so much.
 
         Raises:
-            InvalidProblemError: it is packed.
+            InvalidProblemError: B is packed.
         """
         if self.weights is not None:
             raise InvalidProblemError(f"{self.short}: packed weights are not padded")
         return (channels, filters) if self.b_layout is Layout.ROW else (filters, channels)
 
     def product(self, a: Array, b: Array) -> Array:
-        """The product in FP64, or both of a pair; packed weights are given unpacked, (N, K)."""
+        """Return the matmul in FP64, or both of a pair; packed weights come unpacked, (N, K)."""
         stored = b if self.b_layout is Layout.ROW else np.swapaxes(b, -1, -2)
         whole = np.asarray(np.matmul(a, stored), dtype=np.float64)
         return halves(whole, self.run) if self.paired else whole
 
 
 def packed_weights(problem: object) -> PackedWeights | None:
-    """Return the form in which a product's B is packed, or None."""
+    """Return the format of a packed B, or None."""
     return problem.weights if isinstance(problem, Gemm) else None
 
 
 def is_paired(problem: object) -> bool:
-    """Whether D is made of two products of one A."""
+    """Return whether an epilogue combines two matmuls of one A into D."""
     return isinstance(problem, Gemm) and problem.paired

@@ -1,6 +1,6 @@
-"""Group norms of images in NHWC, instance norms among them, as a problem of their own.
+"""Group norms of images in NHWC, which include instance norms.
 
-Arrow: like `problem`. `problems.norm.bounds` says how far a kernel may be off.
+Arrow: like `problem`. `problems.norm.bounds` gives the allowed errors of a kernel.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from boltgen.problems.norm.problem import Norm, NormFunction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNorm:
-    """A layer norm of each group of channels of each image, without scale and shift.
+    """A layer norm of each group of channels in each image, without scale and shift.
 
-    A and D: (N, H, W, C). A row of it is a group: C / groups neighbouring channels of all pixels.
-    Scale and shift, of channels, are the layer's epilogue. Statistics are in FP32. It is no
-    product: its `gemm` is an error.
+    A and D: (N, H, W, C). A group is C / groups neighbouring channels of all pixels. Scale and
+    shift per channel are the layer's epilogue. Statistics are in FP32. Its `gemm` raises an error.
 
     Raises:
-        InvalidProblemError: an extent is out of range, its channels are no whole groups, or
-            `epsilon` is no finite number of at least 0.
+        InvalidProblemError: an extent is out of range, `groups` does not divide the channels, or
+            `epsilon` is negative or not finite.
     """
 
     kind: ClassVar[str] = "group_norm"
@@ -47,7 +46,7 @@ class GroupNorm:
         check_positive(self, ("n", "h", "w", "c", "groups"))
         if not divides(self.groups, self.c):
             raise InvalidProblemError(
-                f"GroupNorm: c={self.c} channels are no {self.groups} groups of as many each"
+                f"GroupNorm: c={self.c} channels; they must be a multiple of groups={self.groups}"
             )
         _ = self.row_norm  # which checks the rest
 
@@ -63,7 +62,7 @@ class GroupNorm:
 
     @property
     def row_norm(self) -> Norm:
-        """The norm of its rows, as if each were contiguous."""
+        """The norm of the groups as contiguous rows."""
         return Norm(
             rows=self.n * self.groups,
             columns=self.pixels * self.channels_per_group,
@@ -75,27 +74,27 @@ class GroupNorm:
 
     @property
     def acc_dtype(self) -> DType:
-        """FP32, which statistics are in."""
+        """FP32, the type of the statistics."""
         return DType.F32
 
     @property
     def gemm(self) -> Gemm:
-        """It has none."""
+        """Raise InvalidProblemError: a group norm is not a matmul."""
         raise InvalidProblemError(f"{self.short} is no matrix product")
 
     @property
     def is_product(self) -> bool:
-        """It is not."""
+        """False."""
         return False
 
     @property
     def is_exact(self) -> bool:
-        """It is not: kernels round."""
+        """False: kernels round."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """All types: a result is cast when it is stored."""
+        """All types: the result is cast when it is stored."""
         return frozenset(map(DType, CONVERTED))
 
     @property
@@ -120,7 +119,7 @@ class GroupNorm:
 
     @property
     def is_matrix(self) -> bool:
-        """It is not: which pixels are one image's is of account."""
+        """False: a group spans the pixels of one image."""
         return False
 
     @property
@@ -140,7 +139,7 @@ class GroupNorm:
 
     @property
     def alignment_a(self) -> int:
-        """Elements of A per vector access; one may span several groups, whole ones."""
+        """Elements of A per vector access; a vector holds whole groups or a part of one."""
         return self._alignment(self.in_dtype)
 
     @property
@@ -160,7 +159,7 @@ class GroupNorm:
 
     @property
     def flops(self) -> int:
-        """Zero: only the operations of products are counted."""
+        """Zero: only the operations of matmuls are counted."""
         return 0
 
     @property
@@ -180,7 +179,7 @@ class GroupNorm:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Its sizes; the profiler has no struct for them."""
+        """The same as `sizes`; the profiler has no struct for group norms."""
         return self.sizes
 
     @property
@@ -189,31 +188,31 @@ class GroupNorm:
         return self.pixels
 
     def in_slices(self, rows: int) -> GroupNorm:
-        """Itself: its images are its slices."""
+        """Return the norm itself: its images are its slices."""
         del rows
         return self
 
     def resized(self, channels: int, filters: int) -> GroupNorm:
-        """Return the norm of so many channels, of A and of D alike."""
+        """Return the norm with `channels` channels, which must equal `filters`."""
         if channels != filters:
             raise InvalidProblemError(f"GroupNorm: {channels} channels of A and {filters} of D")
         return replace(self, c=channels)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Nothing: there is no B."""
+        """Return (0,): there is no B."""
         del channels, filters
         return (0,)
 
     def as_rows(self, images: Array) -> Array:
-        """Images as rows: (N * groups, H*W * channels of a group)."""
+        """Reshape images to rows: (N * groups, H*W * channels of a group)."""
         apart = images.reshape(self.n, self.pixels, self.groups, self.channels_per_group)
         return np.asarray(apart.transpose(0, 2, 1, 3).reshape(self.row_norm.a_shape))
 
     def as_stored(self, rows: Array) -> Array:
-        """Rows as the images that they are of."""
+        """Reshape rows, as `as_rows` returns them, to images."""
         apart = rows.reshape(self.n, self.groups, self.pixels, self.channels_per_group)
         return np.asarray(apart.transpose(0, 2, 1, 3).reshape(self.a_shape))
 
     def product(self, a: Array, b: Array) -> Array:
-        """The norm of each row in FP64; `b` is of no account."""
+        """Return the norm of each group in FP64; `b` is unused."""
         return self.as_stored(self.row_norm.product(self.as_rows(a), b))

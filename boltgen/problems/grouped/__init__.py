@@ -1,1 +1,1 @@
-"""Products of rows in groups, each with the matrix of its group."""
+"""Grouped matmuls: groups of rows, each multiplied with its own matrix."""

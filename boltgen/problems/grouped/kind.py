@@ -1,4 +1,4 @@
-"""Products of rows in groups as a kind of problems."""
+"""Grouped matmuls as a kind of problems."""
 
 from __future__ import annotations
 

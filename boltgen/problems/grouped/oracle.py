@@ -1,4 +1,4 @@
-"""The oracle of products of rows in groups."""
+"""The oracle of grouped matmuls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from boltgen.problems.workload import Layer
 
 
 def enclose_groups(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure, ...]:
-    """Enclose the results of each group's product, one group behind the other.
+    """Enclose the results of each group's matmul, concatenated along the rows.
 
     Raises:
         InputError: an array's shape or dtype is not what the problem takes.

@@ -1,4 +1,4 @@
-"""Products of rows in groups, each group's with a matrix of its own: mixtures of experts.
+"""Grouped matmuls, each group of rows with its own matrix, as in mixtures of experts.
 
 Arrow: like `problem`.
 """
@@ -18,27 +18,26 @@ from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gathered import Gathered, check_gathered
 from boltgen.problems.gemm.problem import Gemm
 
-# Groups are a grid's tiles along M at least, and a batch where a model is asked for their time.
+# Each group is at least one tile along M of the grid, and a batch index in the time model.
 _MOST_GROUPS = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemm:
-    """The product of each row of A with the matrix of its group.
+    """The matmul of each row of A with the matrix of its group.
 
-    A: (M, K) row-major, its rows sorted by group. B: (groups, K, N), or (groups, N, K) where it is
-    column-major. D: (M, N) row-major. A further tensor, `ends`, (groups,) of `ends_dtype`, says at
-    run time where the rows of each group end: it has the sums of their numbers so far. A group may
-    be empty. Rows behind the last end are of no group, and their product is 0. An end below the one
-    before it counts as that one, and an end beyond M as M.
+    A: (M, K) row-major, its rows sorted by group. B: (groups, K, N), or (groups, N, K) if
+    column-major. D: (M, N) row-major. A further tensor `ends`, (groups,) of `ends_dtype`, holds the
+    index behind the last row of each group, and is read at run time. A group may be empty. Rows
+    behind the last end belong to no group; their result is 0. An end that is less than the end
+    before it counts as that end, and an end beyond M counts as M.
 
-    If A is (`a_rows`, K), a tensor `rows`, (M,) of `rows_dtype`, gathers its M rows, as
-    `problems.gathered` says: the rows of tokens, sorted by expert.
+    If A is (`a_rows`, K), a tensor `rows`, (M,) of `rows_dtype`, gathers its M rows (see
+    `problems.gathered`): for example the rows of tokens, sorted by expert.
 
     Raises:
-        InvalidProblemError: an extent is out of range, there are more than 65535 groups, the types
-            are none that a `Gemm` takes, or `a_rows` comes without `rows_dtype`, or the other way
-            round.
+        InvalidProblemError: an extent is out of range, there are more than 65535 groups, a `Gemm`
+            does not take the types, or only one of `a_rows` and `rows_dtype` is given.
     """
 
     kind: ClassVar[str] = "grouped gemm"
@@ -66,18 +65,18 @@ class GroupedGemm:
 
     @property
     def gathered(self) -> Gathered | None:
-        """The way in which rows are gathered from A; None where A has them in order."""
+        """The rows that are gathered from A, or None if A has them in order."""
         if self.a_rows is None or self.rows_dtype is None:
             return None
         return Gathered(rows=self.m, of=self.a_rows, dtype=self.rows_dtype)
 
     @property
     def gemm(self) -> Gemm:
-        """The product of all rows with the matrix of one group."""
+        """The matmul of all rows with the matrix of one group."""
         return self.of_rows(self.m)
 
     def of_rows(self, rows: int) -> Gemm:
-        """The product of so many rows of one group."""
+        """Return the matmul of `rows` rows with the matrix of one group."""
         return Gemm(
             m=rows,
             n=self.n,
@@ -89,7 +88,7 @@ class GroupedGemm:
         )
 
     def spans(self, ends: NDArray[Any]) -> Iterator[tuple[int, int]]:
-        """The first row of each group and the row behind its last; then the rows of no group."""
+        """Yield (first row, row behind the last) per group, then of the rows without a group."""
         begin = 0
         for each in (*ends.tolist(), self.m):
             end = min(max(begin, each), self.m)
@@ -98,7 +97,7 @@ class GroupedGemm:
 
     @property
     def short(self) -> str:
-        """`grouped gemm 64x10x128 of 8 groups`, and of how many rows they are taken."""
+        """`grouped gemm 64x10x128 of 8 groups`, and the rows of A if they are gathered."""
         taken = "" if self.a_rows is None else f", its rows taken of {self.a_rows}"
         return f"grouped gemm {self.m}x{self.n}x{self.k} of {self.groups} groups{taken}"
 
@@ -114,17 +113,17 @@ class GroupedGemm:
 
     @property
     def is_product(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     @property
     def is_exact(self) -> bool:
-        """No: sums are rounded."""
+        """False: sums are rounded."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """The type of its operands, and FP32."""
+        """The type of the operands, and FP32."""
         return frozenset({self.in_dtype, DType.F32})
 
     @property
@@ -134,17 +133,17 @@ class GroupedGemm:
 
     @property
     def is_matrix(self) -> bool:
-        """It is: A and D are."""
+        """True: A and D are matrices."""
         return True
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """(M, K), or (a_rows, K) where rows are taken of them."""
+        """(M, K), or (a_rows, K) if rows are gathered."""
         return self.m if self.a_rows is None else self.a_rows, self.k
 
     @property
     def b_shape(self) -> tuple[int, ...]:
-        """(groups, K, N), or (groups, N, K) where it is column-major."""
+        """(groups, K, N), or (groups, N, K) if column-major."""
         matrix = (self.k, self.n) if self.b_layout is Layout.ROW else (self.n, self.k)
         return (self.groups, *matrix)
 
@@ -170,12 +169,12 @@ class GroupedGemm:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations where every row is of a group."""
+        """Floating-point operations if every row belongs to a group."""
         return 2 * self.m * self.n * self.k
 
     @property
     def a_bytes(self) -> int:
-        """The bytes of A that are read; each gathered row counts once, with the integers."""
+        """Bytes of A that are read, each gathered row once, and of the integers of the gather."""
         row_bytes = self.k * self.in_dtype.size_bytes
         if (taken := self.gathered) is None:
             return self.m * row_bytes
@@ -183,7 +182,7 @@ class GroupedGemm:
 
     @property
     def b_bytes(self) -> int:
-        """The bytes of B, for all groups."""
+        """Bytes of B, all groups."""
         return self.groups * self.k * self.n * self.in_dtype.size_bytes
 
     @property
@@ -202,33 +201,33 @@ class GroupedGemm:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Groups and extents; the profiler has no struct for them."""
+        """Groups and extents; the profiler has no struct for grouped matmuls."""
         return {"groups": self.groups, "m": self.m, "n": self.n, "k": self.k}
 
     @property
     def slice_rows(self) -> int:
-        """Zero: its rows are in no slices."""
+        """Zero: its rows have no slices."""
         return 0
 
     def in_slices(self, rows: int) -> GroupedGemm:
-        """Itself."""
+        """Return the matmul itself."""
         del rows
         return self
 
     def resized(self, channels: int, filters: int) -> GroupedGemm:
-        """The product of so many columns of A and of D."""
+        """Return the matmul with K = `channels` and N = `filters`."""
         return replace(self, k=channels, n=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Return the padding of B's dimensions: zero for the groups."""
+        """Return the padding of B's dimensions; 0 for the groups."""
         by_rows = self.b_layout is Layout.ROW
         return (0, channels, filters) if by_rows else (0, filters, channels)
 
     def product(self, a: Array, b: Array) -> Array:
-        """It has none without `ends`: `problems.oracle` takes the products of groups one by one."""
+        """Raise InvalidProblemError: it needs `ends`; `problems.oracle` computes it by group."""
         raise InvalidProblemError(f"{self.short}: its product is not known without its ends")
 
 
 def in_groups(problem: object) -> GroupedGemm | None:
-    """Return a product of rows in groups, which takes `ends` besides A and B, or None."""
+    """Return `problem` if it is a grouped matmul, which reads `ends` besides A and B; else None."""
     return problem if isinstance(problem, GroupedGemm) else None

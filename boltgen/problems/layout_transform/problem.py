@@ -1,4 +1,4 @@
-"""Moves: tensors that change dtype, layout or number of channels, and nothing else."""
+"""Layout transforms: copies of tensors to another dtype, layout or number of channels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Form:
 
 
 def nhwc(dtype: DType) -> Form:
-    """The form in which kernels of `dtype` compute."""
+    """Return the NHWC form with elements of `dtype`, in which kernels compute."""
     return Form(layout=ImageLayout.NHWC, dtype=dtype)
 
 
@@ -44,13 +44,13 @@ NHWC_F16 = nhwc(DType.F16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A change from one form to another; sizes are launch arguments.
+    """A change from one form to another; the sizes are launch arguments.
 
-    One side is NHWC in the type that kernels multiply, through which every value passes; the other
-    has that type too, or FP32.
+    One side is NHWC in the type that kernels multiply, and every value is rounded to this type. The
+    other side has the same type or FP32.
 
     Raises:
-        InvalidProblemError: the sides are not so.
+        InvalidProblemError: the two forms do not fulfil this.
     """
 
     source: Form
@@ -69,7 +69,7 @@ class Move:
 
     @property
     def narrow(self) -> DType:
-        """The type through which every value passes."""
+        """The 16-bit type to which every value is rounded."""
         is_wide = self.source.dtype is DType.F32
         return self.target.dtype if is_wide else self.source.dtype
 
@@ -79,9 +79,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutTransform:
-    """A move of `images` of `pixels` each; channels that the source has not are zero.
+    """A move of `images` images with `pixels` pixels each; added channels are zero.
 
-    It is no product: its `gemm` is an error.
+    Its `gemm` raises an error.
     """
 
     kind: ClassVar[str] = "layout transform"
@@ -99,7 +99,7 @@ class LayoutTransform:
 
     @property
     def acc_dtype(self) -> DType:
-        """As the source: nothing is summed."""
+        """The type of the source; nothing is summed."""
         return self.move.source.dtype
 
     @property
@@ -109,7 +109,7 @@ class LayoutTransform:
 
     @property
     def gemm(self) -> Gemm:
-        """It has none."""
+        """Raise InvalidProblemError: a layout transform is not a matmul."""
         raise InvalidProblemError(f"{self.move} is no matrix product")
 
     @property
@@ -129,32 +129,32 @@ class LayoutTransform:
 
     @property
     def is_product(self) -> bool:
-        """It is not."""
+        """False."""
         return False
 
     @property
     def is_exact(self) -> bool:
-        """It is: every value is rounded once at most."""
+        """True: each value is rounded at most once."""
         return True
 
     @property
     def storable(self) -> frozenset[DType]:
-        """The types that can be stored: only the target's."""
+        """The target's type only."""
         return frozenset({self.out_dtype})
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """All of the target but its last extent, and that."""
+        """The target as a matrix: the product of its leading extents, and its last extent."""
         return prod(self.d_shape[:-1]), self.d_shape[-1]
 
     @property
     def is_matrix(self) -> bool:
-        """It is not."""
+        """False."""
         return False
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """(images, pixels, channels), or (images, channels, pixels)."""
+        """(images, pixels, channels), or (images, channels, pixels) for NCHW."""
         return self._shape(self.move.source, self.source_channels)
 
     @property
@@ -164,7 +164,7 @@ class LayoutTransform:
 
     @property
     def d_shape(self) -> tuple[int, ...]:
-        """The shape of the target, in the form of `a_shape`."""
+        """The shape of the target, in the order of its layout as in `a_shape`."""
         return self._shape(self.move.target, self.target_channels)
 
     def _shape(self, form: Form, channels: int) -> tuple[int, ...]:
@@ -219,25 +219,25 @@ class LayoutTransform:
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of a launch; the profiler has no struct for them."""
+        """The same as `sizes`; the profiler has no struct for layout transforms."""
         return self.sizes
 
     @property
     def slice_rows(self) -> int:
-        """Zero: its rows are in no slices."""
+        """Zero: its rows have no slices."""
         return 0
 
     def in_slices(self, rows: int) -> LayoutTransform:
-        """Itself."""
+        """Return the transform itself."""
         del rows
         return self
 
     def resized(self, channels: int, filters: int) -> LayoutTransform:
-        """The same of other channels."""
+        """Return the transform with `channels` source and `filters` target channels."""
         return replace(self, source_channels=channels, target_channels=filters)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Nothing: there is no B."""
+        """Return (0,): there is no B."""
         del channels, filters
         return (0,)
 
@@ -254,7 +254,7 @@ class LayoutTransform:
 def reference_move(move: Move, source: NDArray[Any], target_c: int) -> NDArray[Any]:
     """Apply `move` to `source`, (N, C, H, W) or (N, H, W, C); the result has `target_c` channels.
 
-    Channels beyond the source's are zero. Exact: FP32 is rounded to nearest even.
+    Channels beyond the source's are zero. The result is exact: FP32 is rounded to nearest even.
     """
     rows = source.transpose(0, 2, 3, 1) if move.source.layout is ImageLayout.NCHW else source
     kept = min(rows.shape[-1], target_c)

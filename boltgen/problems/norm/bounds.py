@@ -1,7 +1,8 @@
-"""Bounds of the norm of a row by a correct FP32 kernel.
+"""Bounds of the norm of a row, as a correct FP32 kernel computes it.
 
-A kernel adds in any order, takes the mean first and the squares of what is left of it then. Source
-of the sums' bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
+The kernel may add in any order. It computes the mean first, then the squares of the differences
+from the mean. Source of the bound of sums: Higham, Accuracy and Stability of Numerical Algorithms,
+section 4.2.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ _LARGEST = DType.F32.largest
 
 
 def norm_ends(problem: Norm, exact: Array, x: Interval) -> Interval:
-    """The least and the greatest that a kernel may have for rows between the ends of `x`.
+    """Return the least and greatest correct results for rows within the interval `x`.
 
-    `exact` has the rows themselves in FP64. Infinite ends: anything; NaN: certainly NaN.
+    `exact` has the rows in FP64. An infinite end means that any result is correct, NaN that the
+    result must be NaN.
     """
     match problem.function:
         case NormFunction.SOFTMAX:
@@ -40,7 +42,7 @@ def norm_ends(problem: Norm, exact: Array, x: Interval) -> Interval:
 def _scaled(problem: Norm, exact: Array, x: Interval) -> Interval:
     is_centred = problem.function is NormFunction.LAYER
     count = exact.shape[-1]
-    # Roundings of one element, of the sum of so many, and of the division by their number.
+    # The roundings of one element, of the sum of `count` elements, and of the division by `count`.
     mean_rounding = math.expm1((count - 1 + DIVIDE_ULPS) * math.log1p(2 * _U))
     off = np.maximum(x.high - exact, exact - x.low)
     size = np.abs(exact) + off
@@ -52,7 +54,7 @@ def _scaled(problem: Norm, exact: Array, x: Interval) -> Interval:
         error = error + _U * (np.abs(centred) + error) + _TINY
     most = np.abs(centred) + error
     variance = _mean(np.square(centred))
-    # A square rounds once more, and is added to the others.
+    # A square is rounded once more before it is added.
     variance_rounding = math.expm1((count + DIVIDE_ULPS) * math.log1p(2 * _U))
     variance_error = (
         _mean(2.0 * np.abs(centred) * error + np.square(error))
@@ -65,7 +67,7 @@ def _scaled(problem: Norm, exact: Array, x: Interval) -> Interval:
     raised = Interval(np.maximum(raised.low, 0.0), raised.high)
     factor = unary_image(Unary(UnaryOp.RSQRT, 0), raised)
     made = binary_image(BinaryOp.MULTIPLY, Interval(centred - error, centred + error), factor)
-    # A sum that may overflow, a root of what may be zero, or a row that may be anything.
+    # Not sure: a sum may overflow, the root's operand may be zero, or an element is unbounded.
     is_sure = (
         (_sum(size) * (1 + mean_rounding) < _LARGEST)
         & (_sum(np.square(most)) * (1 + variance_rounding) < _LARGEST)
@@ -79,11 +81,11 @@ def _scaled(problem: Norm, exact: Array, x: Interval) -> Interval:
 
 
 def _is_undefined(x: Interval, *, is_centred: bool) -> Array:
-    """Find certain NaN: rows with a NaN, and of a centred one with an infinity."""
+    """Find elements that must be NaN: rows with NaN; an infinity, or its whole row if centred."""
     is_nan = np.isnan(x.low) & np.isnan(x.high)
     is_infinite = (x.low == np.inf) | (x.high == -np.inf)
     whole = is_nan | is_infinite if is_centred else is_nan
-    # An infinity makes zeros of a row's other elements, and is NaN itself: inf * 0.
+    # Without centring an infinity makes the other elements 0 and itself NaN: inf * 0.
     return np.asarray(whole.any(axis=-1, keepdims=True) | is_infinite)
 
 

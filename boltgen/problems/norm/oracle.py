@@ -21,9 +21,9 @@ from boltgen.problems.workload import Layer
 
 
 def enclose_rows(layer: Layer, a: AnyArray, inputs: LayerInputs) -> tuple[Enclosure, ...]:
-    """The results of a norm: D, then what its prologue stores further.
+    """Enclose the results of a norm: the epilogue's, then the further results of its prologue.
 
-    Nothing is rounded between the graphs and the norm.
+    Nothing is rounded between the prologue, the norm and the epilogue.
     """
     problem: Any = layer.problem
     shape, in_slices = problem.d_shape, problem.slice_rows

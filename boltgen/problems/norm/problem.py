@@ -1,7 +1,6 @@
-"""Norms of rows: layer norm, RMS norm and softmax as problems of their own.
+"""Norms of rows: layer norm, RMS norm and softmax.
 
-Arrow: like `problem`. The exact result, and the bounds of a correct FP32 kernel, are in
-`problems.norm.bounds`.
+Arrow: like `problem`. `problems.norm.bounds` has the bounds of a correct FP32 kernel.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ class NormFunction(Enum):
 
     LAYER = "layer_norm"  # (x - mean) / sqrt(variance + epsilon); the variance divides by n
     RMS = "rms_norm"  # x / sqrt(mean of squares + epsilon)
-    SOFTMAX = "softmax"  # exp(x - maximum) / sum of these
+    SOFTMAX = "softmax"  # exp(x - maximum) / sum of exp(x - maximum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Norm:
-    """A norm of each of `rows`, without scale and shift, which are the layer's epilogue.
+    """A norm of each row, without scale and shift, which are the layer's epilogue.
 
-    A and D: (rows, columns). Statistics are in FP32. It is no product: its `gemm` is an error.
-    Every `slice_rows` neighbouring rows are a slice, as in a `Gemm`. If A is (`a_rows`, columns), a
-    tensor `rows`, (rows,) of `rows_dtype`, gathers its rows, as `problems.gathered` says: for
-    example from an embedding's table.
+    A and D: (rows, columns). Statistics are in FP32. Its `gemm` raises an error. Every `slice_rows`
+    neighbouring rows are a slice, as in a `Gemm`. If A is (`a_rows`, columns), a tensor `rows`,
+    (rows,) of `rows_dtype`, gathers its rows (see `problems.gathered`), for example from an
+    embedding table.
 
     Raises:
-        InvalidProblemError: an extent is out of range, `epsilon` is no finite number of at least 0,
-            or is given to a softmax, which has none; `a_rows` comes without `rows_dtype`, or the
-            other way round; `slice_rows` is negative.
+        InvalidProblemError: an extent is out of range; `epsilon` is negative or not finite, or is
+            given to a softmax; only one of `a_rows` and `rows_dtype` is given; `slice_rows` is
+            negative.
     """
 
     kind: ClassVar[str] = "norm"
@@ -69,34 +68,34 @@ class Norm:
 
     @property
     def gathered(self) -> Gathered | None:
-        """The way in which rows are gathered from A; None where A has them in order."""
+        """The rows that are gathered from A, or None if A has them in order."""
         if self.a_rows is None or self.rows_dtype is None:
             return None
         return Gathered(rows=self.rows, of=self.a_rows, dtype=self.rows_dtype)
 
     @property
     def acc_dtype(self) -> DType:
-        """FP32, which statistics are in."""
+        """FP32, the type of the statistics."""
         return DType.F32
 
     @property
     def gemm(self) -> Gemm:
-        """It has none."""
+        """Raise InvalidProblemError: a norm is not a matmul."""
         raise InvalidProblemError(f"{self.short} is no matrix product")
 
     @property
     def is_product(self) -> bool:
-        """It is not."""
+        """False."""
         return False
 
     @property
     def is_exact(self) -> bool:
-        """It is not: kernels round."""
+        """False: kernels round."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """All types: a result is cast when it is stored."""
+        """All types: the result is cast when it is stored."""
         return frozenset(map(DType, CONVERTED))
 
     @property
@@ -106,7 +105,7 @@ class Norm:
 
     @property
     def short(self) -> str:
-        """`layer_norm 64x768`, and of how many rows its own are taken."""
+        """`layer_norm 64x768`, and the rows of A if they are gathered."""
         taken = "" if self.a_rows is None else f", its rows taken of {self.a_rows}"
         return f"{self.function.value} {self.rows}x{self.columns}{taken}"
 
@@ -122,12 +121,12 @@ class Norm:
 
     @property
     def is_matrix(self) -> bool:
-        """It is: rows may be counted in several dimensions."""
+        """True: the rows may have several dimensions."""
         return True
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """(rows, columns), or (a_rows, columns) where rows are taken of them."""
+        """(rows, columns), or (a_rows, columns) if rows are gathered."""
         return self.rows if self.a_rows is None else self.a_rows, self.columns
 
     @property
@@ -157,12 +156,12 @@ class Norm:
 
     @property
     def flops(self) -> int:
-        """Zero: only the operations of products are counted."""
+        """Zero: only the operations of matmuls are counted."""
         return 0
 
     @property
     def a_bytes(self) -> int:
-        """The bytes of A that are read; each gathered row counts once, with the integers."""
+        """Bytes of A that are read, each gathered row once, and of the integers of the gather."""
         row_bytes = self.columns * self.in_dtype.size_bytes
         if (taken := self.gathered) is None:
             return self.rows * row_bytes
@@ -181,21 +180,21 @@ class Norm:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Rows and columns; the profiler has no struct for them."""
+        """Rows and columns; the profiler has no struct for norms."""
         return {"rows": self.rows, "columns": self.columns}
 
     def in_slices(self, rows: int) -> Norm:
-        """Return the norm with slices of so many rows; 0 means without slices."""
+        """Return the norm with slices of `rows` rows; 0 means without slices."""
         return self if rows == self.slice_rows else replace(self, slice_rows=rows)
 
     def resized(self, channels: int, filters: int) -> Norm:
-        """Return the norm of so many columns, of A and of D alike."""
+        """Return the norm with `channels` columns, which must equal `filters`."""
         if channels != filters:
             raise InvalidProblemError(f"Norm: {channels} columns of A and {filters} of D")
         return replace(self, columns=channels)
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Nothing: there is no B."""
+        """Return (0,): there is no B."""
         del channels, filters
         return (0,)
 
@@ -205,15 +204,15 @@ class Norm:
         return self
 
     def as_rows(self, matrix: Array) -> Array:
-        """A tensor of A's shape as rows, which it is."""
+        """Return the matrix itself: its rows are the norm's rows."""
         return matrix
 
     def as_stored(self, rows: Array) -> Array:
-        """Rows as they lie."""
+        """Return the rows themselves."""
         return rows
 
     def product(self, a: Array, b: Array) -> Array:
-        """The norm of each row in FP64; `b` is of no account."""
+        """Return the norm of each row in FP64; `b` is unused."""
         del b
         match self.function:
             case NormFunction.LAYER:

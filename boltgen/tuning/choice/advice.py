@@ -1,9 +1,7 @@
-"""Find changes of a model that its author gets nearly for free: Bolt's codesign principles, as a
-tool.
+"""Find changes of a model that cost almost no time: Bolt's codesign principles as a tool.
 
-For each layer: channels of a multiple of eight, another activation, a 1x1 convolution behind; with
-the times before and after, measured where one device has both, else predicted.
-
+For each layer: channels that are a multiple of eight, another activation, and an appended 1x1
+convolution. Times before and after a change are measured if one device has both, else predicted.
 Source: Xing et al., Bolt, MLSys 2022, section 3.3.
 """
 
@@ -24,13 +22,13 @@ from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import measured_us, predicted_us
 from boltgen.tuning.choice.select import Measurements, ModelCosts
 
-# Bolt's section 4.3 tries these in place of ReLU; none is seen to cost more than 8 % there.
+# Bolt's section 4.3 tries these in place of ReLU; none costs more than 8 % there.
 _ACTIVATIONS = (UnaryOp.HARDSWISH, UnaryOp.GELU_ERF, UnaryOp.SILU, UnaryOp.SOFTPLUS)
 _REPLACEABLE = frozenset({UnaryOp.RELU, *_ACTIVATIONS})
-# A change is worth telling where the layer takes at most this much longer: as much as Bolt's
-# RepVGG loses by the slowest of its activations (table 4).
+# A change is reported if the layer becomes at most this much slower, as much as Bolt's RepVGG with
+# the slowest of these activations (table 4).
 NEARLY_FREE = 0.08
-# A 1x1 convolution doubles the layers: Bolt's RepVGGAug loses 15.3 % by it (section 4.3).
+# A 1x1 convolution doubles the layers: it makes Bolt's RepVGGAug 15.3 % slower (section 4.3).
 NEARLY_FREE_LAYER = 0.16
 
 
@@ -44,7 +42,7 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedLayer:
-    """A layer of a model, under the name that people know it by."""
+    """A layer of a model with its name for people."""
 
     name: str
     layer: Layer
@@ -52,7 +50,7 @@ class NamedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A change of `layer`, in words, and its time before and after that, both of one `origin`."""
+    """A change of `layer` in words, and the times before and after it, both of one `origin`."""
 
     layer: NamedLayer
     change: Change
@@ -63,7 +61,7 @@ class Advice:
 
     @property
     def cost(self) -> float:
-        """The share by which the layer becomes slower; negative if it becomes faster."""
+        """The relative increase of the layer's time; negative if the layer becomes faster."""
         return self.after_us / self.before_us - 1.0
 
 
@@ -72,11 +70,11 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Return all changes that are nearly free, layer by layer.
 
-    The first of `measurements` that has times before and after a change gives the times; without
-    one the analytical model does.
+    The times come from the first of `measurements` that has both times of a change, else from the
+    analytical model.
 
     Raises:
-        NoLegalConfigError: no kernel computes one of the layers.
+        NoLegalConfigError: no kernel computes a layer.
     """
     found: list[Advice] = []
     for layer in layers:
@@ -101,7 +99,7 @@ def advise(
 def _compared(
     before: Workload, after: Workload, arch: Arch, measurements: Sequence[Measurements]
 ) -> tuple[float, float, str] | None:
-    """Return times of one origin, and the origin; None if no kernel computes the changed layer."""
+    """Return both times and their origin; None if no kernel computes the changed layer."""
     for known in measurements:
         before_us, after_us = measured_us(known, before), measured_us(known, after)
         if before_us is not None and after_us is not None:
@@ -118,7 +116,7 @@ def _most(change: Change) -> float:
 
 
 def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
-    """Yield each change of a layer, in words, and the layers that replace it."""
+    """Yield each change of a layer, in words, and the workload after the change."""
     problem = layer.problem
     if not problem.is_product:
         return
@@ -141,13 +139,13 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
 
 
 def _up(extent: int, dtype: DType) -> int:
-    """Round up to the next multiple of a whole vector."""
+    """Round up to a multiple of a vector's elements."""
     vector = VECTOR_BYTES // dtype.size_bytes
     return -(-extent // vector) * vector
 
 
 def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, ElementwiseGraph]]:
-    """The epilogue with another last activation."""
+    """Yield the epilogue with each other last activation."""
     last = epilogue.nodes[-1]
     if not isinstance(last, Unary) or last.op not in _REPLACEABLE:
         return
@@ -157,12 +155,12 @@ def _activations(epilogue: ElementwiseGraph) -> Iterator[tuple[UnaryOp, Elementw
 
 
 def _with_pointwise(layer: Layer) -> Workload:
-    """Append a 1x1 convolution of as many columns, with bias and ReLU, in the same kernel."""
+    """Append a 1x1 convolution with as many filters, bias and ReLU, in the same kernel."""
     builder = ElementwiseBuilder()
     bias = builder.load(LoadKind.ROW, layer.problem.in_dtype)
     builder.unary(UnaryOp.RELU, builder.binary(BinaryOp.ADD, 0, bias))
     gemm = replace(layer.problem.gemm, out_dtype=layer.problem.in_dtype)
-    # Its filters are stored as the filters of a 1x1 convolution.
+    # B is stored like the filters of a 1x1 convolution.
     behind = replace(gemm, k=gemm.n, b_layout=Layout.COLUMN)
     rounded: Any = layer.problem
     first = replace(layer, problem=replace(rounded, out_dtype=layer.problem.in_dtype))

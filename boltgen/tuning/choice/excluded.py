@@ -1,4 +1,4 @@
-"""Kernels that failed the check of a library, and the costs without them."""
+"""Exclude kernels that failed the check of a library from the costs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from boltgen.ir.outcome import Failure, Fault
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Costs, CostSource, Measurements, ModelCosts, launches_of
 
-# A choice: each kernel takes a compiler half a minute, and one that fails is no accident of its
-# tiles where two others fail as well.
+# A choice: each kernel takes half a minute to compile, and after three failures the tiles of one
+# kernel are hardly the cause.
 _MOST_TRIED = 3
 
 
 class Excluded:
-    """The kernels that failed. They are never chosen again; a workload with several of them is
-    given up.
+    """The kernels that failed; they are never chosen again, for any workload.
 
-    Kernels are excluded whatever workload they failed on.
+    A workload is given up after several of its kernels failed.
     """
 
     def __init__(self) -> None:
@@ -37,7 +36,7 @@ class Excluded:
             self._reasons.setdefault(workload, []).append(reason)
 
     def gives_up(self, workload: Workload) -> str | None:
-        """Return why no kernel is to compute `workload`, or None if one may."""
+        """Return why no kernel may compute `workload` any more, or None."""
         reasons = self._reasons.get(workload, [])
         if len(reasons) < _MOST_TRIED:
             return None
@@ -50,16 +49,14 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """`CostSource` without the kernels that failed."""
+    """A `CostSource` without the kernels that failed."""
 
     source: CostSource
     failed: dict[KernelSpec, Failure]
     arch: Arch
 
     def costs(self, workload: Workload) -> Costs:
-        """Return the source's costs, or the analytical model's if the source knows only failed
-        kernels.
-        """
+        """Return the source's costs, or the analytical model's if it has only failed kernels."""
         found = self._without(workload, self.source.costs(workload))
         if all(isinstance(cost, Failure) for cost in found.by_config.values()):
             found = self._without(workload, ModelCosts(self.arch).costs(workload))

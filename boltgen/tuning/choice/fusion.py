@@ -1,9 +1,9 @@
-"""Decides which layers become one kernel. Arrow: `tune.select`, before regions exist.
+"""Decide which layers become one kernel. Arrow: `tune.select`, before regions exist.
 
-Fusing saves launches and the traffic of intermediates, and costs occupancy and reuse: Bolt,
-section 5, finds that it slows compute-bound layers down. All cuts of a sequence are compared, by
-dynamic programming over the times of its parts: measured ones where a device has timed every layer
-by itself, else predicted ones.
+Fusion saves launches and the traffic of intermediates, but costs occupancy and reuse: Bolt, section
+5, finds that it slows compute-bound layers down. All cuts of a sequence are compared by dynamic
+programming over the times of its parts, which are measured if a device has timed every layer alone,
+else predicted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from boltgen.ir.outcome import Failure, Timing
 from boltgen.problems.workload import Cut, Layer, Workload
 from boltgen.tuning.choice.select import Measurements, ModelCosts
 
-# A predicted time is compared: a fused kernel must be better by this share. A choice.
+# A fused kernel with a predicted time must be better by this share. A choice.
 _MARGIN = 0.05
-# Do not compile a fused kernel whose predicted time is this many times its layers' time: the
-# model's error is far less. A choice.
+# A fused kernel whose predicted time is this many times its layers' time is not compiled: the
+# model's error is far smaller. A choice.
 _HOPELESS = 2.0
 
 
 def candidate_fusions(layers: tuple[Layer, ...], arch: Arch) -> tuple[Workload, ...]:
-    """The parts of a sequence that are worth timing as one kernel.
+    """Return the parts of a sequence that are worth timing as one kernel.
 
     Raises:
         NoLegalConfigError: a layer alone has no legal configuration.
@@ -46,19 +46,19 @@ def candidate_fusions(layers: tuple[Layer, ...], arch: Arch) -> tuple[Workload, 
 def cut_layers(
     layers: tuple[Layer, ...], arch: Arch, measurements: Sequence[Measurements] = ()
 ) -> Cut:
-    """Return the cut of `layers` with the least time for all of them.
+    """Return the cut of `layers` with the least total time.
 
-    The first of `measurements` that has timed every layer by itself gives the times; without one
-    the analytical model does. If that device has not timed a fused kernel, its time is estimated:
-    the layers' times, scaled by the ratio that the model predicts. A fused kernel whose
-    configurations all failed there is cut.
+    The times come from the first of `measurements` that has timed every layer alone, else from the
+    analytical model. If that device has not timed a fused kernel, its time is estimated: the
+    layers' times, scaled by the predicted ratio. A fused kernel whose configurations all failed
+    there is not used.
 
     Raises:
         NoLegalConfigError: a layer alone has no legal configuration.
     """
     parts = _parts(layers, arch, measurements)
     count = len(layers)
-    # best[end]: the least time of the layers before `end`, and where the last part begins.
+    # best[end]: the least time of the layers before `end`, and the beginning of the last part.
     best: list[tuple[float, int]] = [(0.0, 0)]
     for end in range(1, count + 1):
         best.append(
@@ -79,9 +79,9 @@ def cut_layers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Layers `begin` to `end` as one kernel: its time and where that is from, or why there is none.
+    """Layers `begin` to `end` as one kernel, with its time and origin, or why it has none.
 
-    All parts of a sequence have times that compare.
+    The times of all parts of a sequence are comparable.
     """
 
     begin: int
@@ -93,12 +93,12 @@ class _Part:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it is several layers."""
+        """Whether the part has several layers."""
         return self.end - self.begin > 1
 
     @property
     def weighed_us(self) -> float:
-        """The time to compare: a prediction of a fused kernel has to be better by a margin."""
+        """The time for comparisons: a predicted time of a fused kernel is increased by a margin."""
         if self.time_us is None:
             raise AssertionError("a part without a time is no candidate")
         has_margin = self.is_fused and not self.is_measured
@@ -160,7 +160,7 @@ def _measured_part(
 
 
 def measured_us(known: Measurements, workload: Workload) -> float | None:
-    """The least time that a device has of a workload."""
+    """Return the least time of a workload that a device has measured, or None."""
     outcomes = known.outcomes(workload).values()
     times = [outcome.median_us for outcome in outcomes if isinstance(outcome, Timing)]
     return min(times, default=None)
@@ -168,17 +168,17 @@ def measured_us(known: Measurements, workload: Workload) -> float | None:
 
 @lru_cache(maxsize=4096)
 def predicted_us(workload: Workload, arch: Arch) -> float:
-    """The analytical model's time of the best configuration of a workload.
+    """Return the analytical model's time of a workload's best configuration.
 
     Raises:
-        NoLegalConfigError: it has none.
+        NoLegalConfigError: the workload has no legal configuration.
     """
     costs = ModelCosts(arch).costs(workload).by_config.values()
     return min(cost for cost in costs if isinstance(cost, float))
 
 
 def _predicted_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
-    """The analytical model's time of `layers` as one kernel, or why they can be none.
+    """Return the analytical model's time of `layers` as one kernel, or why it is impossible.
 
     Raises:
         NoLegalConfigError: a single layer has no legal configuration.
@@ -190,7 +190,7 @@ def _predicted_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
 
 @lru_cache(maxsize=4096)
 def _fused_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
-    """Call `_predicted_us` for several layers, and cache the time or the reason."""
+    """Return `_predicted_us` for several layers, and cache the time or the reason."""
     try:
         return predicted_us(Workload(layers=layers), arch)
     except NoLegalConfigError as error:
@@ -198,12 +198,12 @@ def _fused_us(layers: tuple[Layer, ...], arch: Arch) -> float | str:
 
 
 def _apart_us(layers: tuple[Layer, ...], arch: Arch) -> float:
-    """The analytical model's time of `layers`, each a kernel of its own."""
+    """Return the analytical model's time of `layers` as separate kernels."""
     return sum(predicted_us(Workload(layers=(layer,)), arch) for layer in layers)
 
 
 def _reasons(layers: tuple[Layer, ...], parts: _Parts, chosen: list[_Part]) -> list[str]:
-    """A sentence for each joint: within a chosen part, then between it and the next."""
+    """Return a sentence for each boundary of two layers: why it is fused, or why not."""
     reasons = []
     for part, following in zip(chosen, [*chosen[1:], None], strict=True):
         if part.is_fused:

@@ -1,4 +1,4 @@
-"""Times by which passes over a graph choose: measured times, else the analytical model's."""
+"""Times by which graph passes choose: measured times, else the analytical model's."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.fusion import measured_us, predicted_us
 from boltgen.tuning.choice.select import Measurements, ModelCosts, Task
 
-# Opens what was measured, for as long as it is looked at.
+# Opens measurements for the time of a lookup.
 OpenMeasurements = Callable[[], AbstractContextManager[Sequence[Measurements]]]
 
 
 def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
-    """Return no measurements, for any device."""
+    """Yield no measurements, for any device."""
     return nullcontext(())
 
 
@@ -29,9 +29,9 @@ def nothing_measured() -> AbstractContextManager[Sequence[Measurements]]:
 class GraphTimes:
     """Times on `arch`.
 
-    The first of the measurements that has timed all compared kernels gives their times; without one
-    they are predicted. Layout transforms are not measured: they only read and write, and the
-    analytical model knows the bandwidth of a copy. Symbolic sizes count as the middle of their
+    The times of compared kernels come from the first of the measurements that has timed all of
+    them, else from the analytical model. Layout transforms are never measured: they only read and
+    write, and the model knows the bandwidth of a copy. Symbolic sizes count as the middle of their
     ranges.
     """
 
@@ -44,7 +44,7 @@ class GraphTimes:
         return ModelCosts(self.arch).origin
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
-        """Return the best configurations' times; infinite if none is legal, or none works."""
+        """Return the best configurations' times; infinite if none is legal, or all failed."""
         workloads = [workload.typical for workload in workloads]
         with self.measurements() as measurements:
             for known in measurements:
@@ -56,8 +56,10 @@ class GraphTimes:
         return KernelTimes(times_us=predicted, origin=self.move_origin)
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
-        """A move's launches, each of which waits for what it reads and for what it writes, and its
-        bytes at the bandwidth that a copy reaches.
+        """Return the time of a layout transform, in microseconds.
+
+        It has the latency of each launch, which waits for its reads and writes, and the time of its
+        bytes at the bandwidth of a copy.
         """
         constants = model_constants(self.arch)
         wait_us = 2 * self.arch.memory_latency_clocks / self.arch.boost_mhz
@@ -66,7 +68,7 @@ class GraphTimes:
 
 
 def _measured_us(known: Measurements, workload: Workload) -> float | None:
-    """Return the least time that a device has; infinite if all that it tried failed."""
+    """Return the least time that a device measured; infinite if all its trials failed."""
     time_us = measured_us(known, workload)
     return math.inf if time_us is None and known.outcomes(workload) else time_us
 
@@ -81,32 +83,30 @@ def _predicted_us(workload: Workload, arch: Arch) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CostSurvey:
-    """Answer as `costs` does, and record every workload that was asked for, to be timed."""
+    """Answer as `costs` does, and record every requested workload, so that it can be timed."""
 
     costs: GraphCosts
     asked: dict[Workload, float] = field(default_factory=dict)
 
     @property
     def move_origin(self) -> str:
-        """The origin of `costs`."""
+        """The origin of the times of `costs`."""
         return self.costs.move_origin
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
-        """The times of `costs`."""
+        """Return the times of `costs`."""
         found = self.costs.kernels_us(workloads)
         asked = (workload.typical for workload in workloads)
         self.asked.update(zip(asked, found.times_us, strict=True))
         return found
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
-        """The time of `costs`."""
+        """Return the time of `costs`."""
         return self.costs.move_us(bytes_moved, launches)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Return the workloads that the model would run with other padding or other horizontal
-        fusion.
-        """
+        """Return the recorded workloads as tasks, for other padding or horizontal fusion."""
         return tuple(
             Task(workload=workload, is_alternative=True)
             for workload, time_us in self.asked.items()

@@ -1,4 +1,4 @@
-"""Costs that were measured on this device, else on another one of its architecture."""
+"""Costs that were measured on this device, or else on another one of its architecture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _Known = TypeVar("_Known")
 
-# A time from a GPU is worth more than a modelled time.
+# Times from a GPU are preferred to modelled times.
 _RANK = {DeviceKind.CUDA: 0, DeviceKind.RECORDED: 1, DeviceKind.VGPU: 2}
 _HOW = {
     DeviceKind.CUDA: "measured on {name}",
@@ -33,15 +33,15 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecords:
-    """The records that a database has of one device, for kernels by one toolchain."""
+    """The records of one device in a database, for kernels of one toolchain."""
 
     database: Database
     source: Source
     arch: Arch
     origin: str
-    # The newest contents of kernels, where the database itself may not know them.
+    # The newest contents of kernels, which the database may not know.
     contents: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    # Warnings that were given: a database that cannot be read is asked for every workload.
+    # Warnings that were given, because an unreadable database is queried for every workload.
     told: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def outcomes(self, workload: Workload) -> dict[Config, Outcome]:
@@ -49,7 +49,7 @@ class DeviceRecords:
         return self._legal(workload, self.database.outcomes)
 
     def times(self, workload: Workload) -> dict[Config, TimedKernel]:
-        """The median times among them, and the kernels that have them."""
+        """Return the median times among the outcomes, with their kernels."""
         return self._legal(workload, self.database.times)
 
     def _legal(
@@ -64,18 +64,18 @@ class DeviceRecords:
                 self.told.add(str(error))
                 _log.warning("measurements are not used: %s", error)
             return {}
-        # A configuration that was legal when it was measured may have become illegal since.
+        # A rule that was found after a measurement may have made its configuration illegal.
         return {c: known for c, known in found.items() if not violations(workload, c, self.arch)}
 
 
 class MeasuredCosts:
-    """Costs from databases, in the order: `device`, other devices of `arch`, `fallback`.
+    """Costs from databases, in this order: `device`, other devices of `arch`, `fallback`.
 
-    Only records by the same `toolchain` count: another one makes other kernels. Among several
-    devices of the architecture, GPUs come before the virtual GPU, and devices with more records
-    come first: `measurements` has them in that order. A workload's costs all come from one device.
-    A record counts only if its kernel has the newest content: as `contents` says, else as each
-    database knows it. With `confirmed` contents, times of other kernels than these do not count.
+    Only records of the same `toolchain` count, because another one makes other kernels.
+    `measurements` lists the devices of the architecture: GPUs before the virtual GPU, then by the
+    number of records. All costs of a workload come from one device. A record counts only if its
+    kernel has the newest content according to `contents`, or else to its database. With `confirmed`
+    contents, only times of kernels with these contents count.
     """
 
     def __init__(  # noqa: PLR0917 (in the order in which they count)
@@ -115,7 +115,7 @@ class MeasuredCosts:
 
     @property
     def stamp(self) -> str:
-        """Return a text that changes whenever there may be other costs."""
+        """A text that changes whenever the costs may change."""
         databases = (known.database for known in self.measurements)
         stamps = tuple(each.stamp(self._arch.name, self._toolchain) for each in databases)
         return digest(stamps, tuple(sorted(self._contents.items())))
@@ -123,8 +123,8 @@ class MeasuredCosts:
     def costs(self, workload: Workload) -> Costs:
         """Return the newest times of the first device that has any for this workload.
 
-        Without such a device, return the fallback's costs; configurations that failed when measured
-        stay failures.
+        Without such a device, return the fallback's costs, except of configurations that failed in
+        a measurement.
         """
         failed: set[Config] = set()
         for known in self.measurements:
@@ -153,7 +153,7 @@ class MeasuredCosts:
 
 
 def _is_blamed(outcome: Outcome) -> bool:
-    """Whether a failure is the kernel's: too slow or too large on one device may do on another."""
+    """Return whether the kernel is at fault; a timeout or lack of memory may be the device's."""
     return isinstance(outcome, Failure) and outcome.fault not in {
         Fault.TIMEOUT,
         Fault.OUT_OF_MEMORY,

@@ -1,7 +1,7 @@
 """Measure how well a cost model ranks measured configurations: rank correlation, regret, recall.
 
-Regret is what a user pays for trusting the model: the time of its pick over the best measured one,
-less one. Recall says how many of its picks must be timed to find the best.
+Regret is the price of trusting the model: the time of its first pick divided by the best measured
+time, minus 1. Recall tells how many of its picks must be timed to find the best.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from boltgen.problems.workload import Workload
 from boltgen.tuning.database.records import Record
 
 TOP = (1, 5, 10)
-# Fewer configurations of a problem cannot be ranked to any purpose.
+# A ranking of fewer configurations of a problem has no value.
 _FEWEST = 3
 
 CostUs: TypeAlias = Callable[[Trial, DeviceIdentity], float]
@@ -32,9 +32,10 @@ CostUs: TypeAlias = Callable[[Trial, DeviceIdentity], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """One problem on one device: how the model ranks its measured configurations.
+    """The model's ranking of the measured configurations of one problem on one device.
 
-    `rank_correlation` is Spearman's; `found_at` is the model's rank of the fastest, 1 for its pick.
+    `rank_correlation` is Spearman's. `found_at` is the model's rank of the fastest configuration; 1
+    means that the model picks it first.
     """
 
     workload: Workload
@@ -47,11 +48,11 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """All problems together; a field is None if no record bears on it.
+    """The rankings of all problems together; a field is None if no record contributes to it.
 
-    `rank_correlation` is over all measurements, `median_rank_correlation` over the problems'.
-    `log_error` is the root mean square of the logarithm of predicted over measured time.
-    `recall` is, for each number of picks, the share of problems whose fastest is among them.
+    `rank_correlation` is over all measurements, `median_rank_correlation` the median over problems.
+    `log_error` is the root mean square of log(predicted / measured). `recall` is, for each number
+    of picks, the share of problems whose fastest configuration is among them.
     """
 
     measurements: int
@@ -65,7 +66,7 @@ class ModelReport:
 
 
 def arch_of(device: DeviceIdentity) -> Arch:
-    """The architecture's row with the SMs and the clock of a device of it."""
+    """Return the architecture's row with the number of SMs and the clock of a device."""
     row = arch_named(device.arch)
     if (device.sm_count, device.clock_mhz) == (row.sm_count, row.boost_mhz):
         return row
@@ -82,7 +83,7 @@ def arch_of(device: DeviceIdentity) -> Arch:
 
 
 def model_cost(constants: ModelConstants | None = None) -> CostUs:
-    """Return the analytical model, with the given constants instead of its own if any."""
+    """Return the analytical model as a function, with `constants` instead of its own if given."""
 
     def cost_us(trial: Trial, device: DeviceIdentity) -> float:
         return predicted_us(trial, arch_of(device), constants)
@@ -91,7 +92,7 @@ def model_cost(constants: ModelConstants | None = None) -> CostUs:
 
 
 def predicted_us(trial: Trial, arch: Arch, constants: ModelConstants | None = None) -> float:
-    """The analytical model's time of a launch."""
+    """Return the analytical model's time of a launch, in microseconds."""
     return predict(trial.workload, trial.config, arch, constants).time_us
 
 
@@ -109,14 +110,14 @@ def timed(records: Iterable[Record]) -> list[Record]:
 
 
 def measured_us(record: Record) -> float:
-    """The time of a record that has one."""
+    """Return the time of a record that has one, in microseconds."""
     if not isinstance(record.outcome, Timing):
         raise ValueError("a record without a time was not left out")
     return record.outcome.median_us
 
 
 def examples(records: Iterable[Record]) -> list[Example]:
-    """Return training examples for a cost model: the records that have a time."""
+    """Return training examples for a cost model: the records with a time."""
     return [
         Example(
             workload=record.trial.workload,
@@ -129,9 +130,9 @@ def examples(records: Iterable[Record]) -> list[Example]:
 
 
 def evaluate(records: Iterable[Record], cost_us: CostUs | None = None) -> ModelReport:
-    """Compare `cost_us`, by default the analytical model, with records that have a time.
+    """Compare `cost_us`, by default the analytical model, with the records that have a time.
 
-    Problems with fewer than three configurations are left out of the rankings.
+    Problems with fewer than three configurations are not ranked.
     """
     cost_us = cost_us or model_cost()
     kept = timed(records)
@@ -181,7 +182,7 @@ def _ranking(
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's coefficient: the correlation of the ranks; 0 where one side has no order."""
+    """Return Spearman's coefficient, the correlation of ranks; 0 if a side has no order."""
     x, y = _ranks(np.asarray(a, np.float64)), _ranks(np.asarray(b, np.float64))
     x, y = x - x.mean(), y - y.mean()
     spread = float(np.sqrt((x * x).sum() * (y * y).sum()))
@@ -189,7 +190,7 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of theirs."""
+    """Return the ranks from 1 on; equal values get the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts).astype(np.float64)
     mean_ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]

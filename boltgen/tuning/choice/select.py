@@ -1,7 +1,7 @@
 """Choose a configuration for every task of a model, and few kernels for all of them.
 
 Arrow: `tune.select`, from tasks to decisions. A `CostSource` gives the costs: the analytical model
-here, measurements in `tuning.choice.measured_costs`.
+here, or measurements in `tuning.choice.measured_costs`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import Failure, Fault, Outcome
 from boltgen.problems.workload import Workload
 
-# A kernel takes a compiler about ten seconds; by default it has to save this share of the model's
+# To compile a kernel takes about ten seconds; by default it must save this share of the model's
 # predicted time. A choice, not a measurement.
 DEFAULT_PRICE_FRACTION = 0.01
-# One for a range of sizes is worth it sooner: few of them have the same best kernel. A choice, by
-# `benchmarks.dynamic_shapes`.
+# A lower price for kernels of ranges of sizes, because few sizes share the best kernel. A choice,
+# by `benchmarks.dynamic_shapes`.
 RANGE_PRICE_FRACTION = 0.001
-# The weight of all cells that no traffic names together, as a share of a region's calls. A choice.
+# The weight of all cells outside the traffic, as a share of a region's calls. A choice.
 _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A workload, and how often the model runs it.
+    """A workload, and the number of times that the model runs it.
 
-    An alternative is what the model could run instead of other tasks, were its tensors padded
-    otherwise or several layers one kernel: it is timed, and no part of the model's time. A `cell`
-    is all the sizes that the task's kernel will run, where they are several: it has to be legal for
-    each. Cells that are `one_of` a region's count by their `share` of its calls, whatever their
-    times.
+    An alternative is a workload that the model would run with other padding or fusion; it is timed,
+    but not counted in the model's time. A `cell` has all sizes that the task's kernel will run, and
+    the kernel must be legal for each of them. Cells with the same `one_of`, a region, are weighted
+    by `share`, their part of the region's calls, independent of their times.
     """
 
     workload: Workload
@@ -53,7 +52,7 @@ class Task:
 
 
 def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """The distinct tasks, each as often as all that equal it together.
+    """Return the distinct tasks, each with the sum of the occurrences of equal tasks.
 
     A workload that the model runs is never an alternative.
     """
@@ -73,7 +72,7 @@ class Decision:
     """The configuration chosen for a workload, its time, and the time's source in words.
 
     `kernel` is the content of the measured kernel, or None if the time is predicted. `least_us` is
-    the time of the best kernel that may run the workload.
+    the time of the best legal kernel for the workload.
     """
 
     workload: Workload
@@ -84,7 +83,7 @@ class Decision:
     least_us: float = 0.0
 
 
-# One kernel's offer to a task: the best time, and the configuration that has it.
+# A kernel's offer to a task: its best time, and the configuration with this time.
 Offer: TypeAlias = tuple[float, Config]
 Menu: TypeAlias = dict[Config, Offer]
 Cost: TypeAlias = float | Failure
@@ -92,10 +91,10 @@ Cost: TypeAlias = float | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The times of a workload's legal configurations in microseconds, or why one has no time.
+    """The time of each legal configuration of a workload in microseconds, or its failure.
 
-    All come from one `origin`: times of two devices, or of a device and a model, do not compare.
-    `kernels` are the contents of the measured kernels.
+    All times come from one `origin`: times of two devices, or of a device and a model, are not
+    comparable. `kernels` has the contents of the measured kernels.
     """
 
     by_config: Mapping[Config, Cost]
@@ -109,7 +108,7 @@ class Measurements(Protocol):
 
     @property
     def origin(self) -> str:
-        """The source of the times, in words: "measured on ...", with the device's name."""
+        """The source of the times in words: "measured on ...", with the device's name."""
         ...
 
     def outcomes(self, workload: Workload) -> Mapping[Config, Outcome]:
@@ -126,28 +125,28 @@ class CostSource(Protocol):
         ...
 
     def costs(self, workload: Workload) -> Costs:
-        """The costs of a workload.
+        """Return the costs of a workload.
 
         Raises:
-            NoLegalConfigError: it has no legal configuration.
+            NoLegalConfigError: the workload has no legal configuration.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """Costs by a cost model, the analytical one by default: needs no GPU and never fails."""
+    """Costs by a cost model, by default the analytical one, which needs no GPU and never fails."""
 
     arch: Arch
     model: CostModel = ANALYTICAL
 
     @property
     def origin(self) -> str:
-        """The text that the times are predicted, and by which model."""
+        """The statement that the times are predicted, with the model's name."""
         return f"predicted by the {self.model.name} model"
 
     def costs(self, workload: Workload) -> Costs:
-        """The predicted times of all configurations worth considering."""
+        """Return the predicted times of all configurations worth considering."""
         configs = candidates(workload, self.arch)
         times = self.model.predict_us(workload, configs, self.arch)
         by_config = dict(zip(configs, times, strict=True))
@@ -155,14 +154,14 @@ class ModelCosts:
 
     @property
     def measurements(self) -> tuple[Measurements, ...]:
-        """Always empty."""
+        """Return (): a model has no measurements."""
         return ()
 
 
 def launches_of(
     kernels: Collection[KernelSpec], workload: Workload, costs: Costs, arch: str
 ) -> set[Config]:
-    """The configurations among the `costs` of a workload that launch one of `kernels`."""
+    """Return the configurations among a workload's `costs` that launch one of `kernels`."""
     configs = {spec.config for spec in kernels}
     return {
         config
@@ -173,12 +172,12 @@ def launches_of(
 
 @dataclass(frozen=True, slots=True)
 class WithoutFaults:
-    """The costs of `source`, except of kernels that ptxas compiled with `faults`.
+    """The costs of `source`, except of kernels for which ptxas reports `faults`.
 
-    Their costs become failures, whether predicted or measured: no model knows of spills, and a
-    measurement of one slow kernel says nothing of the others. Where `source` knows only such
-    kernels, the costs are of `model`; where that knows no other either, they stay, and the kernel
-    fails the audit.
+    These costs become failures, whether predicted or measured: no model knows about spills, and one
+    measured slow kernel tells nothing about others. If `source` has only such kernels, the costs of
+    `model` are used. If all of these have faults, too, they stay, and the chosen kernel fails the
+    audit.
     """
 
     source: CostSource
@@ -187,7 +186,7 @@ class WithoutFaults:
     faults: Mapping[KernelSpec, str]
 
     def costs(self, workload: Workload) -> Costs:
-        """The costs of a workload."""
+        """Return the costs of a workload without kernels that have faults."""
         costs = self.source.costs(workload)
         if not self.faults:
             return costs
@@ -210,7 +209,7 @@ class WithoutFaults:
 
     @property
     def measurements(self) -> Sequence[Measurements]:
-        """The measurements of `source`."""
+        """Return the measurements of `source`."""
         return self.source.measurements
 
 
@@ -223,20 +222,20 @@ def select(
 ) -> tuple[Decision, ...]:
     """Return one decision per task, in their order.
 
-    Tasks that can share a kernel do so unless kernels of their own save more than their price.
-    This is facility location, solved greedily: open the kernel that serves all tasks best, then
-    the one that saves most, as long as it saves more than the price.
+    Tasks that can share a kernel do so, unless further kernels save more than their price. This is
+    facility location, solved greedily: open the kernel that serves all tasks best, then repeatedly
+    the kernel that saves most, while it saves more than the price.
 
     Args:
-        tasks: what will run.
-        arch: for which to choose.
-        source: of costs; the analytical model by default.
-        kernel_price_us: time per inference that one more kernel must save. By default a fraction
-            of the sum of the best times, a smaller one of what serves a range of sizes; 0 chooses
+        tasks: the workloads to run.
+        arch: the architecture of the kernels.
+        source: the costs; by default the analytical model's.
+        kernel_price_us: the time per inference that a further kernel must save. By default it is a
+            fraction of the sum of the best times, smaller for kernels of ranges of sizes. 0 chooses
             the best configuration for every task.
 
     Raises:
-        NoLegalConfigError: a task has no legal configuration, or none that has a cost.
+        NoLegalConfigError: a task has no legal configuration, or all of them failed.
     """
     source = source or ModelCosts(arch)
     costs: dict[Workload, Costs] = {}
@@ -274,10 +273,10 @@ def _best(menu: Menu) -> float:
 
 
 def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
-    """Return each task's weight: how often it runs.
+    """Return each task's weight: its number of runs.
 
-    The cells of a region count as if each took the mean time of all, in logarithms, and by their
-    share of its calls. Cells that no traffic names also get a kernel, with a small share.
+    A region's cells count as if each took their geometric mean time, weighted by their share of the
+    region's calls. Cells outside the traffic also get a kernel, by a small share.
     """
     weights = [float(task.occurrences) for task in tasks]
     regions: dict[str, list[int]] = defaultdict(list)
@@ -294,7 +293,7 @@ def _weights(tasks: Sequence[Task], menus: Sequence[Menu]) -> list[float]:
 
 
 def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
-    """Return the best cost and launch per kernel: per compiled part of a configuration."""
+    """Return the best cost and configuration per kernel, the compiled part of a configuration."""
     workload = task.workload
     sizes = task.cell.corners if task.cell is not None else ()
     menu: Menu = {}
@@ -320,7 +319,7 @@ def _menu(task: Task, arch: Arch, costs: Costs) -> Menu:
 
 
 def _sharing(tasks: Sequence[Task], arch: Arch) -> list[list[int]]:
-    """Group the indices of tasks that can run the same kernels: their compiled parts are equal."""
+    """Group the indices of tasks whose compiled parts are equal, so that kernels serve all."""
     groups: dict[tuple[tuple[str, Any], ...], list[int]] = defaultdict(list)
     for index, task in enumerate(tasks):
         groups[_compiled_of(task.workload, arch)].append(index)
@@ -338,7 +337,7 @@ def _compiled_of(workload: Workload, arch: Arch) -> tuple[tuple[str, Any], ...]:
 def _assign(
     members: list[int], weights: Sequence[float], menus: Sequence[Menu], price_us: float
 ) -> dict[int, Offer]:
-    """Greedy facility location among tasks that can share kernels."""
+    """Choose kernels for tasks that can share them, by greedy facility location."""
     offers = [menus[index] for index in members]
     kernels = sorted({kernel for menu in offers for kernel in menu}, key=order)
     counts = np.array([weights[index] for index in members])
@@ -352,12 +351,12 @@ def _assign(
 
 
 def _open(cost_us: NDArray[np.float64], price_us: float) -> list[int]:
-    """Columns (kernels) to open for the rows (tasks) of `cost_us`; ties go to the first."""
+    """Return the columns (kernels) to open for the rows (tasks) of `cost_us`; ties: the first."""
     opened: list[int] = []
     current = np.full(cost_us.shape[0], np.inf)
     while True:
         if np.isinf(current).any():
-            # First serve as many unserved tasks as possible, then as cheaply as possible.
+            # First serve as many unserved tasks as possible, at the least total cost.
             unserved = np.isinf(current)
             served = np.isfinite(cost_us[unserved]).sum(axis=0)
             total = np.where(

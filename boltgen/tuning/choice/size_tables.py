@@ -1,9 +1,8 @@
-"""Build the table of a symbolic region: the launch for each size. It follows
-`tuning.choice.select`.
+"""Build the table of launches for a region of symbolic sizes, after `tuning.choice.select`.
 
-Kernels are chosen for few sizes, since each choice looks at all configurations. Between these sizes
-the best of the chosen kernels changes with every tile that a size fills or begins. So the table
-asks at small steps, of the chosen launches only.
+Kernels are chosen for few sizes, because each choice considers all configurations. Between these
+sizes, the best of the chosen kernels changes with every tile that is filled or begun. The table
+therefore compares the chosen launches at small steps.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from boltgen.tuning.choice.traffic import Sizes, sizes_of_region
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The launch of all sizes in `cell`, decided for its greatest."""
+    """The launch for all sizes in `cell`, decided for the greatest sizes."""
 
     cell: Workload
     decision: Decision
 
 
 def tasks_over(region: Region, traffic: Sequence[Sizes] = ()) -> tuple[Task, ...]:
-    """Return a region's tasks to time: its workload, or sizes in the ranges of its symbols.
+    """Return a region's tasks to time: its workload, or one task per cell of symbolic sizes.
 
-    Each cell of sizes counts by the share of `traffic` in it, or all alike where there is none.
+    A cell is weighted by its share of `traffic`; without traffic all cells are equal.
 
     Raises:
-        BoltgenError: the traffic has not all dimensions of the region, or one is out of its range.
+        BoltgenError: the traffic lacks a dimension of the region, or one is out of its range.
     """
     if not region.workload.symbols:
         return (Task(workload=region.workload),)
@@ -57,14 +56,15 @@ def tasks_over(region: Region, traffic: Sequence[Sizes] = ()) -> tuple[Task, ...
 
 
 def _has(cell: Workload, sizes: Mapping[Symbol, int]) -> bool:
-    """Whether sizes, none of which are in an earlier cell, are in this one."""
+    """Return whether sizes that are in no earlier cell are in this one."""
     by_name = {symbol.name: value for symbol, value in sizes.items()}
     return all(by_name[symbol.name] <= symbol.high for symbol in cell.symbols)
 
 
 def regret(decisions: Sequence[Decision], tasks: Sequence[Task]) -> float:
-    """Return how much slower the chosen kernels are than each size's best: a geometric mean of
-    ratios.
+    """Return the mean slowdown of the chosen kernels against each size's best.
+
+    It is a geometric mean of ratios, weighted by the tasks' shares; 1 means no slowdown.
     """
     total = sum(task.share for task in tasks)
     logs = (
@@ -77,8 +77,8 @@ def regret(decisions: Sequence[Decision], tasks: Sequence[Task]) -> float:
 def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tuple[Row, ...]:
     """Return the rows for a region's workload from the decisions of its tasks; sizes ascend.
 
-    Between the sizes that were decided, a launch has the time that the analytical model says, times
-    what the time of its decision is to the model's.
+    At sizes between the decided ones, the time of a launch is the analytical model's, scaled by the
+    ratio of decided to modelled time at the launch's own size.
     """
     if not workload.symbols:
         return tuple(Row(cell=workload, decision=each) for each in decisions)
@@ -97,7 +97,7 @@ def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tupl
 
 
 def _best(cell: Workload, offers: Sequence[Decision], arch: Arch) -> Decision:
-    """The best of the launches that are legal in all of `cell`."""
+    """Return the best of the launches that are legal in all of `cell`."""
     size = representative(cell)
     legal = [
         each

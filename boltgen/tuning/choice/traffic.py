@@ -1,4 +1,4 @@
-"""The sizes that a model will run, and how often: a table of kernels is chosen for them."""
+"""The sizes that a model will run, with counts; a table of kernels is chosen for them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from boltgen.problems.region import Region
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Values of a model's dynamic dimensions, by their names, and how many calls have them."""
+    """Values of a model's dynamic dimensions by name, and the number of calls with these values."""
 
     values: tuple[tuple[str, int], ...]
     count: int = 1
 
 
 def traffic_of(_name: str, given: Any) -> tuple[Sizes, ...]:
-    """Return sizes as they are, or read a JSON file: a list of {"batch": 8, "seq": 128, "count":
-    90}.
+    """Return sizes as they are, or read them from a JSON file.
+
+    The file has a list like [{"batch": 8, "seq": 128, "count": 90}].
 
     Raises:
-        BoltgenError: the file cannot be read, or something in it is no size.
+        BoltgenError: the file cannot be read, or has an invalid size.
     """
     if not isinstance(given, (str, Path)):
         return tuple(given or ())
@@ -55,10 +56,10 @@ def _sizes(file: str, index: int, given: Any) -> Sizes:
 def sizes_of_region(
     region: Region, traffic: Sequence[Sizes]
 ) -> list[tuple[Mapping[Symbol, int], int]]:
-    """The values of a region's own symbols in each of `traffic`, with its count.
+    """Return the values of a region's symbols for each of `traffic`, with its count.
 
     Raises:
-        BoltgenError: a dimension that the region depends on is not there, or is out of its range.
+        BoltgenError: a dimension that the region depends on is missing or out of its range.
     """
     return [
         ({own: _value(extent, dict(sizes.values)) for own, extent in region.origins}, sizes.count)

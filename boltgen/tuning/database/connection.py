@@ -1,4 +1,4 @@
-"""Opens a database file: creates, migrates or sets it aside, and says in words why it cannot."""
+"""Open a database file: create, migrate or set it aside, or explain why that is impossible."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 _LOCKED = "another process holds it locked ({}); wait for it to end, or end it"
 _ELSEWHERE = "set BOLTGEN_DATA_DIR to another folder, or give another --database"
-# SQLite keeps these beside the file while it is in use.
+# Files that SQLite keeps beside the database while it is in use.
 _COMPANIONS = ("-wal", "-shm")
 _LOCK = ".lock"
-# The first bytes of a database; the application's number is at a fixed place.
+# The first bytes of a database file; the application's number is at a fixed offset.
 _MAGIC = b"SQLite format 3\0"
 _OWNER = slice(68, 72)
 _HEADER_BYTES = 100
@@ -39,7 +39,7 @@ _HEADER_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A connection in autocommit mode; `set_aside` is where a damaged file was moved to, if any."""
+    """A connection in autocommit mode; `set_aside` is the new path of a damaged file, if any."""
 
     connection: sqlite3.Connection
     set_aside: Path | None = None
@@ -47,7 +47,7 @@ class Opened:
 
 @contextmanager
 def database_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors on `path` into a DatabaseError with a remedy."""
+    """Raise DatabaseError, with a remedy, for SQLite's errors on `path`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -64,7 +64,7 @@ def database_errors(path: Path) -> Iterator[None]:
 
 
 def _explain(error: sqlite3.Error) -> str:
-    # Error codes have names from Python 3.11 on only; the texts are SQLite's since version 3.
+    # Python has error codes by name only from 3.11 on; the texts are stable since SQLite 3.
     text = str(error)
     if "locked" in text or "busy" in text:
         return _LOCKED.format(text)
@@ -85,15 +85,15 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -> Opened:
-    """Open `path`; unless `read_only`, create it or bring it to this version's schema first.
+    """Open `path`; unless `read_only`, create it or migrate it to this version's schema first.
 
-    A damaged file is not repaired and not deleted: it is set aside, and a new one takes its place;
-    with `read_only` it is an error. With `examine` all of the file is looked at, two seconds for a
-    million records; else damage may be met later.
+    A damaged file is neither repaired nor deleted: it is renamed, and a new one replaces it; with
+    `read_only` it is an error. With `examine` the whole file is checked, which takes two seconds
+    for a million records; otherwise damage may be found later.
 
     Raises:
-        DatabaseError: it is locked for longer than `timeout_s`, read-only, of a newer schema, not
-            boltgen's, no regular file, or the disk is full.
+        DatabaseError: the file is locked for longer than `timeout_s`, is read-only, has a newer
+            schema, is not boltgen's or not a regular file, or the disk is full.
     """
     with database_errors(path):
         _require_ours(path)
@@ -104,7 +104,7 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
                 raise DatabaseError(f"database {path}: it is damaged; it is left as it is")
             return Opened(_checked(connection, path, oldest=SCHEMA))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One process at a time creates, migrates and sets aside.
+        # Only one process at a time creates, migrates or sets aside a file.
         lock = path.with_name(path.name + _LOCK)
         if lock.exists() and (not lock.is_file() or lock.stat().st_size):
             raise DatabaseError(
@@ -119,10 +119,12 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
                 aside = _set_aside(path)
                 connection = _connect(path, timeout_s)
             _checked(connection, path, oldest=0)
-            # Whose file it is stands in its header, and not in a companion, from the first write.
+            # The first write marks the file as boltgen's in its header, not only in a companion
+            # file.
             if version(connection) == 0:
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            # Readers go on while one process writes, and a killed writer leaves whole records.
+            # Readers continue while one process writes, and a killed writer leaves no partial
+            # record.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -132,11 +134,11 @@ def open_file(path: Path, *, read_only: bool, examine: bool, timeout_s: float) -
 
 
 def _require_ours(path: Path) -> None:
-    """Check by its header that a file is boltgen's, or empty, before anything is done to it.
+    """Check by its header, before any change, that a file is boltgen's or empty.
 
     Raises:
-        DatabaseError: it is another program's.
-        OSError: it is no regular file, or cannot be read.
+        DatabaseError: another program wrote the file.
+        OSError: it is not a regular file, or cannot be read.
     """
     if not path.exists():
         return
@@ -146,7 +148,7 @@ def _require_ours(path: Path) -> None:
         return
     log = path.with_name(path.name + _COMPANIONS[0])
     if header.startswith(_MAGIC) and log.is_file() and log.stat().st_size:
-        # A writer of an older version that was killed has left its number in the log.
+        # A killed writer of an older version may have left its number in the log only.
         with (
             contextlib.suppress(sqlite3.DatabaseError),
             closing(_connect_read_only(path, 0.0)) as connection,
@@ -173,7 +175,7 @@ def _connect_read_only(path: Path, timeout_s: float) -> sqlite3.Connection:
     with contextlib.suppress(sqlite3.OperationalError):
         version(connection)
         return connection
-    # A folder in which SQLite cannot keep its companions: nobody else writes there either.
+    # If SQLite cannot write companions to the folder, nobody else writes there either.
     connection.close()
     return sqlite3.connect(f"{location}?immutable=1", isolation_level=None, uri=True)
 
@@ -202,7 +204,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _checked(connection: sqlite3.Connection, path: Path, oldest: int) -> sqlite3.Connection:
-    """`connection`, if its file is ours and of a version that this code reads."""
+    """Return `connection` if its file is boltgen's and has a version that this code reads."""
     found = version(connection)
     problem = ""
     if not belongs_to_boltgen(connection):

@@ -1,8 +1,8 @@
-"""The memory of all measurements: an SQLite file that many processes read and write at once.
+"""The database of all measurements: an SQLite file that many processes read and write at once.
 
 A record is never changed. If a trial was measured several times on one bench (a device with a
 toolchain), the newest outcome counts. A record counts only while its kernel is the newest known
-content of its spec: a kernel that compiles to something else since has no outcomes.
+content of its spec; if a kernel now compiles to another content, its earlier outcomes do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _JOINED = (
     "JOIN task ON task.id = record.task JOIN bench ON bench.id = record.bench "
     "JOIN kernel ON kernel.id = record.kernel LEFT JOIN spec ON spec.id = record.spec"
 )
-# Beside max() or min(), SQLite takes the other columns from the row that has it.
+# With max() or min(), SQLite takes the other columns from the row of the extreme.
 _NEWEST = (
     "(SELECT task, bench, config, outcome, median_us, kernel, spec, max(measured_at_us) AS "
     f"measured_at_us FROM record LEFT JOIN spec ON spec.id = record.spec WHERE NOT {VOID} "
@@ -50,7 +50,7 @@ _BEST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A device and a toolchain, and how many records they have."""
+    """A device and a toolchain, and their number of records."""
 
     device: DeviceIdentity
     toolchain: str
@@ -59,14 +59,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The configuration with the least median time, and its time."""
+    """The configuration with the least median time, and this time."""
 
     config: Config
     timing: Timing
 
 
 class TimedKernel(NamedTuple):
-    """A median time, and the content of the kernel that has it."""
+    """A median time, and the content of the measured kernel."""
 
     median_us: float
     kernel: str
@@ -74,7 +74,7 @@ class TimedKernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """The parts of a record that count for a configuration, which is known by its number."""
+    """The parts of a record for a configuration, which is given by its number."""
 
     config: int
     median_us: float | None
@@ -85,13 +85,13 @@ class _Row:
 class Database:
     """The database in the file `path`, which is created with its folder unless `read_only`.
 
-    A file that SQLite finds damaged is moved aside, to `set_aside`, and a new one begun; with
-    `examine` all of it is looked at for that. An object belongs to one thread. `timeout_s` is how
-    long to wait for a lock.
+    A damaged file is renamed to `set_aside`, and a new one is created; with `examine` the whole
+    file is checked for damage. An object belongs to one thread. `timeout_s` is the longest wait for
+    a lock.
 
     Raises:
-        DatabaseError: the file cannot be opened; every method also raises it where the file is
-            locked for too long, becomes damaged, or the disk is full.
+        DatabaseError: the file cannot be opened. Every method raises it if the file is locked for
+            too long or becomes damaged, or if the disk is full.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Database:
         self._configs: dict[int, Config] = {}
 
     def close(self) -> None:
-        """Close the file; harmless when done twice."""
+        """Close the file. A second call is harmless."""
         self._connection.close()
 
     def __enter__(self) -> Database:
@@ -127,11 +127,10 @@ class Database:
         self.close()
 
     def add(self, records: Iterable[Record]) -> int:
-        """Write records, all or none; return how many were not there already.
+        """Write all records or none; return the number of new ones.
 
-        They tell nothing of which kernel is the newest: `learn` does.
-
-        Once this has returned, the records survive the end of the process, however it ends.
+        The call does not change which kernels are the newest; `learn` does. After it returns, the
+        records survive any end of the process.
         """
         written: dict[int, int] = {}
         with self._transaction():
@@ -143,9 +142,9 @@ class Database:
         return sum(written.values())
 
     def learn(self, kernels: Mapping[KernelSpec, str], toolchain: str) -> None:
-        """Remember the contents of kernels that were compiled now.
+        """Store the contents of kernels that were compiled now.
 
-        Records of their specs that are of other contents no longer count.
+        Records of their specs with other contents no longer count.
         """
         changed = False
         with self._transaction():
@@ -164,7 +163,7 @@ class Database:
                 )
 
     def contents(self) -> dict[str, str]:
-        """The newest known content of each kernel, by `records.spec_key`."""
+        """Return the newest known content of each kernel, by `records.spec_key`."""
         with database_errors(self.path):
             rows = self._connection.execute(
                 "SELECT spec.digest, kernel.digest FROM spec JOIN kernel ON kernel.id = content"
@@ -180,7 +179,7 @@ class Database:
     ) -> dict[Config, Outcome]:
         """Return the newest outcome of every configuration that was tried.
 
-        `contents` of kernels take precedence over the contents that the database knows.
+        `contents` override the contents that the database knows.
         """
         return {
             self._config(row.config): self._read(Outcome, row.outcome)
@@ -194,9 +193,7 @@ class Database:
         toolchain: str,
         contents: Mapping[str, str] | None = None,
     ) -> dict[Config, TimedKernel]:
-        """The newest median time of every configuration whose newest outcome is one, and the
-        content of the kernel that has it.
-        """
+        """Return the time and kernel of every configuration whose newest outcome is a time."""
         return {
             self._config(row.config): TimedKernel(row.median_us, row.kernel)
             for row in self._newest(workload, device, toolchain, contents)
@@ -213,7 +210,7 @@ class Database:
         return Best(config=self._config(config), timing=self._read(Outcome, outcome))
 
     def sources(self, arch: str | None = None, toolchain: str | None = None) -> tuple[Source, ...]:
-        """Return the devices and toolchains that have records, in descending number of records."""
+        """Return the devices and toolchains that have records, with most records first."""
         query = Query(arch=arch)
         with database_errors(self.path):
             rows = self._connection.execute(
@@ -230,13 +227,13 @@ class Database:
         )
 
     def workloads(self) -> tuple[Workload, ...]:
-        """Return all workloads that have, or had, records."""
+        """Return all workloads that have or once had records."""
         with database_errors(self.path):
             rows = self._connection.execute("SELECT workload FROM task ORDER BY digest").fetchall()
         return tuple(self._read(Workload, workload) for (workload,) in rows)
 
     def void_records(self, source: Source) -> int:
-        """Return how many records of a device and toolchain are void; see `Query.void`."""
+        """Return the number of void records of a device and toolchain; see `Query.void`."""
         with database_errors(self.path):
             (count,) = self._connection.execute(
                 "SELECT count(*) FROM record LEFT JOIN spec ON spec.id = record.spec WHERE "
@@ -247,14 +244,14 @@ class Database:
 
     @property
     def size_bytes(self) -> int:
-        """Return the database's size on disk in bytes, without data that is still being written."""
+        """Return the size on disk in bytes, without data in the write-ahead log."""
         with database_errors(self.path):
             pragmas = [f"PRAGMA {name}" for name in ("page_count", "page_size")]
             pages, page_bytes = (self._connection.execute(p).fetchone()[0] for p in pragmas)
         return int(pages * page_bytes)
 
     def stamp(self, arch: str, toolchain: str) -> str:
-        """A text that changes whenever records for `arch` by `toolchain` come or go."""
+        """Return a text that changes if records for `arch` by `toolchain` are added or deleted."""
         with database_errors(self.path):
             rows = self._connection.execute(
                 "SELECT stamp FROM bench WHERE arch = ? AND toolchain = ? AND records > 0 "
@@ -264,9 +261,9 @@ class Database:
         return digest(tuple(stamp for (stamp,) in rows))
 
     def records(self, query: Query | None = None, *, best: bool = False) -> Iterator[Record]:
-        """Yield all records that `query` asks for, grouped by workload and bench.
+        """Yield all records that `query` selects, grouped by workload and bench.
 
-        With `best`, of each workload and bench only the fastest of the newest.
+        With `best`, yield only the fastest of the newest records per workload and bench.
         """
         chosen = query or Query()
         relation = f"{_BEST} AS record" if best else "record"
@@ -298,7 +295,7 @@ class Database:
             raise self._unknown(error) from error
 
     def history(self, workload: Workload, arch: str) -> tuple[Record, ...]:
-        """All records of a workload on devices of an architecture, in the order of time."""
+        """Return all records of a workload on devices of an architecture, in order of time."""
         with database_errors(self.path):
             rows = self._connection.execute(
                 "SELECT workload, config, device, toolchain, kernel.digest, measured_at_us, "
@@ -309,7 +306,7 @@ class Database:
         return tuple(map(self._record, rows))
 
     def prune(self, query: Query) -> int:
-        """Delete the records that `query` asks for; return how many they were."""
+        """Delete the records that `query` selects; return their number."""
         with self._transaction():
             counts = dict(
                 self._connection.execute(
@@ -358,8 +355,8 @@ class Database:
     def _spec_of(self, record: Record) -> int | None:
         """Return the number of the kernel's spec, or None if the record never counts.
 
-        That is one from before kernels were told by their content, and one whose configuration
-        cannot compute its workload.
+        A record never counts if its kernel has no content, as in old records, or if its
+        configuration cannot compute its workload.
         """
         trial, arch = record.trial, record.device.arch
         if tells_no_content(record.toolchain):
@@ -369,7 +366,7 @@ class Database:
         return self._tables.spec(trial.spec(arch), record.toolchain)
 
     def _count(self, changes: dict[int, int]) -> None:
-        """Keep the number of each bench's records, and mark it as changed."""
+        """Update the number of each bench's records, and mark the bench as changed."""
         for bench, change in changes.items():
             if change:
                 self._connection.execute(
@@ -420,7 +417,7 @@ class Database:
         return self._configs[number]
 
     def _read(self, kind: Any, text: Any) -> Any:
-        """A value that stands in a row."""
+        """Return a value that is stored in a row."""
         try:
             return loads(kind, decode(str, text))
         except RecordError as error:

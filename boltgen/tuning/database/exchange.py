@@ -1,4 +1,4 @@
-"""Records as files that people exchange: a JSON record per line, compressed if the name says so."""
+"""Files of records for exchange: a JSON record per line, compressed if the name ends in .gz."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boltgen.tuning.database.records import MOST_LINE_BYTES, Record, from_line, 
 
 _GZIP = ".gz"
 _BEGIN = b'{"format":"boltgen-record-'
-# Without this a compressed file would be called a text in the wrong encoding, or not be one.
+# Rejected by name; otherwise such a file would be read, or written, as text.
 _UNKNOWN = frozenset({".zst", ".xz", ".bz2", ".lz4", ".zip"})
 
 
@@ -28,7 +28,7 @@ def _check_name(path: Path) -> None:
 
 
 def _is_ours(file: BinaryIO) -> bool:
-    """Whether a file begins with a record, packed or not."""
+    """Return whether a file, compressed or not, begins with a record."""
     packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     try:
@@ -45,11 +45,11 @@ def _created(path: Path) -> TextIO:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, one by one; empty lines are passed over.
+    """Yield the records of a file one by one; empty lines are skipped.
 
     Raises:
-        RecordError: the file cannot be read, is far larger inside than packed, or a line is no
-            record; the message names file, line and field.
+        RecordError: the file cannot be read, expands to far more than its size, or has an invalid
+            line; the message names file, line and field.
     """
     number = 0
     try:
@@ -73,7 +73,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> int:
-    """Write records to a file, which appears whole or not at all; return their number.
+    """Write records to a file, which appears complete or not at all; return their number.
 
     Raises:
         RecordError: the file cannot be written, or another program wrote it.

@@ -1,4 +1,4 @@
-"""Conditions that select records of a database, and their SQL."""
+"""Conditions that select records in a database, and their SQL."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from boltgen.ir.outcome import DeviceKind
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICROSECOND = timedelta(microseconds=1)
 
-# A condition on `record` joined with `spec`; `content` is the newest known content.
+# A condition on `record` joined with `spec`, whose `content` is the newest known one.
 VOID = "(spec.id IS NULL OR (spec.content IS NOT NULL AND spec.content <> record.kernel))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Conditions that all must hold; a field that is None sets no condition.
+    """Conditions that must all hold; a field that is None sets no condition.
 
-    `device` is a part of the device's name, `toolchain` of the toolchain's text; `operation` is the
-    class of a layer's problem ("Gemm"), `before` an instant, in UTC where it names no zone,
-    `failures` whether to want failures only or times only, `void` whether to want only records that
-    do not count, or only records that do. A record does not count if its kernel compiles to another
-    content since, or if it is older than the identification of kernels by content.
+    `device` is a part of the device's name, `toolchain` of the toolchain's text. `operation` is the
+    class of a layer's problem ("Gemm"). `before` is an instant, in UTC unless it has a time zone.
+    `failures` selects only failures (True) or only times (False). `void` selects only records that
+    do not count (True), or only ones that do (False). A record does not count if its kernel now
+    compiles to another content, or if it is older than the identification of kernels by content.
     """
 
     arch: str | None = None

@@ -1,9 +1,9 @@
-"""Read earlier forms of records, from before a workload was one type.
+"""Read records in earlier formats, from before workloads were one type.
 
 A problem was a `Gemm`, a `BatchedGemm` or a `Conv2d` beside its epilogue; layers back to back were
-a `GemmChain` or a `Conv2dChain` with the identity behind them. Before there were these, a
-configuration needed no type. The third format has today's trials: what it tells of a kernel is no
-content, but a digest of its spec and of the texts of all headers.
+a `GemmChain` or a `Conv2dChain` with an identity epilogue. Earlier still, a configuration had no
+type. The third format has today's trials, but identifies a kernel by a digest of its spec and of
+all headers, not by its content.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from boltgen.errors import RecordError
 
 _OF_TODAY = "boltgen-record-3"
-# Tuples, since what is looked for in them may be of any type.
+# A tuple, because a value of any type may be searched in it.
 EARLIER_FORMATS = ("boltgen-record-1", "boltgen-record-2", _OF_TODAY)
 _CHAINS = ("GemmChain", "Conv2dChain")
 
 
 def earlier_trial(form: Any, written: str) -> Any:
-    """A trial's form in the earlier format `written`, in today's.
+    """Convert a trial's form in the earlier format `written` to today's.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the form is invalid.
     """
     if written == _OF_TODAY:
         return form
@@ -36,10 +36,10 @@ def earlier_trial(form: Any, written: str) -> Any:
 
 
 def earlier_workload(problem: Any, epilogue: Any) -> dict[str, Any]:
-    """Return today's form of a workload from the types that stood for it earlier.
+    """Return today's form of a workload for its earlier types.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the form is invalid.
     """
     if not isinstance(problem, dict):
         raise RecordError("trial.problem: expected an object")
@@ -52,7 +52,7 @@ def earlier_workload(problem: Any, epilogue: Any) -> dict[str, Any]:
 
 
 def _problem(form: Any) -> Any:
-    """A batch is a field of a product; one of 1 shares nothing."""
+    """Return a problem in which the batch is a field of a matmul; a batch of 1 shares nothing."""
     if not isinstance(form, dict) or form.get("type") != "BatchedGemm":
         return form
     shared = {} if form.get("batch") != 1 else {"a_batched": True, "b_batched": True}

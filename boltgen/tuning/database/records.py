@@ -1,6 +1,6 @@
-"""A record: a trial, its device, its outcome and its instant; and its JSON form, one per line.
+"""A record: a trial, its device, its outcome and its time; and its JSON form, one per line.
 
-The only module that says how a measurement is written outside the process.
+Only this module defines the form of measurements outside the process.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from boltgen.ir.outcome import DeviceIdentity, Outcome, Timing
 from boltgen.problems.workload import Workload
 from boltgen.tuning.database.record_migration import EARLIER_FORMATS, earlier_trial
 
-# Written into every line, so that files can be concatenated and cut.
+# Part of every line, so that files can be concatenated and split.
 FORMAT = "boltgen-record-4"
 _FORMAT_FIELD = "format"
-# In the toolchain's text of records from before kernels were told by their content.
+# Occurs in the toolchain's text of records from before kernels were identified by content.
 _WITH_HEADERS = "; headers "
-# A record has some two kilobytes, and a failure's log a few more.
+# A record has some two kilobytes; a failure's log adds a few.
 MOST_LINE_BYTES = 1 << 20
-# No kernel is faster than its tensor cores: a time below this share of theirs has another unit.
-# Boost clocks beyond the datasheet's and sparsity stay within a factor of four.
+# The share of the tensor cores' shortest time below which a time must be in another unit. Boost
+# clocks beyond the datasheet's, and sparsity, stay within a factor of four.
 _SHARE_OF_PEAK = 0.25
 
 
@@ -39,7 +39,7 @@ class Record:
     """One measurement.
 
     `kernel` is the content of the compiled kernel: the SHA-256 of its PTX, or NOT_COMPILED.
-    `toolchain` names compilers and CUTLASS, `measured_at` is in UTC.
+    `toolchain` names compilers and CUTLASS. `measured_at` is in UTC.
     """
 
     trial: Trial
@@ -56,35 +56,35 @@ def spec_key(spec: KernelSpec, toolchain: str) -> str:
 
 
 def tells_no_content(toolchain: str) -> bool:
-    """Return whether records by `toolchain` are from before kernels were identified by content.
+    """Return whether records of `toolchain` are from before kernels were identified by content.
 
-    They are void: their kernels are told by the text of boltgen's headers, which its own records
-    no longer name.
+    Such records are void: they identify kernels by the texts of boltgen's headers, which newer
+    toolchain texts no longer contain.
     """
     return _WITH_HEADERS in toolchain
 
 
 def task_key(workload: Workload) -> str:
-    """The identity of a workload."""
+    """Return the identity of a workload."""
     return digest(workload)
 
 
 def dumps(kind: Any, value: Any) -> str:
-    """The JSON text of a value, equal for equal values."""
+    """Return the JSON text of a value, which is equal for equal values."""
     return json.dumps(encode(kind, value), separators=(",", ":"), allow_nan=False)
 
 
 def loads(kind: Any, text: str) -> Any:
-    """The value of `kind` that `dumps` wrote.
+    """Return the value of type `kind` in a text that `dumps` wrote.
 
     Raises:
-        RecordError: the text is not JSON, or not of that form; the message names the field.
+        RecordError: the text is not JSON, or not of this type; the message names the field.
     """
     return decode(kind, _parsed(text))
 
 
 def to_line(record: Record) -> str:
-    """A record as a line of JSON, without its end."""
+    """Return a record as a line of JSON, without the newline."""
     form = encode(Record, record)
     if not isinstance(form, dict):
         raise AssertionError("a record is an object")
@@ -92,11 +92,11 @@ def to_line(record: Record) -> str:
 
 
 def from_line(line: str) -> Record:
-    """The record in a line of JSON.
+    """Return the record in a line of JSON.
 
     Raises:
-        RecordError: the line is not JSON or no record, a field is unknown, missing or of another
-            type, or a time is impossible in microseconds; the message names the field.
+        RecordError: the line is not JSON or no record; a field is unknown, missing or of another
+            type; or a time is impossible in microseconds. The message names the field.
     """
     form = _parsed(line)
     if not isinstance(form, dict):
@@ -110,10 +110,10 @@ def from_line(line: str) -> Record:
 
 
 def checked(record: Record) -> Record:
-    """`record`, if its device and its times are possible.
+    """Return `record` if its device and its times are possible.
 
     Raises:
-        RecordError: they are not; the message names the field.
+        RecordError: a value is impossible; the message names the field.
     """
     if record.device.arch not in ARCHES:
         raise RecordError(f"device.arch: unknown arch {record.device.arch!r}")
@@ -156,7 +156,7 @@ def _check_times(record: Record, timing: Timing) -> None:
 
 
 def _flops_per_us(device: DeviceIdentity) -> float:
-    """Return the peak rate of the device's tensor cores at its clock, by its architecture's row."""
+    """Return the peak FLOP per microsecond of the tensor cores at the device's clock."""
     row = ARCHES[device.arch]
     per_sm_and_clock = row.tensor_f32_acc_tflops * 1e6 / row.sm_count / row.boost_mhz
     return per_sm_and_clock * device.sm_count * device.clock_mhz

@@ -1,7 +1,7 @@
 """The database's tables, and the steps from each earlier version to the next.
 
-SQLite's `user_version` names the version. A step is never edited once it is released: files of
-its version exist.
+SQLite's `user_version` has the version. A released step is never edited, because files of its
+version exist.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from boltgen.problems.workload import Workload
 from boltgen.tuning.database.record_migration import earlier_workload
 from boltgen.tuning.database.records import dumps, task_key
 
-# In the file's header, where programs that tell files apart look: "bolt".
+# "bolt", in the file's header, where programs that identify files look.
 APPLICATION = 0x626F6C74
 
-# Values that many records share stand once, as readable JSON, with its digest as the key. A
+# Values that many records share are stored once, as readable JSON with a digest as the key. A
 # record's primary key keeps all measurements of one problem on one bench together on the disk.
 _CREATE = """
 CREATE TABLE task (
@@ -60,8 +60,8 @@ CREATE TABLE record (
 ) WITHOUT ROWID;
 """
 
-# Selection asks which benches have most records, and whether anything changed since it last
-# looked: both are kept, so that neither has to count a million rows.
+# Selection needs the number of records per bench, and whether records have changed. Both are
+# stored, so that nothing counts a million rows.
 _COUNT = """
 ALTER TABLE bench ADD COLUMN records INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE bench ADD COLUMN stamp TEXT NOT NULL DEFAULT '';
@@ -70,12 +70,12 @@ UPDATE bench SET
     stamp = hex(randomblob(8));
 """
 
-# A configuration may be one of a back-to-back kernel: since then its JSON says which it is.
+# A configuration may belong to a back-to-back kernel, so its JSON names its type from here on.
 _NAME_CONFIGS = """
 UPDATE config SET json = '{"type":"Cutlass2Config",' || substr(json, 2);
 """
 
-# A task is a workload: a problem beside its epilogue became one, and equal ones are merged.
+# A task is a workload: a problem and its epilogue become one value, and equal ones are merged.
 _ADD_WORKLOADS = """
 ALTER TABLE task ADD COLUMN workload TEXT NOT NULL DEFAULT '';
 """
@@ -86,9 +86,9 @@ ALTER TABLE task DROP COLUMN epilogue;
 
 
 def _make_workloads(connection: sqlite3.Connection) -> None:
-    """Write each task as today's workload; one that can no longer be read is forgotten.
+    """Write each task as today's workload; delete unreadable ones with their records.
 
-    Its records go with it. Later steps find the form of the version that runs this one.
+    Later steps find the form that the running version writes.
     """
     numbers: dict[str, int] = {}
     rows = connection.execute("SELECT id, problem, epilogue FROM task ORDER BY id").fetchall()
@@ -119,8 +119,8 @@ def _make_workloads(connection: sqlite3.Connection) -> None:
     )
 
 
-# A record counts as long as its kernel is the newest known content of its spec. Records from before
-# this step have no spec: their kernels were identified otherwise.
+# A record counts while its kernel is the newest known content of its spec. Records from before this
+# step have no spec, because their kernels were identified in another way.
 _TELL_CONTENTS = """
 CREATE TABLE spec (
     id INTEGER PRIMARY KEY,
@@ -131,8 +131,8 @@ ALTER TABLE record ADD COLUMN spec INTEGER REFERENCES spec;
 UPDATE bench SET stamp = hex(randomblob(8));
 """
 
-# Kernels that TVM keeps: their identities, schedules and times. The schedule and the toolchain,
-# which names TVM, decide the compiled kernel.
+# TVM's own kernels: their identities, schedules and times. The schedule and the toolchain, which
+# names TVM, determine the compiled kernel.
 _ADD_REST = """
 CREATE TABLE rest (
     task TEXT NOT NULL,
@@ -165,17 +165,17 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def belongs_to_boltgen(connection: sqlite3.Connection) -> bool:
-    """Whether the file is ours, or empty."""
+    """Return whether the file is boltgen's or empty."""
     owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     return owner == APPLICATION or not tables
 
 
 def differing(connection: sqlite3.Connection, found: int) -> str | None:
-    """Name a table, view, trigger or index that differs from a new file of version `found`, or is
-    missing there; return None if all match.
+    """Name a table, view, trigger or index that is missing or differs from a new file of version
+    `found`; return None if all match.
 
-    A view in a table's place can be a query without an end.
+    A foreign view in place of a table could be an endless query.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
         if found:
@@ -186,7 +186,7 @@ def differing(connection: sqlite3.Connection, found: int) -> str | None:
 
 
 def _objects(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return the definitions in the file by name, without SQLite's own objects."""
+    """Return the definitions in the file by name, without SQLite's own."""
     rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     return {
         str(name): f"{kind} {' '.join(str(sql).split())}"
@@ -196,16 +196,16 @@ def _objects(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def migrate(connection: sqlite3.Connection, target: int = SCHEMA) -> None:
-    """Bring the tables to `target`, all steps or none of them."""
+    """Migrate the tables to version `target` by all steps or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Read again under the lock: another process may have done it meanwhile.
+        # Read again under the lock, because another process may have migrated meanwhile.
         for step in itertools.chain(*_VERSIONS[version(connection) : target]):
             _take(step, connection)
         connection.execute(f"PRAGMA user_version = {target}")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
     except BaseException:
-        if connection.in_transaction:  # a full disk has rolled it back already
+        if connection.in_transaction:  # on a full disk SQLite has rolled back already
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""Rows of the small tables, which records refer to by number.
+"""Rows of the small tables, to which records refer by number.
 
 tasks, configurations, specs, kernels, benches --> numbers
 """
@@ -15,23 +15,23 @@ from boltgen.ir.outcome import DeviceIdentity
 from boltgen.problems.workload import Workload
 from boltgen.tuning.database.records import dumps, spec_key, task_key
 
-# Rows whose numbers a connection remembers.
+# The most rows whose numbers a connection caches.
 _MOST_REMEMBERED = 100_000
 
 
 class SmallTables:
-    """The numbers of values' rows; a row that is missing is added, in the caller's transaction."""
+    """The row numbers of values; a missing row is added in the caller's transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._numbers: dict[tuple[str, object], int] = {}
 
     def forget(self) -> None:
-        """Drop cached numbers: the transaction that added their rows was rolled back."""
+        """Clear cached numbers, because the transaction that added their rows was rolled back."""
         self._numbers.clear()
 
     def task(self, workload: Workload) -> int:
-        """The number of a workload."""
+        """Return the number of a workload."""
         return self._number(
             "task",
             ("digest", "workload"),
@@ -40,21 +40,21 @@ class SmallTables:
         )
 
     def config(self, config: Config) -> int:
-        """The number of a configuration."""
+        """Return the number of a configuration."""
         return self._number("config", ("json",), config, lambda: (dumps(Config, config),))
 
     def kernel(self, content: str) -> int:
-        """The number of a compiled kernel, by its content."""
+        """Return the number of a compiled kernel with this content."""
         return self._number("kernel", ("digest",), content, lambda: (content,))
 
     def spec(self, spec: KernelSpec, toolchain: str) -> int:
-        """The number of a kernel that a toolchain compiles."""
+        """Return the number of a kernel spec with its toolchain."""
         return self._number(
             "spec", ("digest",), (spec, toolchain), lambda: (spec_key(spec, toolchain),)
         )
 
     def bench(self, device: DeviceIdentity, toolchain: str) -> int:
-        """The number of a device with a toolchain."""
+        """Return the number of a device with its toolchain."""
         columns = ("digest", "kind", "arch", "name", "device", "toolchain")
         return self._number(
             "bench",
@@ -77,7 +77,7 @@ class SmallTables:
         value: object,
         row: Callable[[], tuple[str, ...]],
     ) -> int:
-        """The number of `value`'s row in a small table, whose first column tells rows apart."""
+        """Return the number of `value`'s row in a small table, whose first column is the key."""
         known = self._numbers.get((table, value))
         if known is not None:
             return known
@@ -96,5 +96,5 @@ class SmallTables:
 
 
 def bench_key(device: DeviceIdentity, toolchain: str) -> str:
-    """The identity of a device with the toolchain that its kernels were compiled with."""
+    """Return the identity of a device with the toolchain of its kernels."""
     return digest(device, toolchain)

@@ -1,7 +1,7 @@
 """The interface that compiles and times trials for a tuning session.
 
-A worker process beside a GPU, the virtual GPU, a table of recorded measurements, or a fake in
-tests.
+Implementations are a worker process with a GPU, the virtual GPU, a table of recorded measurements,
+and fakes in tests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from boltgen.ir.outcome import DeviceIdentity, Outcome
 
 
 class Bench(Protocol):
-    """Compile and time trials; compile the next while the last is timed."""
+    """Compiles and times trials; compiles the next trial while the last one is timed."""
 
     @property
     def device(self) -> DeviceIdentity:
-        """The device that gives the times."""
+        """The device that is measured."""
         ...
 
     @property
@@ -28,23 +28,24 @@ class Bench(Protocol):
 
     @property
     def lock_name(self) -> str | None:
-        """A device that one session at a time may use (a GPU's UUID), or None without a limit."""
+        """The name of a device that only one session may use at a time (a GPU's UUID), or None."""
         ...
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Yield each trial with its outcome, as they finish; closing the generator drops the
-        others.
+        """Yield each trial with its outcome, as they finish.
+
+        Closing the generator drops the remaining trials.
         """
         ...
 
     def kernel(self, trial: Trial) -> str:
-        """The content of the kernel of a trial that was answered; see `records.Record`.
+        """Return the content of the kernel of a trial that `run` has yielded; see `records.Record`.
 
         Raises:
-            KernelContentError: it cannot be told.
+            KernelContentError: the content cannot be determined.
         """
         ...
 
     def close(self) -> None:
-        """Stop workers and compilers; harmless when done twice."""
+        """Stop workers and compilers. A second call is harmless."""
         ...

@@ -1,4 +1,4 @@
-"""Notice a GPU whose clock drifts while it is measured: such times cannot be compared."""
+"""Detect a GPU whose clock drifts during measurements, because the times are not comparable."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from bisect import insort
 
 from boltgen.ir.outcome import Timing
 
-# Times follow the clock: beyond this they differ by more than what a measurement is certain of.
+# Times follow the clock; at a larger deviation their difference exceeds the measurement's error.
 _TOLERANCE = 0.03
 _ENOUGH = 5
 
 
 class ClockWatch:
-    """Hear every timing of a session, and report how far the clock was from its median."""
+    """Watches the clock of every timing of a session, and reports deviations from the median."""
 
     def __init__(self) -> None:
         self._ascending_mhz: list[float] = []
         self._warned = False
 
     def observe(self, timing: Timing) -> str | None:
-        """Return a warning, once, if a timing's clock differs from the others."""
+        """Return a warning, once, if a timing's clock deviates from the others."""
         if timing.clock_mhz is None:
             return None
         insort(self._ascending_mhz, timing.clock_mhz)

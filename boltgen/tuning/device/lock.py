@@ -1,4 +1,4 @@
-"""One session at a time on a device: two would measure each other."""
+"""Allow one session at a time on a device, because two would disturb each other's times."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from boltgen.errors import TuningError
 def device_lock(
     name: str | None, folder: Path, *, wait: bool, tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Hold the device `name` for the `with` block; None means that the device needs no lock.
+    """Hold the lock of device `name` during the `with` block; None needs no lock.
 
-    If another session holds it, `tell` is called once, and this session waits or fails. The
-    operating system releases the lock when a process ends, however it ends.
+    If another session holds the lock, `tell` is called once, and this session waits or fails. The
+    operating system releases the lock at any end of the process.
 
     Raises:
-        TuningError: another session holds it and `wait` is false, or the folder is not writable.
+        TuningError: another session holds the lock and `wait` is false, or the folder is not
+            writable.
     """
     if name is None:
         yield

@@ -1,4 +1,4 @@
-"""A device that replays measurements from a file: the whole loop, without a GPU, in no time."""
+"""A device that replays measurements from a file: the whole session loop without a GPU."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from boltgen.tuning.database.query import EPOCH
 
 
 class RecordedBench:
-    """A bench that answers with what a file of records says, the newest where it says several.
+    """A bench that answers with the newest outcomes in a file of records.
 
-    Its device is of the kind `RECORDED`, apart from the device that measured the times: replayed
-    times are no new evidence.
+    Its device has the kind `RECORDED`, unlike the device that measured the times: replayed times
+    are no new evidence.
 
     Raises:
-        RecordError: the file cannot be read or holds what is no record.
-        TuningError: it has no records for `arch`, or records of several devices or toolchains.
+        RecordError: the file cannot be read or has an invalid record.
+        TuningError: the file has no records for `arch`, or records of several devices or
+            toolchains.
     """
 
     lock_name = None
@@ -52,14 +53,14 @@ class RecordedBench:
         self.device = replace(self.device, kind=DeviceKind.RECORDED)
 
     def run(self, trials: Sequence[Trial]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """The recorded outcome of each trial, or a failure where there is none."""
+        """Yield the recorded outcome of each trial, or a failure if there is none."""
         absent = Failure(fault=Fault.NOT_RECORDED, reason=f"{self._path} has no such record")
         for trial in trials:
             yield trial, self._outcomes.get(trial, absent)
 
     def kernel(self, trial: Trial) -> str:
-        """As the trial's record has it."""
+        """Return the kernel's content in the trial's record."""
         return self._kernels[trial]
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no process runs."""

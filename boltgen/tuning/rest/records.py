@@ -1,6 +1,6 @@
-"""Times of TVM's own kernels in the database, by the kernel's identity and its schedule.
+"""Times of TVM's own kernels in the database, by kernel identity and schedule.
 
-Arrow: outcomes of `tuning.rest.tasks` to rows, and back for `boltgen compile`.
+Arrow: from outcomes of `tuning.rest.tasks` to rows, and back for `boltgen compile`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,7 @@ class RestTimes:
 
 
 class RestRecords:
-    """The table `rest` of the database in the file `path`; see `Database`, whose part this is.
-
-    Raises:
-        DatabaseError: every method does, where the database cannot be used.
-    """
+    """The table `rest` of the database in the file `path`; a part of `Database`."""
 
     def __init__(
         self,
@@ -76,7 +72,7 @@ class RestRecords:
             )
 
     def outcomes(self, task: str, bench: tuple[DeviceIdentity, str]) -> dict[str, Outcome]:
-        """The newest outcome of every schedule of a kernel that was tried there."""
+        """Return the newest outcome of every schedule of a kernel that was tried on a bench."""
         rows = self._rows(
             "SELECT config, outcome FROM rest WHERE task = ? AND "
             "bench = (SELECT id FROM bench WHERE digest = ?) ORDER BY measured_at_us",
@@ -89,7 +85,7 @@ class RestRecords:
     ) -> RestTimes | None:
         """Return the newest times of a kernel on `device`, else on another device of `arch`.
 
-        GPUs come before the virtual one, and devices with more times first.
+        GPUs come before the virtual GPU, then devices with more times come first.
         """
         rows = self._rows(
             "SELECT bench.device, config, median_us FROM rest JOIN bench ON bench.id = bench "
@@ -114,7 +110,7 @@ class RestRecords:
         )
 
     def stamp(self, arch: str) -> str:
-        """A text that changes whenever there may be other times for `arch`."""
+        """Return a text that changes whenever the times for `arch` may change."""
         (row,) = self._rows(
             "SELECT count(*), max(measured_at_us) FROM rest JOIN bench ON bench.id = bench "
             "WHERE arch = ?",

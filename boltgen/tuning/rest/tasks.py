@@ -1,7 +1,7 @@
 """Interfaces to tune TVM's own kernels, by TVM's tuner, in the same session as boltgen's tasks.
 
-Arrow: tasks to records, as `tuning.session.session` says. `tvm_build.rest` knows which kernels
-these are and builds them; here a kernel is its identity, and a configuration is a text.
+Arrow: from tasks to records, as in `tuning.session.session`. `tvm_build.rest` finds and builds the
+kernels; here a kernel is its identity, and a configuration is a text.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from boltgen.ir.key import digest
 from boltgen.ir.outcome import Outcome, Timing
 from boltgen.tuning.session.scheduler import TaskState
 
-# Prefix of the identity of a kernel as TVM's and boltgen's rules schedule it: a tuned schedule has
-# to beat it.
+# Prefix of the built-in schedule's name, by TVM's and boltgen's rules. A tuned schedule must be
+# faster than the built-in one.
 BUILT_IN = "built in "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTrial:
-    """A schedule of the kernel `name`, whose identity is `task`.
+    """A schedule of the kernel `name` with the identity `task`.
 
     `config` is MetaSchedule's trace as JSON, or the built-in schedule's name.
     """
@@ -37,9 +37,9 @@ AnyTrial: TypeAlias = Trial | RestTrial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestResult:
-    """The known times of one of TVM's kernels: built-in, best, and how many schedules were tried.
+    """The known times of a TVM kernel, and the numbers of timed and failed schedules.
 
-    `uses` are how often all models together launch it, by their weights; an unknown time is None.
+    `uses` is the number of its launches by all models, weighted. An unknown time is None.
     """
 
     name: str
@@ -52,7 +52,7 @@ class RestResult:
 
 
 class RestSearch(Protocol):
-    """Propose schedules of one kernel, as `search.Search` proposes configurations of a workload."""
+    """Proposes schedules of one kernel, as `search.Search` proposes configurations."""
 
     @property
     def task(self) -> str:
@@ -61,7 +61,7 @@ class RestSearch(Protocol):
 
     @property
     def state(self) -> TaskState:
-        """The state that a scheduler decides by."""
+        """The state by which a scheduler decides."""
         ...
 
     @property
@@ -70,15 +70,15 @@ class RestSearch(Protocol):
         ...
 
     def resume(self, known: Mapping[str, Outcome]) -> None:
-        """Take what earlier sessions measured: it is not measured again."""
+        """Take the outcomes of earlier sessions, which are not measured again."""
         ...
 
     def propose(self, count: int) -> list[RestTrial]:
-        """Return at most `count` trials whose outcome is not known; counts as a grant."""
+        """Return at most `count` trials with unknown outcomes; the call counts as a grant."""
         ...
 
     def observe(self, trial: RestTrial, outcome: Outcome) -> None:
-        """Hear the outcome of a trial that was proposed."""
+        """Note the outcome of a proposed trial."""
         ...
 
 
@@ -87,7 +87,7 @@ class Rest(Protocol):
 
     @property
     def searches(self) -> Sequence[RestSearch]:
-        """One for each kernel."""
+        """One search for each kernel."""
         ...
 
     @property
@@ -96,28 +96,29 @@ class Rest(Protocol):
         ...
 
     def run(self, trials: Sequence[RestTrial]) -> Generator[tuple[RestTrial, Outcome], None, None]:
-        """Yield each trial with its outcome, as they finish; closing the generator drops the
-        others.
+        """Yield each trial with its outcome, as they finish.
+
+        Closing the generator drops the remaining trials.
         """
         ...
 
     def close(self) -> None:
-        """Stop what runs candidates; harmless when done twice."""
+        """Stop the processes that run candidates. A second call is harmless."""
         ...
 
 
 def rest_toolchain(toolchain: str, tvm: str) -> str:
-    """Name the tools that make TVM's kernels: boltgen's compilers, and TVM's version."""
+    """Return the tools that make TVM's kernels, as text: boltgen's compilers and TVM's version."""
     return f"{toolchain}; TVM {tvm}"
 
 
 def short_name(config: str) -> str:
-    """A short name of a configuration, for people: a trace is kilobytes long."""
+    """Return a short name of a configuration for people, because a trace has kilobytes."""
     return "built in" if config.startswith(BUILT_IN) else f"MetaSchedule {digest(config)[:8]}"
 
 
 def summary(name: str, uses: float, known: Mapping[str, Outcome], built_in: str) -> RestResult:
-    """Summarise the outcomes of a kernel whose built-in schedule is `built_in` today."""
+    """Summarise the outcomes of a kernel whose current built-in schedule is `built_in`."""
     times = {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
     chosen = fastest(times, built_in)
     return RestResult(
@@ -132,9 +133,10 @@ def summary(name: str, uses: float, known: Mapping[str, Outcome], built_in: str)
 
 
 def fastest(times_us: Mapping[str, float], built_in: str) -> str | None:
-    """The schedule to ship: the built-in one unless another one was measured to be faster.
+    """Return the schedule to ship: the built-in one unless another was measured to be faster.
 
-    Return None if today's built-in schedule has no time: then nothing is known to beat it.
+    Return None if the current built-in schedule has no time, because then no comparison is
+    possible.
     """
     if built_in not in times_us:
         return None

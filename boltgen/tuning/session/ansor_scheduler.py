@@ -1,7 +1,7 @@
-"""Ansor's scheduler: the next trial for the task from which the objective gains most.
+"""Ansor's scheduler: the next trial goes to the task from which the objective gains most.
 
 Source: Zheng et al., Ansor, OSDI 2020, section 6.2: the gradient of the objective over a task's
-trials, of what they brought so far and of what similar tasks and optimism promise.
+trials, estimated from its last gains and from optimistic guesses.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from boltgen.tuning.session.objectives import Objective, Total
 from boltgen.tuning.session.scheduler import TaskState, fullness
 
-# The paper's alpha: the weight of the last trials' gain; promised gains have the remaining weight.
+# The paper's alpha: the weight of the last trials' gain; guessed gains have the remaining weight.
 _TRUST = 0.2
-# Its beta: a task may become so many times as fast, by its operations, as the fastest one like it.
+# The paper's beta: a task may reach this many times the time that it would take at the rate (FLOP
+# per second) of the fastest similar task.
 _SIMILAR = 2.0
-# The paper's epsilon: how often the next task is drawn at random.
+# The paper's epsilon: the probability that the next task is drawn at random.
 _ANY = 0.05
 
 
 class Gradient:
-    """See the module. Tasks that got no faster in `patience` trials are left alone (f4)."""
+    """See the module. Tasks that got no faster in their last `patience` trials rest (f4)."""
 
     def __init__(
         self, objective: Objective | None = None, *, patience: int | None = None, seed: int = 0
@@ -32,7 +33,7 @@ class Gradient:
         self._began_us: list[float] = []
 
     def next_task(self, tasks: Sequence[TaskState]) -> int | None:
-        """Any task that had no trial yet, the largest first; else by the gradient."""
+        """Return the first task without a trial, else the task with the largest estimated gain."""
         times_us = [0.0] * max((len(task.uses) for task in tasks), default=0)
         for task in tasks:
             for model, uses in enumerate(task.uses):
@@ -49,7 +50,7 @@ class Gradient:
         slopes = self._objective.slopes(times_us, self._began_us)
         gains = [_gain(tasks[i], tasks, slopes) for i in left]
         most = max(gains)
-        # If nothing can be gained, because all latency targets are met, trials follow the time.
+        # If nothing can be gained, as all latency targets are met, trials follow the tasks' times.
         best = [i for i, gain in zip(left, gains, strict=True) if gain == most]
         return min(best, key=lambda i: (fullness(tasks[i]), i))
 
@@ -65,13 +66,13 @@ class Gradient:
 
 
 def _gain(task: TaskState, tasks: Sequence[TaskState], slopes: Sequence[float]) -> float:
-    """Estimate how much one more trial of a task reduces the objective."""
+    """Estimate the reduction of the objective by one more trial of a task."""
     weight = sum(slope * uses for slope, uses in zip(slopes, task.uses, strict=True))
     return weight * (_TRUST * _brought_us(task) + (1.0 - _TRUST) * _promised_us(task, tasks))
 
 
 def _brought_us(task: TaskState) -> float:
-    """Return by how much each of the last batch's trials reduced the task's time."""
+    """Return the reduction of the task's time per trial of the last batch."""
     pairs = zip(task.history_trials, task.history_us, strict=True)
     timed = [(trials, best) for trials, best in pairs if best is not None]
     for trials, best in reversed(timed[:-1]):
@@ -81,7 +82,7 @@ def _brought_us(task: TaskState) -> float:
 
 
 def _promised_us(task: TaskState, tasks: Sequence[TaskState]) -> float:
-    """Bound a trial's gain: the mean gain so far, or the gap to the fastest similar task."""
+    """Guess a trial's gain: the time per past trial or the gap to a similar task, if larger."""
     fastest = max(each.flops / each.time_us for each in tasks if each.kind == task.kind)
     behind_us = task.time_us - _SIMILAR * task.flops / fastest if fastest else 0.0
     return max(task.time_us / task.trials, behind_us)

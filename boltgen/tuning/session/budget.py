@@ -12,17 +12,13 @@ from boltgen.intake.numerals import shown, whole_number
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _UNITS_TRIALS = frozenset({"trial", "trials"})
-# In any unit: a larger number is a mistake.
+# The limit in any unit; a larger number is a mistake.
 _MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A limit in seconds or in trials: exactly one of the two is given.
-
-    Raises:
-        TuningError: neither or both are given, or there is nothing to spend.
-    """
+    """A limit in seconds or in trials: exactly one of the two is given."""
 
     seconds: float | None = None
     trials: int | None = None
@@ -38,10 +34,10 @@ class Budget:
             )
 
     def shortfall(self, problems: int, share: float) -> str | None:
-        """Say how many trials time each problem once as it ships, if this budget may not suffice.
+        """Say how many trials are needed to time each problem once, if this budget may not suffice.
 
-        Round one may take that `share` first. Return None if the budget suffices, or is in seconds:
-        the number of trials in a second is unknown.
+        Round one may take the part `share` of the trials first. Return None if the budget suffices,
+        or is in seconds, since the number of trials per second is unknown.
         """
         if self.trials is None or self.trials - math.floor(share * self.trials) >= problems:
             return None
@@ -49,7 +45,7 @@ class Budget:
         return (
             f"a budget of {self} may not time each of {problems} problems once as it ships: that "
             f"takes {needed}trials, since ranking kernels comes first and takes up to "
-            f"{share:.0%} of them; the problems with most of the time come first"
+            f"{share:.0%} of them"
         )
 
     def __str__(self) -> str:
@@ -57,10 +53,10 @@ class Budget:
 
 
 def parse_budget(text: str) -> Budget:
-    """The budget that "120s", "2min", "1h" or "500trials" says.
+    """Return the budget for a text such as "120s", "2min", "1h" or "500trials".
 
     Raises:
-        TuningError: it is not of that form, or zero.
+        TuningError: the text has another form, or is zero.
     """
     match = re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?\s*([a-z]+)", text.strip().lower())
     unit = match[3] if match else ""
@@ -80,9 +76,9 @@ def parse_budget(text: str) -> Budget:
 
 
 def budget_of(given: str | Budget) -> Budget:
-    """A budget as a value or as a text.
+    """Return the budget that a value or a text gives.
 
     Raises:
-        TuningError: the text is of another form, or zero.
+        TuningError: the text has another form, or is zero.
     """
     return given if isinstance(given, Budget) else parse_budget(given)

@@ -1,9 +1,9 @@
-"""Choose the configurations that a session tries: round one ranks kernels, round two has finalists.
+"""Choose the configurations of a session: round one ranks kernels, round two times finalists.
 
-Bolt (Xing et al., section 3.2.2) times generic kernels and takes the best. Here generic kernels
-only rank the field: a chosen kernel was timed as it ships, with its epilogue, swizzle and split of
-K. A family whose kernels depend too much on fused operators has no round one: the kernels that the
-cost model predicts to be fastest are timed.
+Bolt (Xing et al., section 3.2.2) times generic kernels and takes the best. Here generic kernels are
+only ranked: a chosen kernel was timed as it ships, with its epilogue, swizzle and split of K. A
+family whose kernels depend too much on fused operators has no round one; its kernels with the least
+predicted times are timed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from boltgen.problems.workload import Workload
 from boltgen.tuning.strategies.experience import Experience
 from boltgen.tuning.strategies.strategy import SearchProblem
 
-# Kernels of each task that reach round two, and launches of them that are timed there. Choices:
-# the best fused kernel is rarely beyond the third best plain one, and each is seconds of compiling.
+# The kernels of each task that reach round two, and the launches that round two times. Choices: the
+# best fused kernel is rarely behind the third best plain one, and each kernel takes seconds to
+# compile.
 FINALISTS = 3
 FINAL_TRIALS = 12
-# Kernels that round one cannot rank: one more, since only the model speaks for them.
+# The finalists among kernels that round one cannot rank: one more, as only the model ranks them.
 UNRANKED_FINALISTS = 4
 
 
 class Field:
-    """The legal configurations of one workload by their kernels, and the model's predictions of
-    them.
+    """The legal configurations of one workload by kernel, with the cost model's predictions.
 
-    It has the kernels that a library of `level` holds, or all kernels of a family if the library
-    holds none that fits. At the full level `beyond` adds every legal kernel, listed or not.
+    The kernels come from a library of `level`, or are all kernels of a family of which the library
+    has no suitable one. At the full level `beyond` adds every legal kernel, listed or not.
 
     Raises:
-        NoLegalConfigError: there is none.
+        NoLegalConfigError: no configuration is legal.
     """
 
     def __init__(self, workload: Workload, arch: Arch, level: Level, model: CostModel) -> None:
@@ -56,9 +56,7 @@ class Field:
             self._by_kernel |= {each: by_kernel[each] for each in sorted(held or by_kernel)}
 
     def predicted_us(self, workload: Workload, configs: Sequence[Config]) -> list[float]:
-        """Return the cost model's times of `workload`: the field's, or the same with another
-        epilogue.
-        """
+        """Return the cost model's times; `workload` may have another epilogue than the field's."""
         known = self._predicted_us[workload]
         new = [config for config in configs if config not in known]
         times_us = self._model.predict_us(workload, new, self._arch) if new else ()
@@ -73,11 +71,10 @@ class Field:
         *,
         beyond: bool = False,
     ) -> SearchProblem:
-        """Return the search problem of `configs`, for the field's workload or one with another
-        epilogue.
+        """Return the search problem of `configs`; `workload` may have another epilogue.
 
-        Nothing else is legal, for another kernel is to be compiled; with `beyond` all that the
-        families can do is.
+        Without `beyond` only `configs` are legal, so that no other kernel is compiled; with it, all
+        configurations of the families are.
         """
         return SearchProblem(
             workload=workload,
@@ -89,7 +86,7 @@ class Field:
 
     @property
     def best_us(self) -> float:
-        """The least predicted time of the workload itself."""
+        """The least predicted time of the workload, in microseconds."""
         launches = [config for each in self._by_kernel.values() for config in each]
         return min(self.predicted_us(self.workload, launches))
 
@@ -100,10 +97,11 @@ class Field:
         return next((ranking for ranking in found if ranking is not None), None)
 
     def opening(self) -> tuple[Config, ...]:
-        """Return the configurations of round one: a launch of every kernel that can be ranked.
+        """Return the configurations of round one: launches of every kernel that can be ranked.
 
-        Each once as it is compiled, and once with the arguments of launch that the model likes
-        best. Arguments cost a measurement, but no compiler. The predicted fastest come first.
+        Each kernel occurs with its compiled defaults and with the launch arguments that the model
+        predicts to be best. Launch arguments cost a measurement, but no compilation. The predicted
+        fastest come first.
         """
         ranking = self.ranking
         if ranking is None:
@@ -117,13 +115,12 @@ class Field:
         return self._sorted(ranking, chosen)
 
     def finalists(self, ranked_us: Mapping[Config, float]) -> tuple[Config, ...]:
-        """Return the launches of round two: of the fastest kernels of round one, also of kernels
-        found beyond the field.
+        """Return the launches of round two, for the fastest kernels of round one.
 
-        `ranked_us` are the times of the ranking workload. If fewer than `FINALISTS` kernels have
-        one, the model adds the others. A launch's expected time is its kernel's time in round one,
-        scaled by the ratio that the model predicts. The fastest expected launches come first, one
-        of each kernel before the second of any.
+        They include kernels found beyond the field. `ranked_us` are times of the ranking workload.
+        If fewer than `FINALISTS` kernels have a time, the model adds others. A launch's expected
+        time is its kernel's time in round one, scaled by the predicted ratio. The fastest expected
+        launches come first, one of each kernel before the second of any.
         """
         kernel_us, measured = self._kernel_times(ranked_us)
         chosen = sorted(measured, key=lambda kernel: (kernel_us[kernel], order(kernel)))[:FINALISTS]
@@ -145,7 +142,7 @@ class Field:
         return _interleaved(expected)[:FINAL_TRIALS]
 
     def _launches(self, kernel: Config) -> list[Config]:
-        """The legal launches of a kernel that is not the field's."""
+        """Return the legal launches of a kernel that is not in the field."""
         (space,) = (each for each in self.spaces if each.family == kernel.family)
         found = {kernel: None} if not space.broken(kernel) else {}
         reached = list(found)
@@ -159,7 +156,7 @@ class Field:
         return FAMILIES.of(kernel).ranking(self.workload) is not None
 
     def _likeliest(self, kernels: Iterable[Config]) -> list[Config]:
-        """Kernels by the best predicted time of their launches."""
+        """Return kernels by the least predicted time of their launches."""
         best = {
             kernel: min(self.predicted_us(self.workload, self._by_kernel[kernel]))
             for kernel in kernels
@@ -174,7 +171,7 @@ class Field:
     def _kernel_times(
         self, ranked_us: Mapping[Config, float]
     ) -> tuple[dict[Config, float], dict[Config, Config]]:
-        """The best time of each kernel in round one, and the launch that had it."""
+        """Return the best time of each kernel in round one, and the launch with this time."""
         best: dict[Config, float] = {}
         launch: dict[Config, Config] = {}
         for config, time_us in sorted(ranked_us.items(), key=lambda each: order(each[0])):
@@ -186,7 +183,7 @@ class Field:
 
 
 def _only(spaces: Iterable[AnySpace], configs: Sequence[Config]) -> Iterator[AnySpace]:
-    """Restrict the spaces: only these configurations stay legal."""
+    """Yield the spaces with only these configurations legal."""
     for space in spaces:
         yield space.only(config for config in configs if config.family == space.family)
 
@@ -196,7 +193,7 @@ def _by_time(each: tuple[float, Config]) -> tuple[float, object]:
 
 
 def _interleaved(expected: Sequence[Sequence[tuple[float, Config]]]) -> tuple[Config, ...]:
-    """Yield the first of each list, then the second of each, each by its expected time."""
+    """Return the first of each list, then all others, each group by expected time."""
     first = sorted((launches[0] for launches in expected), key=_by_time)
     rest = sorted((each for launches in expected for each in launches[1:]), key=_by_time)
     return tuple(config for _, config in (*first, *rest))

@@ -1,4 +1,4 @@
-"""The course of a task's search: its best time by trial, and why each best was tried."""
+"""The course of a task's search: its best time by trial, and the reason for each improvement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boltgen.problems.workload import Workload
 class Improvement:
     """A configuration that was faster than all before it in its session.
 
-    `trial` counts the task's trials from 1; `why` says for people what brought it up.
+    `trial` counts the task's trials from 1. `why` says for people why it was tried.
     """
 
     trial: int
@@ -32,7 +32,7 @@ class Courses:
         self._found: dict[Workload, list[Improvement]] = defaultdict(list)
 
     def hear(self, trial: Trial, outcome: Outcome, why: str) -> None:
-        """Count a trial, and keep it if it was faster than all trials before it."""
+        """Count a trial, and store it if it was faster than all trials before it."""
         self._trials[trial.workload] += 1
         found = self._found[trial.workload]
         if isinstance(outcome, Timing) and (not found or outcome.median_us < found[-1].median_us):
@@ -46,5 +46,5 @@ class Courses:
             )
 
     def of(self, workload: Workload) -> tuple[Improvement, ...]:
-        """The improvements of a workload, each faster than the one before it."""
+        """Return the improvements of a workload, each faster than the one before it."""
         return tuple(self._found.get(workload, ()))

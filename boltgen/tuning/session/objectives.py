@@ -1,7 +1,7 @@
 """Objectives that a session minimises: functions of the times of all its models.
 
-f1 to f4 of Ansor's section 6.2 (Zheng et al., OSDI 2020). f4, which leaves tasks alone that do not
-get faster any more, is a scheduler's `patience`.
+They are f1 to f3 of Ansor's section 6.2 (Zheng et al., OSDI 2020). f4, early stopping of tasks
+without progress, is the `patience` of a scheduler.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ class Objective(Protocol):
     """A function of each model's time in microseconds; a session needs only its slopes."""
 
     def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
-        """Return how much the objective grows for each microsecond that each model takes longer.
+        """Return the increase of the objective per microsecond that each model takes longer.
 
-        `began_us` are the models' times when the session began, as predicted where nothing was
-        known.
+        `began_us` are the models' times when the session began; unknown ones are predicted.
         """
         ...
 
@@ -32,7 +31,7 @@ class Total:
     """f1: the sum of the models' times."""
 
     def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
-        """1 for each."""
+        """Return 1 for each model."""
         del began_us
         return [1.0] * len(times_us)
 
@@ -44,17 +43,17 @@ class Latencies:
     most_us: tuple[float, ...]
 
     def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
-        """1 for a model that takes longer, else 0."""
+        """Return 1 for a model that exceeds its latency, else 0."""
         del began_us
         return [float(time > most) for time, most in zip(times_us, self.most_us, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """f3: the geometric mean of the models' speed-ups since the session began, to grow."""
+    """f3: the geometric mean of the models' speed-ups since the session began, to maximise."""
 
     def slopes(self, times_us: Sequence[float], began_us: Sequence[float]) -> list[float]:
-        """The mean over the model's time and the number of models."""
+        """Return the mean, divided by the model's time and by the number of models."""
         ratios = [began / time for began, time in zip(began_us, times_us, strict=True)]
         mean = math.prod(ratios) ** (1 / len(ratios))
         return [mean / (len(ratios) * time) for time in times_us]
@@ -64,11 +63,12 @@ _UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def objective_of(text: str) -> Objective:
-    """The objective that a text names: total, speedup, or latency:5ms,800us with a time for each
-    model.
+    """Return the objective that a text names.
+
+    The texts are total, speedup, and latency:5ms,800us with a time for each model.
 
     Raises:
-        BoltgenError: it names none.
+        BoltgenError: the text names no objective.
     """
     name, _, rest = text.partition(":")
     if text == "total":

@@ -18,10 +18,9 @@ class SessionOptions:
     """The strategy, cost model, scheduler and further options of a session.
 
     Candidates are the kernels of a library of that `level`, ordered by `cost_model`; at the full
-    level what is left of the budget is for kernels that are not listed. `wait` for
-    another session on the same device; `seed` decides all that is random. `runs` are how much each
-    of several models counts its workloads; without, all tasks are one model's, as often as it runs
-    them.
+    level the remaining budget is spent on unlisted kernels. With `wait` the session waits for
+    another one on the same device. `seed` determines all random choices. `runs` has, for each of
+    several models, the number of runs of its workloads; without it all tasks belong to one model.
     """
 
     strategy: StrategyFactory = Evolutionary

@@ -10,34 +10,36 @@ from boltgen.tuning.session.budget import Budget
 
 
 class Observer(Protocol):
-    """Hear the events of a session."""
+    """Receives the events of a session."""
 
     def begin(self, budget: Budget, tasks: int) -> None:
-        """Hear that the device is locked; time counts from here."""
+        """Note that the device is locked and the session's time begins."""
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
-        """A trial has its outcome. `best_us` is the sum of the best times of the `timed` tasks
-        that have one, each as often as the model runs it.
+        """Note the outcome of a trial.
+
+        `best_us` is the sum of the best times of the `timed` tasks that have one, each weighted by
+        its number of runs.
         """
 
     def warn(self, message: str) -> None:
-        """Hear a warning that a person should know now."""
+        """Show a warning to the user now."""
 
     def end(self) -> None:
-        """Hear that the session is over, done or not."""
+        """Note that the session has ended, completed or not."""
 
 
 class Quiet:
     """Report nothing: the library's default."""
 
     def begin(self, budget: Budget, tasks: int) -> None:
-        """Ignore."""
+        """Do nothing."""
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
-        """Ignore."""
+        """Do nothing."""
 
     def warn(self, message: str) -> None:
-        """Ignore."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Ignore."""
+        """Do nothing."""

@@ -13,9 +13,9 @@ from boltgen.tuning.session.course import Improvement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The results of a task: its best launch, how many launches have a time, and failures.
+    """The results of a task: its best launch, and the numbers of timed and failed launches.
 
-    `course` is how this session came to be as fast as it did.
+    `course` has the improvements in this session.
     """
 
     task: Task
@@ -26,7 +26,7 @@ class TaskResult:
 
     @property
     def total_us(self) -> float | None:
-        """The best time, as often as the model runs the task."""
+        """The best time multiplied by the number of runs, in microseconds; None without a time."""
         return self.best.timing.median_us * self.task.occurrences if self.best else None
 
 
@@ -34,9 +34,9 @@ class TaskResult:
 class SessionReport:
     """The outcome of a session on `device`.
 
-    `measured` counts new records, `failed` the failures among them, `reused` outcomes that the
-    database had before. `stopped` says why it ended early and `drift` how the device's clock
-    drifted; either may be None. `rest` are TVM's own kernels.
+    `measured` counts new records, `failed` the failures among them, `reused` the outcomes already
+    in the database. `stopped` says why the session ended early, `drift` how the device's clock
+    drifted; either may be None. `rest` has TVM's own kernels.
     """
 
     device: DeviceIdentity
@@ -51,9 +51,7 @@ class SessionReport:
 
     @property
     def model_us(self) -> float | None:
-        """The time of all workloads as often as the models run them, each by itself; None if one
-        has no time.
-        """
+        """The time of all runs of all workloads, each alone; None if a workload has no time."""
         products = [each.total_us for each in self.results if not each.task.is_alternative]
         totals = [total_us for total_us in products if total_us is not None]
         return sum(totals) if len(totals) == len(products) else None

@@ -1,4 +1,4 @@
-"""Decide which task of a model gets the next trials."""
+"""Decide which task of a session gets the next trials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from boltgen.problems.workload import Workload
 class TaskState:
     """The progress of a task.
 
-    `kind` is equal for tasks whose kernels say something of each other's, `flops` the operations of
-    a launch. `uses` are how often each model of the session runs it, or what stands for that where
-    none does, `expected_us` the cost model's time of it. `history_us` has its best time before each
-    batch of its trials and now, None before the first success, `history_trials` how many it had had
-    then. `exhausted` has nothing to propose, for now or at all.
+    `kind` is equal for tasks whose kernels behave alike. `flops` are the operations of a launch.
+    `uses` is the number of runs by each model of the session, or a substitute for alternatives.
+    `expected_us` is the cost model's time. `history_us` has the best time before each batch of
+    trials and now, None before the first success; `history_trials` has the number of trials at each
+    of these. An `exhausted` task has nothing to propose, for now or forever.
     """
 
     kind: Hashable
@@ -31,20 +31,20 @@ class TaskState:
 
     @property
     def best_us(self) -> float | None:
-        """Its best time so far."""
+        """The best time so far, or None."""
         return self.history_us[-1] if self.history_us else None
 
     @property
     def time_us(self) -> float:
-        """Its best time so far, or the expected time before any trial."""
+        """The best time so far, or the expected time before the first success."""
         return self.expected_us if self.best_us is None else self.best_us
 
 
 class Scheduler(Protocol):
-    """Grant trials to tasks, one at a time.
+    """Grants trials to tasks, one at a time.
 
-    Trials of a batch are granted before any of them is measured: meanwhile only `trials` of the
-    state changes.
+    The trials of a batch are granted before any of them is measured; meanwhile only the state's
+    `trials` changes.
     """
 
     def next_task(self, tasks: Sequence[TaskState]) -> int | None:
@@ -53,19 +53,19 @@ class Scheduler(Protocol):
 
 
 class ByWeight:
-    """Trials in proportion to a task's share of the model's time; everyone has one first.
+    """Grant trials in proportion to a task's share of the time; each task gets one first.
 
-    A task's share is its time as often as all models run it.
+    The share is the task's time, weighted by its runs in all models.
     """
 
     def next_task(self, tasks: Sequence[TaskState]) -> int | None:
-        """The task that is furthest behind its share."""
+        """Return the task that is furthest behind its share, or None if all are exhausted."""
         left = [index for index, task in enumerate(tasks) if not task.exhausted]
         return min(left, key=lambda index: (fullness(tasks[index]), index), default=None)
 
 
 def fullness(task: TaskState) -> tuple[bool, float]:
-    """Whether a task had a trial, and its trials over its share of all models' time."""
+    """Return whether a task had a trial, and its trials divided by its total time in all models."""
     return bool(task.trials), task.trials / (sum(task.uses) * task.time_us)
 
 

@@ -12,16 +12,16 @@ from boltgen.tuning.choice.select import Task
 from boltgen.tuning.session.scheduler import TaskState, kind_of
 from boltgen.tuning.strategies.strategy import Strategy
 
-# A strategy that proposes more than so many that are not legal has come to its end. A choice.
+# A strategy ends if it proposes more illegal configurations than this. A choice.
 _ILLEGAL = 256
 
 
 class Search:
-    """A task, its strategy, and the outcomes that are known.
+    """A task, its strategy, and the known outcomes.
 
-    A strategy may propose configurations that are not legal in `spaces`. `known` is shared with
-    other searches of the same workload, and grows. `first` are measured before anything is
-    proposed; `candidates` are in the cost model's order.
+    A strategy may propose configurations that are illegal in `spaces`. `known` is shared with other
+    searches of the same workload, and grows. `first` are measured before the strategy proposes;
+    `candidates` are in the cost model's order.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Search:
         self._early = frozenset(first)
         self._first = [config for config in reversed(first) if self._answer(config) is None]
         self._pending: set[Config] = set()
-        # Configurations that the strategy has proposed and whose outcomes it awaits.
+        # Configurations that the strategy proposed and whose outcomes are pending.
         self._asked: set[Config] = set()
         self._granted = 0
         self._history_us: list[float | None] = []
@@ -55,7 +55,7 @@ class Search:
         self._waits = False
 
     def propose(self, count: int) -> list[Trial]:
-        """Return at most `count` trials whose outcome is not known; counts as a grant."""
+        """Return at most `count` trials with unknown outcomes; the call counts as a grant."""
         self._history_us.append(best_us(self._known))
         self._history_trials.append(self._granted)
         trials: list[Trial] = []
@@ -85,7 +85,7 @@ class Search:
         return Trial(workload=self._task.workload, config=config)
 
     def _answer(self, config: Config) -> Outcome | None:
-        """Return a configuration's outcome if it is known without measuring."""
+        """Return a configuration's outcome if it is known without a measurement, else None."""
         if config in self._known:
             return self._known[config]
         if broken := self._spaces[config.family].broken(config):
@@ -93,7 +93,7 @@ class Search:
         return None
 
     def observe(self, config: Config, outcome: Outcome) -> None:
-        """Hear the outcome of a trial that was proposed."""
+        """Note the outcome of a proposed trial."""
         self._pending.discard(config)
         self._waits = False
         self._known[config] = outcome
@@ -102,7 +102,7 @@ class Search:
             self._strategy.observe([(config, outcome)])
 
     def why(self, config: Config) -> str:
-        """Say why a configuration was tried, for people."""
+        """Return why a configuration was tried, for people."""
         if config in self._early:
             return "it was fast elsewhere"
         if config in self._places:
@@ -111,7 +111,7 @@ class Search:
 
     @property
     def state(self) -> TaskState:
-        """The state that a scheduler decides by."""
+        """The state by which a scheduler decides."""
         return TaskState(
             kind=kind_of(self._task.workload),
             flops=self._task.workload.flops,
@@ -125,10 +125,10 @@ class Search:
 
 
 def times_us(known: dict[Config, Outcome]) -> dict[Config, float]:
-    """The median times among outcomes."""
+    """Return the median times among outcomes."""
     return {c: o.median_us for c, o in known.items() if isinstance(o, Timing)}
 
 
 def best_us(known: dict[Config, Outcome]) -> float | None:
-    """The least median time among outcomes."""
+    """Return the least median time among outcomes, or None."""
     return min(times_us(known).values(), default=None)

@@ -1,11 +1,11 @@
 """Run a tuning session: propose, measure and record, until the budget is spent.
 
-Arrow: tasks to records, through a bench. Every outcome is in the database before the next one is
-asked for: however a session ends, nothing measured is lost, and the next one goes on from there.
+Arrow: from tasks to records, through a bench. Every outcome is stored before the next one is
+requested: no end of a session loses measurements, and the next session continues.
 
-Round one ranks the kernels of every workload without its epilogue, round two times launches of the
-fastest with it: what is chosen was measured as it ships. Layers back to back are in round two
-alone. Kernels that TVM keeps are tasks of both rounds, with a bench of their own.
+Round one ranks the kernels of every workload without its epilogue. Round two times launches of the
+fastest kernels with the epilogue, so that the chosen launch was measured as it ships. Back-to-back
+layers are only in round two. TVM's own kernels are tasks of both rounds, with their own bench.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ from boltgen.tuning.session.transfer import Elsewhere
 from boltgen.tuning.session.warm_start import recall
 from boltgen.tuning.strategies.experience import Experience
 
-# The share of the budget that round one may take before round two has begun; either round may use
-# the other's remainder. A choice.
+# The part of the budget for round one before round two begins; each round may use the other's
+# remainder. A choice.
 _FIELD_SHARE = 0.7
-# Trials handed to the bench at once: enough for compilers to be busy while the device is.
+# The trials that the bench gets at once: enough to keep compilers busy while the device is.
 _BATCH = 64
 
 _AnySearch: TypeAlias = Search | RestSearch
 
 
 class Session:
-    """A session that tunes `tasks` on a bench, into a database; `run` it, or iterate over `steps`.
+    """A session that tunes `tasks` on a bench into a database; `run` it, or iterate over `steps`.
 
-    `rest` are TVM's own kernels, timed on the same device. `lock_folder` is where sessions of all
-    processes find each other. `clock` gives seconds, `now` the time of day.
+    `rest` has TVM's own kernels, timed on the same device. `lock_folder` is common to the sessions
+    of all processes. `clock` returns seconds, `now` the date and time.
 
     Raises:
         NoLegalConfigError: a task has no legal configuration on the bench's device.
@@ -114,10 +114,10 @@ class Session:
             field = Field(task.workload, self._arch, self._options.level, self._model)
             self._fields[task.workload] = field
             if field.ranking is not None:
-                # The first of several with one ranking has the field of all.
+                # Workloads with the same ranking share the field of the first.
                 self._opened.setdefault(field.ranking, field)
         self._known: dict[Workload, dict[Config, Outcome]] = {}
-        # Workloads whose known outcomes are of a kernel that was not compiled in this session.
+        # Workloads whose known outcomes belong to a kernel that this session has not compiled.
         self._taken: dict[KernelSpec, set[Workload]] = {}
         self._kernels: dict[KernelSpec, str] = {}
         self._is_outdated = False
@@ -138,17 +138,17 @@ class Session:
         """Tune until the budget is spent, nothing is left to try, or the device is lost.
 
         Raises:
-            TuningError: another session has the device, and this one is not to wait.
-            DatabaseError: an outcome cannot be written; earlier ones are written.
+            TuningError: another session uses the device, and this one must not wait.
+            DatabaseError: an outcome cannot be written; earlier ones are stored.
         """
         for _ in self.steps():
             pass
         return self.report()
 
     def steps(self) -> Iterator[tuple[AnyTrial, Outcome]]:
-        """Tune as `run` does, and yield every outcome once it is in the database.
+        """Tune as `run` does, and yield every outcome after it is stored.
 
-        Whoever stops asking ends the session; `report` then tells what was found.
+        A caller that stops iterating ends the session; `report` then has the results.
         """
         with device_lock(
             self._bench.lock_name,
@@ -168,7 +168,7 @@ class Session:
                 self._observer.end()
 
     def report(self) -> SessionReport:
-        """Return the results of the tasks now, and the counts of this session."""
+        """Return the current results of the tasks, and the counts of this session."""
         return SessionReport(
             device=self.device,
             results=tuple(self._result(task) for task in self.tasks),
@@ -196,7 +196,7 @@ class Session:
         )
 
     def _outcomes(self, workload: Workload) -> dict[Config, Outcome]:
-        """Return the known outcomes of a workload; ask the database once."""
+        """Return the known outcomes of a workload; the database is queried once."""
         if workload not in self._known:
             found = self._database.outcomes(workload, self.device, self.toolchain)
             self._known[workload] = found
@@ -209,13 +209,13 @@ class Session:
 
     def _rounds(self) -> Iterator[tuple[AnyTrial, Outcome]]:
         yield from self._both_rounds(beyond=False)
-        # All that is listed is known. A table of records has nothing else.
+        # All listed configurations are known. A table of records has no others.
         has_more = self.device.kind is not DeviceKind.RECORDED and not self._is_over(1.0)
         if self._options.level is Level.FULL and has_more:
             yield from self._both_rounds(beyond=True)
 
     def _both_rounds(self, *, beyond: bool) -> Iterator[tuple[AnyTrial, Outcome]]:
-        """Run both rounds in turns, until the budget is spent or nothing is left to try."""
+        """Run both rounds alternately until the budget is spent or nothing is left to try."""
         opening = self._opening_searches(beyond)
         share = _FIELD_SHARE
         while True:
@@ -227,11 +227,11 @@ class Session:
             idle = self._measured == before
             if self._is_over(1.0) or (idle and share == 1.0):
                 return
-            # Round two has nothing left to time: more of the budget is round one's.
+            # Round two has nothing to time, so round one gets more of the budget.
             share = 1.0 if idle else 1.0 - (1.0 - share) * (1.0 - _FIELD_SHARE)
 
     def _opening_searches(self, beyond: bool) -> list[Search]:
-        """Return round one: a search for every workload that ranks kernels."""
+        """Return the searches of round one: one for every workload that ranks kernels."""
         ranked = [
             replace(task, workload=ranking)
             for task in self.tasks
@@ -245,7 +245,7 @@ class Session:
         return searches
 
     def _final_searches(self, beyond: bool) -> list[Search]:
-        """Return round two: for every task, launches of the kernels that lead its field."""
+        """Return the searches of round two: the best kernels' launches for every task."""
         searches = []
         for task in self.tasks:
             field = self._fields[task.workload]
@@ -263,7 +263,7 @@ class Session:
         *,
         beyond: bool,
     ) -> Search:
-        """Return a search for a task; its kernels also run the workloads `served`."""
+        """Return a search for a task whose kernels also serve the workloads `served`."""
         (expected_us,) = field.predicted_us(task.workload, configs[:1])
         rng = random.Random(f"{self._options.seed}/{digest(task.workload)}")
         known = self._outcomes(task.workload)
@@ -283,9 +283,9 @@ class Session:
     def _uses(
         self, task: Task, expected_us: float, served: Sequence[Workload]
     ) -> tuple[float, ...]:
-        """Return how often each model runs the workloads that a task's kernels serve.
+        """Return the number of runs by each model of the workloads that a task's kernels serve.
 
-        An alternative has the share of a product of average time, however slow it is itself.
+        An alternative counts as much as an average workload, however slow it is.
         """
         if task.is_alternative:
             each = self._mean_share_us / expected_us / len(self._models)
@@ -296,14 +296,14 @@ class Session:
 
     @cached_property
     def _mean_share_us(self) -> float:
-        """The mean predicted time of a workload of the model, times how often it runs."""
+        """The mean of the model's workloads: predicted time multiplied by the number of runs."""
         shares_us = [task.occurrences * self._fields[task.workload].best_us for task in self._run]
         return sum(shares_us) / len(shares_us) if shares_us else 1.0
 
     def _round(
         self, searches: list[_AnySearch], share: float
     ) -> Iterator[tuple[AnyTrial, Outcome]]:
-        """Measure what the searches propose until `share` of the budget is spent."""
+        """Measure proposals of the searches until the part `share` of the budget is spent."""
         while not self._is_over(share) and not self._is_outdated:
             batch = self._batch(searches, min(_BATCH, self._trials_left(share)))
             if not batch:
@@ -323,7 +323,7 @@ class Session:
         return batch
 
     def _grants(self, states: list[TaskState], most: int) -> dict[int, int]:
-        """Count how many of the next `most` trials the scheduler gives to each search."""
+        """Return how many of the next `most` trials the scheduler grants to each search."""
         grants: Counter[int] = Counter()
         for _ in range(most):
             chosen = self._options.scheduler.next_task(states)
@@ -351,13 +351,13 @@ class Session:
     def _outcomes_of(
         self, trials: Sequence[AnyTrial]
     ) -> Generator[tuple[AnyTrial, Outcome], None, None]:
-        """Yield the outcomes of trials, TVM's kernels first: they compile sooner."""
+        """Yield the outcomes of trials, TVM's kernels first, because they compile faster."""
         if self._rest and (of_rest := [each for each in trials if isinstance(each, RestTrial)]):
             yield from self._rest.run(of_rest)
         yield from self._bench.run([each for each in trials if isinstance(each, Trial)])
 
     def _hear(self, search: _AnySearch, trial: AnyTrial, outcome: Outcome) -> None:
-        """Remember an outcome, and let the search that proposed the trial know it."""
+        """Store an outcome, and tell it to the search that proposed the trial."""
         if isinstance(trial, Trial) and isinstance(search, Search):
             self._remember(trial, outcome)
             self._courses.hear(trial, outcome, search.why(trial.config))
@@ -399,7 +399,7 @@ class Session:
         self._failed += isinstance(outcome, Failure)
 
     def _learn(self, spec: KernelSpec, kernel: str) -> None:
-        """Forget the outcomes of a kernel that has been compiled to another content since."""
+        """Drop the outcomes of a kernel that now compiles to another content."""
         if spec in self._kernels:
             return
         self._kernels[spec] = kernel
@@ -444,7 +444,7 @@ class Session:
         return seconds is not None and self._clock() - self._started >= share * seconds
 
     def _trials_left(self, share: float) -> int:
-        """Count the trials that `share` of the budget still has."""
+        """Return the trials that remain of the part `share` of the budget."""
         if self._budget.trials is None:
             return _BATCH
         return math.floor(share * self._budget.trials) - self._measured

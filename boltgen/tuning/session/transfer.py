@@ -1,8 +1,8 @@
-"""Find configurations that were fast elsewhere, to measure them first: on other devices, by other
-drivers or toolchains, and for neighbouring problems.
+"""Find configurations that were fast elsewhere, to measure them first.
 
-Arrow: the database to the order of a search. No such time counts as measured here: a session times
-each configuration itself.
+Elsewhere means on other devices, with other drivers or toolchains, or for neighbouring problems.
+Arrow: from the database to the order of a search. Times from elsewhere do not count as measured: a
+session times each configuration itself.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Outcome
 from boltgen.problems.workload import Workload
 from boltgen.tuning.database.database import Database, Source
 
-# Configurations that come before all others, and problems that they may be from. Choices: more of
-# them cost more trials where what was fast elsewhere is not fast here.
+# The configurations that come before all others, and the neighbouring problems that may give them.
+# Choices: more of them cost more trials if they are not fast here.
 MOST = 4
 _NEIGHBOURS = 2
-# Each size of a neighbouring problem is within a factor of two. A choice.
+# Each size of a neighbouring problem is within a factor of two: one doubling. A choice.
 _FARTHEST = 1.0
 
 
@@ -34,8 +34,7 @@ class Elsewhere:
         self._toolchain = toolchain
 
     def first(self, workload: Workload, candidates: Collection[Config]) -> tuple[Config, ...]:
-        """Return the candidates that were fastest elsewhere, for the workload itself, else for
-        neighbours.
+        """Return the candidates fastest elsewhere, for the workload or else its neighbours.
 
         Raises:
             DatabaseError: the database cannot be read.
@@ -69,9 +68,7 @@ class Elsewhere:
 
     @cached_property
     def _sources(self) -> list[Source]:
-        """Sort sources: this device, others of its name, others of its architecture, GPUs, all
-        others.
-        """
+        """Sources by closeness: this device, its name, its architecture, GPUs, then all others."""
 
         def distance(source: Source) -> tuple[bool, ...]:
             device = source.device
@@ -92,7 +89,7 @@ class Elsewhere:
 def fastest(
     tables: Iterable[Mapping[Config, float]], candidates: Collection[Config]
 ) -> tuple[Config, ...]:
-    """At most `MOST` candidates: the fastest half of them of the first table, and so on."""
+    """Return at most `MOST` candidates: the fastest `MOST // 2` of each table, in order."""
     allowed = frozenset(candidates)
     found: dict[Config, None] = {}
     for times_us in tables:
@@ -104,7 +101,7 @@ def fastest(
 
 
 def neighbours(workload: Workload, others: Iterable[Workload]) -> list[Workload]:
-    """Return the nearest workloads that differ only in sizes, each by a factor of two at most."""
+    """Return the nearest workloads that differ only in sizes, each at most by a factor of two."""
     near = []
     for other in others:
         distance = _distance(workload, other)
@@ -114,7 +111,7 @@ def neighbours(workload: Workload, others: Iterable[Workload]) -> list[Workload]
 
 
 def _distance(one: Workload, other: Workload) -> float | None:
-    """Return the distance of two problems' sizes in doublings, or None if they are not similar."""
+    """Return the distance of two problems' sizes in doublings; None if they are no neighbours."""
     if len(one.layers) != len(other.layers):
         return None
     total = 0.0

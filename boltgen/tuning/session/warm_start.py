@@ -1,7 +1,7 @@
-"""Load the outcomes that a device already has, of a problem and its neighbours, into a search.
+"""Load this device's outcomes for a problem and its neighbours into a search.
 
-Arrow: the database to the experience of a session. Unlike what was fast elsewhere, all of it was
-measured here: it corrects the cost model without a trial.
+Arrow: from the database to the experience of a session. Unlike times from elsewhere, all of them
+were measured here, so they correct the cost model without a trial.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ def recall(
                 predicted_us=partial(model.predict_us, workload, arch=arch),
                 experience=searched.experience,
             )
-            # A record may be of before a rule was found.
+            # A record may be older than a rule that makes its configuration illegal.
             legal = [each for each in outcomes.items() if not violations(workload, each[0], arch)]
             Residual(neighbour).observe(legal)

@@ -1,5 +1,6 @@
-"""Search strategies, which decide what to try next. One short file each; `STRATEGIES` has them by
-name, and `benchmarks/arena` has others that they are compared with.
+"""Search strategies, which decide what to try next, one short file each.
+
+`STRATEGIES` has them by name; `benchmarks/arena` compares them with others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def strategy_named(name: str) -> StrategyFactory:
     """Return the strategy called `name`.
 
     Raises:
-        BoltgenError: there is none; the message lists the known ones.
+        BoltgenError: no strategy has the name; the message lists the known ones.
     """
     if name not in STRATEGIES:
         raise BoltgenError(f"unknown strategy {name!r}; there are {', '.join(STRATEGIES)}")

@@ -1,11 +1,11 @@
-"""Evolution: mutate and cross fast configurations, and measure the ones that a model ranks best.
+"""Evolution: mutate and cross fast configurations, and measure the best by a model.
 
 Source: Zheng et al., Ansor, OSDI 2020, section 5.1: sampling, mutation of a knob, crossover knob by
-knob, and a cost model's ranking. The model is the cost model, corrected by what was measured. Ansor
-samples because its spaces are too large to enumerate; here the kernels of a space are few enough to
-predict them all (`reach`). And where Ansor is epsilon-greedy by chance, this search takes the cost
-model's word without the corrections: the corrections may be wrong. An uncertain configuration is
-scored faster than expected (`Residual.hopeful_us`).
+knob, and ranking by a cost model. Here the model is the cost model, corrected by measurements.
+Ansor samples because its spaces are too large to enumerate; here a space has few enough kernels to
+predict all of them (`reach`). Ansor sometimes picks at random (epsilon-greedy); this search then
+picks by the uncorrected cost model, because the corrections may be wrong. An uncertain
+configuration is scored faster than expected (`Residual.hopeful_us`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from boltgen.tuning.strategies.reach import Reach
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
-# Ansor's epsilon, and most children are mutants, as there; that share, the number of parents and of
-# children are for batches of eight. Choices.
+# Ansor's epsilon and share of mutants are for its batches; these, and the numbers of parents and
+# children, are for batches of eight. Choices.
 _EPSILON = 0.25
 _MUTATED = 0.85
 _PARENTS = 32
@@ -41,16 +41,17 @@ class Evolutionary:
         self._known: dict[tuple[object, ...], Config | None] = {}
 
     def propose(self, count: int) -> list[Config]:
-        """Propose the hoped fastest of all reached, including children of the fastest, and the cost
-        model's first.
+        """Propose configurations with the shortest hoped times, and the cost model's first.
+
+        Children of the fastest configurations are among the reached ones.
         """
         self._reach.add(self._children())
         expected = self._reach.likeliest()[::-1]
         predicted = self._reach.predicted(count, listed=not self._times_us)[::-1]
         chosen: dict[Config, None] = {}
         while len(chosen) < count and (expected or predicted):
-            # Unlisted configurations may all fail: until a time is known, every other one is a
-            # listed one.
+            # Unlisted configurations may all fail, so until a time is known every other proposal is
+            # listed.
             is_turn = self._rng.random() < _EPSILON if self._times_us else len(chosen) % 2 == 0
             trusts_model = is_turn or not expected
             chosen[(predicted if trusts_model and predicted else expected).pop()] = None
@@ -58,14 +59,14 @@ class Evolutionary:
         return list(chosen)
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Let the fast ones become parents."""
+        """Store the outcomes; fast configurations become parents."""
         self._residual.observe(results)
         for config, outcome in results:
             if isinstance(outcome, Timing):
                 self._times_us[config] = outcome.median_us
 
     def _children(self) -> Iterator[Config]:
-        """Legal configurations, each a parent's or of two."""
+        """Yield legal configurations, each from one or two parents."""
         by_time = sorted((us, order(each), each) for each, us in self._times_us.items())
         parents = [each for _, _, each in by_time[:_PARENTS]]
         for _ in range(_CHILDREN if parents else 0):
@@ -74,7 +75,7 @@ class Evolutionary:
                 yield child
 
     def _child(self, parents: Sequence[Config]) -> Config | None:
-        # The fastest is the likeliest parent: the least of two ranks.
+        # The minimum of two random ranks prefers the fastest as a parent.
         parent = parents[min(self._rng.randrange(len(parents)) for _ in range(2))]
         space = self._spaces[parent.family]
         point = space.point_of(parent)
@@ -91,7 +92,7 @@ class Evolutionary:
         return self._legal_at(space, crossed)
 
     def _legal_at(self, space: AnySpace, point: dict[str, int]) -> Config | None:
-        """Return the configuration of a point, or None if it is not legal. Points repeat often."""
+        """Return a point's configuration, or None if illegal; cached, because points repeat."""
         key = (space.family, *point.values())
         if key not in self._known:
             config = space.config_at(point)

@@ -1,4 +1,4 @@
-"""Every candidate, the most promising first: a session cut short has tried the best."""
+"""Try every candidate, the most promising first, so that a short session has tried the best."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from boltgen.tuning.strategies.strategy import InOrder, SearchProblem
 
 
 def exhaustive(problem: SearchProblem, rng: random.Random) -> InOrder:
-    """All candidates in their order."""
+    """Return a strategy that proposes all candidates in order."""
     del rng
     return InOrder(problem.candidates)

@@ -9,9 +9,9 @@ encoded by their knobs, and workloads w with sizes z in doublings:
     error(x, w) = k G^-1 e,   spread^2 = k(x, x) - k G^-1 k',   G = k + s^2 N^2 on what was measured
     s^2 = (F + e G^-1 e at s = 1) / (F + n)
 
-So a configuration's outcome informs similar configurations of other problems, most of all problems
-of similar sizes. For problems far from all that were measured `like` is 0: only the effects of
-configurations remain, and the spread grows to the spread of an unknown problem.
+So an outcome informs about similar configurations of other problems, above all of problems of
+similar sizes. For problems far from all measured ones `like` is 0: only the effects of
+configurations remain, and the spread grows to an unknown problem's.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25, 2.26;
 the scale s is the mean of an inverse gamma's, as in their section 9.9.
@@ -31,28 +31,28 @@ from boltgen.problems.workload import Workload
 
 Array = NDArray[np.float64]
 
-# Choices that serve best on the RTX 2080 Ti's recorded times and in the arena. For B, C, D, H and
-# L, marginal likelihood fits 0.22, 0.09, 0.21, 0.37 and 1.4 to 12 problems of these recorded times.
+# The choices that serve best on recorded times of the RTX 2080 Ti and in the arena. For 12 problems
+# of these times, marginal likelihood fits B = 0.22, C = 0.09, D = 0.21, H = 0.37, L = 1.4.
 _COMMON, _OF_CONFIG, _OF_WORKLOAD, _OF_BOTH = 0.3, 0.1, 0.1, 0.2
 _WIDTH, _DOUBLINGS = 0.25, 1.4
 _NOISE = 0.08
-# F: as many outcomes this prior of the scale counts for. A choice.
+# F: the prior of the scale counts as this many outcomes. A choice.
 _FIRM = 8
-# Most outcomes that are used, which bounds the time: a workload's own and similar workloads' come
-# first. The predicted fastest of another workload count: the model's error on slow configurations
-# depends on the problem, and a measured fastest was also lucky. Choices.
+# The most outcomes in total, which bounds the computing time, and from each other workload. The
+# workload's own outcomes come first, then similar workloads' outcomes. Of another workload the
+# predicted fastest are used: the model's error on slow configurations depends on the problem, and
+# the measured fastest was also lucky. Choices.
 _MOST, _FROM_OTHERS = 128, 16
-# A failing configuration is passed over, and its like are less likely, whatever they compute: e
-# times as slow where none has run. An unknown configuration counts as this share of one that ran.
-# Choices.
+# A failure makes similar configurations less likely for all workloads: e times as slow if all of
+# them failed. An unknown similar configuration counts as this share of one that ran. Choices.
 _FAILED, _UNKNOWN = 1.0, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """An outcome: its configuration's place among its family's, and the cost model's error.
+    """An outcome: its configuration's place in the family's space, and the cost model's error.
 
-    `error` is log(measured / predicted), None for what failed.
+    `error` is log(measured / predicted), or None for a failure.
     """
 
     predicted_us: float
@@ -63,9 +63,9 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Points in spaces of several kinds: the number of each one's kind, and its coordinates.
+    """Points in spaces of several kinds: the number of each point's kind, and its coordinates.
 
-    `rows` have zeros beyond a kind's own coordinates.
+    `rows` are padded with zeros beyond a kind's coordinates.
     """
 
     kinds: tuple[str, ...]
@@ -74,7 +74,7 @@ class Places:
 
     @classmethod
     def of(cls, points: Sequence[tuple[str, Sequence[float]]]) -> Places:
-        """Make places from kinds and coordinates."""
+        """Return places from pairs of kind and coordinates."""
         rows = np.zeros((len(points), max((len(each) for _, each in points), default=0)))
         for row, (_, coordinates) in zip(rows, points, strict=True):
             row[: len(coordinates)] = coordinates
@@ -85,7 +85,7 @@ class Places:
         return Places(self.kinds, self.numbers[chosen], self.rows[chosen])
 
     def joined(self, others: Places) -> Places:
-        """Concatenate with other places."""
+        """Return these places and `others`, concatenated."""
         kinds = tuple(dict.fromkeys((*self.kinds, *others.kinds)))
         renumbered = np.array([kinds.index(kind) for kind in others.kinds], dtype=np.intp)
         numbers = np.append(self.numbers, renumbered[others.numbers])
@@ -95,7 +95,7 @@ class Places:
         return Places(kinds, numbers, rows)
 
     def near(self, others: Places, width: float) -> Array:
-        """exp(-distance^2 / 2 width^2) of each point to each other; 0 for another kind's."""
+        """Return exp(-distance^2 / 2 width^2) for all pairs; 0 for points of different kinds."""
         shared = min(self.rows.shape[1], others.rows.shape[1])
         squares = (self.rows**2).sum(axis=1)[:, None] + (others.rows**2).sum(axis=1)[None]
         squares -= 2 * self.rows[:, :shared] @ others.rows[:, :shared].T
@@ -107,7 +107,7 @@ class Places:
 
 
 class Experience:
-    """The outcomes of one device, predicted by one cost model, workload by workload."""
+    """The outcomes on one device, with one cost model's predictions, by workload."""
 
     def __init__(self) -> None:
         self._known: dict[Workload, dict[Config, Fact]] = {}
@@ -115,7 +115,7 @@ class Experience:
         self.version = 0
 
     def learn(self, workload: Workload, facts: Mapping[Config, Fact]) -> None:
-        """Take outcomes in; a newer one takes an older one's place."""
+        """Add outcomes; a newer outcome replaces an older one."""
         if not facts:
             return
         self._sizes.setdefault(workload, _sizes(workload))
@@ -126,7 +126,7 @@ class Experience:
         return workload in self._known
 
     def posterior(self, workload: Workload) -> Posterior:
-        """Return what all outcomes so far predict for a workload."""
+        """Return the prediction of all outcomes so far for a workload."""
         known = list(self._known)
         here = Places.of([_sizes(workload)])
         sizes = Places.of([self._sizes[each] for each in known])
@@ -146,9 +146,9 @@ class Experience:
 
 
 class Posterior:
-    """The prediction from outcomes for one workload's configurations; see the module.
+    """The prediction for one workload's configurations from outcomes; see the module.
 
-    `workloads` numbers the facts' workloads; `like`, `own` and `sizes` are indexed by that number.
+    `workloads` has the number of each fact's workload; `like`, `own` and `sizes` are indexed by it.
     """
 
     def __init__(
@@ -177,8 +177,10 @@ class Posterior:
         self.scale = math.sqrt((_FIRM + errors @ self._solved) / (_FIRM + len(errors)))
 
     def of(self, places: Places) -> tuple[Array, Array]:
-        """Return each configuration's expected error, with a penalty for similar failures; and its
-        standard deviation, as for a launch without noise.
+        """Return the expected error of each configuration, and its standard deviation.
+
+        The error includes a penalty for similar failures; the deviation excludes the noise of a
+        launch.
         """
         near = places.near(self._tried, _WIDTH)
         covariance = self._covariance(near)
@@ -198,7 +200,7 @@ def _predicted_us(fact: Fact) -> float:
 
 
 def _kernel(near: Array, like: Array, same: NDArray[np.bool_]) -> Array:
-    """k at s = 1."""
+    """Return k at s = 1."""
     of_configs = near * (_OF_CONFIG**2 + _OF_BOTH**2 * like)
     return np.asarray(_COMMON**2 + _OF_WORKLOAD**2 * same + of_configs)
 
@@ -207,7 +209,7 @@ _PRIOR = _COMMON**2 + _OF_CONFIG**2 + _OF_WORKLOAD**2 + _OF_BOTH**2
 
 
 def _sizes(workload: Workload) -> tuple[str, list[float]]:
-    """Return the name of a workload's sizes, and each size in doublings."""
+    """Return the names of a workload's sizes as one text, and each size in doublings."""
     extents = [layer.problem.extents for layer in workload.layers]
     kinds = (type(layer.problem).__name__ for layer in workload.layers)
     named = " ".join(

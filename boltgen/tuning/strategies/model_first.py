@@ -1,7 +1,7 @@
-"""The likeliest first, by the cost model and by what was measured; stops when nothing can win.
+"""Try the likeliest first, by the corrected cost model, and stop when no candidate can win.
 
-Bolt and Hidet need minutes because they measure whole spaces. Here a candidate is left out if its
-time would exceed the best so far even with the model's usual error: expected * exp(-z * spread) >
+Bolt and Hidet need minutes because they measure whole spaces. Here a candidate is skipped if its
+time would exceed the best so far even at the model's usual error: expected * exp(-z * spread) >
 best.
 """
 
@@ -18,15 +18,15 @@ from boltgen.ir.outcome import Timing
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
-# Measured in the model's own order before anything is concluded from it. A choice.
+# The outcomes that are needed before candidates are skipped. A choice.
 _FIRST = 8
-# Standard deviations of the model's error: one in 700 is further off on that side. With 2 it stops
-# too early on the virtual GPU's times (`benchmarks.search_arena`). A choice.
+# Standard deviations of the model's error; one candidate in 700 exceeds it on that side. With 2 the
+# search stops too early on the virtual GPU's times (`benchmarks.search_arena`). A choice.
 _Z = 3.0
 
 
 def model_first(problem: SearchProblem, rng: random.Random) -> ModelFirst:
-    """The strategy; nothing about it is random."""
+    """Return the strategy, which makes no random choices."""
     del rng
     return ModelFirst(problem)
 
@@ -38,16 +38,16 @@ class ModelFirst:
         self._candidates = problem.candidates
         self._residual = Residual(problem)
         self._points = self._residual.points(problem.candidates)
-        # Numbers of candidates that were not proposed.
+        # Numbers of the candidates that were not proposed yet.
         self._left = np.arange(len(problem.candidates))
         self._waiting = 0
         self._heard = 0
         self._best_us = np.inf
 
     def propose(self, count: int) -> list[Config]:
-        """The candidates that are expected to be fastest, if they can win."""
+        """Return the candidates with the least expected times, if they can win."""
         if self._heard < _FIRST:
-            # A few outcomes prove nothing, and outstanding outcomes prove nothing either.
+            # With few outcomes no candidate is skipped; pending outcomes do not count.
             ready = max(0, _FIRST - self._heard - self._waiting)
             chosen = self._likeliest()[: min(count, ready)]
         else:
@@ -65,7 +65,7 @@ class ModelFirst:
         return self._left[order[bounds_us[order] < self._best_us]]
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Correct the model, and remember the best."""
+        """Correct the model, and store the best time."""
         self._waiting -= len(results)
         self._heard += len(results)
         self._residual.observe(results)

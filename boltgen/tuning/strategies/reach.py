@@ -1,9 +1,9 @@
 """The configurations that a search can reach: a problem's candidates, and unlisted legal ones.
 
-To ask about every setting of the knobs would take a quarter of a minute: a product has half a
-million. But of most knobs' values no legal kernel comes: a few hundred are, and all of them are
-predicted, once. The arguments of a launch are come to in steps, from configurations that are among
-the likeliest: a best-first search. Source: Ansor, OSDI 2020, section 4, which samples sketches and
+A matmul has half a million settings of the knobs; to check all would take a quarter of a minute.
+Most values of a knob lead to no legal kernel, so only a few hundred kernels are legal, and all of
+them are predicted once. Launch arguments are varied in steps, starting at the likeliest
+configurations: a best-first search. Source: Ansor, OSDI 2020, section 4, which samples sketches and
 then annotates them.
 """
 
@@ -19,15 +19,15 @@ from boltgen.tuning.strategies.experience import Array
 from boltgen.tuning.strategies.residual import Points, Residual
 from boltgen.tuning.strategies.strategy import SearchProblem
 
-# Each time, correct the times of the predicted fastest (first number), then vary the launches of
-# the expected fastest (second number). Choices.
+# Each call corrects the times of this many predicted fastest configurations (first number), and
+# varies the launches of this many expected fastest ones (second number). Choices.
 _CORRECTED, _VARIED = 256, 12
 
 _Numbers = NDArray[np.intp]
 
 
 class Reach:
-    """Configurations that may be proposed; more are added when more are asked for."""
+    """Configurations that may be proposed; `likeliest` adds more at each call."""
 
     def __init__(self, problem: SearchProblem, residual: Residual) -> None:
         self._spaces = {space.family: space for space in problem.spaces}
@@ -35,7 +35,7 @@ class Reach:
         self._numbers: dict[Config, int] = {}
         self._configs: list[Config] = []
         self._points: Points = residual.points(())
-        # For each: whether it may still be proposed, and whether its launches were varied.
+        # Per configuration: whether it may still be proposed, and whether its launches were varied.
         self._is_open = np.zeros(0, dtype=bool)
         self._is_varied = np.zeros(0, dtype=bool)
         self._is_whole = False
@@ -43,7 +43,7 @@ class Reach:
         self.add(problem.candidates)
 
     def add(self, configs: Iterable[Config]) -> None:
-        """Add legal configurations. One that is here already stays as it is."""
+        """Add legal configurations; known ones stay unchanged."""
         new = [each for each in dict.fromkeys(configs) if each not in self._numbers]
         if not new:
             return
@@ -54,12 +54,13 @@ class Reach:
         self._is_varied = np.append(self._is_varied, np.zeros(len(new), dtype=bool))
 
     def take(self, configs: Iterable[Config]) -> None:
-        """Mark these: they are never proposed again."""
+        """Mark configurations as proposed, so that they are never proposed again."""
         self._is_open[[self._numbers[each] for each in configs]] = False
 
     def predicted(self, count: int, *, listed: bool = False) -> list[Config]:
-        """Return at most `count` configurations that the cost model predicts to be fastest;
-        candidates only if `listed`.
+        """Return at most `count` configurations with the least times by the uncorrected cost model.
+
+        If `listed`, return only candidates of the problem.
         """
         numbers = np.flatnonzero(self._is_open[: self._listed] if listed else self._is_open)
         fastest = np.argsort(self._points.predicted_us[numbers], kind="stable")
@@ -79,7 +80,7 @@ class Reach:
         return [self._configs[number] for number in np.append(numbers, more)[fastest]]
 
     def _varied(self, numbers: Sequence[int] | _Numbers) -> Iterator[Config]:
-        """Return the other launches of configurations, each configuration once."""
+        """Yield the other launches of configurations; each configuration is varied once."""
         for number in numbers:
             if not self._is_varied[number]:
                 self._is_varied[number] = True
@@ -87,7 +88,7 @@ class Reach:
                 yield from self._spaces[config.family].relaunched(config)
 
     def _expected(self, numbers: _Numbers) -> tuple[_Numbers, Array]:
-        """Return the predicted fastest of these, sorted by hoped time in microseconds."""
+        """Return the predicted fastest of `numbers`, sorted by hoped time, and these times."""
         predicted_us = self._points.predicted_us[numbers]
         if len(numbers) > _CORRECTED:
             numbers = numbers[np.argpartition(predicted_us, _CORRECTED)[:_CORRECTED]]

@@ -14,15 +14,15 @@ from boltgen.ir.outcome import BLAMELESS, Timing
 from boltgen.tuning.strategies.experience import Array, Fact, Places, Posterior
 from boltgen.tuning.strategies.strategy import Observation, SearchProblem
 
-# Standard deviations that a configuration is hoped to be faster than expected. A choice: of 0, 0.5
-# and 1 it serves best after 64 trials on invented devices of seeds that the arena does not have
-# (100 to 106), by less than their intervals.
+# The standard deviations by which an uncertain configuration is scored faster. A choice: of 0, 0.5
+# and 1 it serves best after 64 trials on invented devices with seeds outside the arena (100 to
+# 106), by less than their intervals.
 _HOPE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Configurations as numbers: predicted times, and places among their families'."""
+    """Configurations as numbers: predicted times, and places in their families' spaces."""
 
     predicted_us: Array
     places: Places
@@ -31,13 +31,13 @@ class Points:
         return Points(self.predicted_us[chosen], self.places[chosen])
 
     def joined(self, others: Points) -> Points:
-        """Concatenate with other points."""
+        """Return these points and `others`, concatenated."""
         predicted_us = np.append(self.predicted_us, others.predicted_us)
         return Points(predicted_us, self.places.joined(others.places))
 
 
 class Residual:
-    """Predicted times of a problem's configurations, corrected by what its session observed."""
+    """Predicted times of a problem's configurations, corrected by outcomes of its session."""
 
     def __init__(self, problem: SearchProblem) -> None:
         self._problem = problem
@@ -47,7 +47,7 @@ class Residual:
         self._version = -1
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Take in outcomes, except faults that do not depend on the configuration."""
+        """Add outcomes, except faults that do not depend on the configuration."""
         told = [(c, o) for c, o in results if isinstance(o, Timing) or o.fault not in BLAMELESS]
         predicted_us = self._problem.predicted_us([config for config, _ in told])
         facts = {}
@@ -58,23 +58,22 @@ class Residual:
         self._problem.experience.learn(self._problem.workload, facts)
 
     def points(self, configs: Sequence[Config]) -> Points:
-        """Configurations as numbers, for whoever asks about them again."""
+        """Return configurations as numbers, for repeated predictions."""
         return Points(
             np.array(self._problem.predicted_us(configs)),
             Places.of([self._place(config) for config in configs]),
         )
 
     def expected(self, points: Points) -> tuple[Array, Array]:
-        """Return the corrected time of each configuration in microseconds, and the standard
-        deviation of its logarithm.
-        """
+        """Return corrected times in microseconds, and their logarithms' standard deviations."""
         errors, spread = self._posterior.of(points.places)
         return points.predicted_us * np.exp(errors), spread
 
     def hopeful_us(self, points: Points) -> Array:
-        """Return the corrected times, lowered for uncertain configurations, so that a search looks
-        where it may win. Source: Srinivas et al., Gaussian process optimization in the bandit
-        setting, ICML 2010, equation 6.
+        """Return the corrected times, lowered for uncertain configurations, in microseconds.
+
+        So a search tries configurations that may win. Source: Srinivas et al., Gaussian process
+        optimization in the bandit setting, ICML 2010, equation 6.
         """
         expected_us, spread = self.expected(points)
         return np.asarray(expected_us * np.exp(-_HOPE * spread))

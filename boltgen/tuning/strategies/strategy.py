@@ -17,21 +17,21 @@ Observation: TypeAlias = tuple[Config, Outcome]
 
 
 class Strategy(Protocol):
-    """Propose configurations of one workload, and learn from their outcomes.
+    """Proposes configurations of one workload, and learns from their outcomes.
 
-    It owns no budget, compiles nothing and measures nothing; the session does. It may propose
-    illegal or known configurations: the session then answers at once.
+    The session owns the budget, compiles and measures. A strategy may propose illegal or known
+    configurations; the session then answers at once.
     """
 
     def propose(self, count: int) -> list[Config]:
         """Return at most `count` configurations that were not proposed before.
 
-        The list is empty while the strategy waits for earlier outcomes, and when it has no more.
+        The list is empty while the strategy waits for outcomes, and after its last proposal.
         """
         ...
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Hear the outcomes of what was proposed, in any order, and of nothing else."""
+        """Receive outcomes of its proposals, in any order; no other outcomes."""
         ...
 
 
@@ -39,10 +39,10 @@ class Strategy(Protocol):
 class SearchProblem:
     """A workload to search, as it ships or without its epilogue.
 
-    `candidates` are legal and worth trying, the likeliest first; `spaces` also hold what lies
-    between them, for strategies that move: one for each family that computes the workload.
-    `predicted_us` has the cost model's times, of legal ones; `experience` what was measured so far,
-    of other workloads too.
+    `candidates` are legal and promising, the likeliest first. `spaces`, one per family that
+    computes the workload, also have other configurations, for strategies that move between them.
+    `predicted_us` returns the cost model's times of legal configurations. `experience` has the
+    outcomes so far, of other workloads too.
     """
 
     workload: Workload
@@ -52,19 +52,19 @@ class SearchProblem:
     experience: Experience = field(default_factory=Experience)
 
 
-# A strategy of its own for every workload; all randomness comes from the generator passed in.
+# Makes a new strategy for a workload; all randomness comes from the given generator.
 StrategyFactory: TypeAlias = Callable[[SearchProblem, random.Random], Strategy]
 
 
 class InOrder:
-    """Proposes the given configurations one after the other."""
+    """A strategy that proposes given configurations one after the other."""
 
     def __init__(self, configs: Sequence[Config]) -> None:
         self._left = list(reversed(configs))
 
     def propose(self, count: int) -> list[Config]:
-        """The next `count` of them."""
+        """Return the next `count` configurations."""
         return [self._left.pop() for _ in range(min(count, len(self._left)))]
 
     def observe(self, results: Sequence[Observation]) -> None:
-        """Learn nothing."""
+        """Ignore the outcomes."""

@@ -1,1 +1,1 @@
-"""Lower and schedule TVM's part of a model."""
+"""Lower and schedule the operators that TVM computes."""

@@ -1,7 +1,7 @@
-"""Handle kernels whose extents depend on data: their order, and an extent of 0.
+"""Correct kernels whose extents depend on data: their order, and an extent of 0.
 
-TVM 0.27 fuses operators in the place of the first one. A kernel then stands before the binding that
-says how large its tensors are. And TVM launches one block where a grid has none.
+TVM 0.27 puts a fused kernel at the place of its first operator, which may precede the binding that
+defines its extents. TVM also launches one block if a grid has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CALL_TIR = ir.Op.get("relax.call_tir")
 
 
 def with_extents_first(module: tvm.IRModule) -> tvm.IRModule:
-    """Return `module` with each `match_cast` of a block before the readers of its symbols."""
+    """Return `module` with each `match_cast` before the readers of its symbols, in each block."""
     made = {
         gvar: _ordered(function)
         for gvar, function in module.functions_items()
@@ -38,7 +38,7 @@ def _ordered(function: relax.Function) -> relax.Function:
 
 
 def _in_order(bindings: Sequence[relax.Binding], known: set[Any]) -> list[relax.Binding]:
-    """Sort bindings, each after the values that it reads; `known` symbols are defined."""
+    """Sort bindings so that each follows the values that it reads; `known` symbols are defined."""
     makers: dict[Any, int] = {}
     for place, binding in enumerate(bindings):
         makers[binding.var] = place
@@ -65,22 +65,22 @@ def _in_order(bindings: Sequence[relax.Binding], known: set[Any]) -> list[relax.
 
 
 def _symbols(part: object) -> set[Any]:
-    """The variables of TIR in an expression or a type."""
+    """Return the TIR variables in an expression or a type."""
     found: set[Any] = set()
     tvm_ffi.structural_walk(part, (tirx.Var, found.add), order="post")
     return found
 
 
 def kernels_of_data(module: tvm.IRModule) -> frozenset[str]:
-    """The kernels that are called with extents that depend on data.
+    """Return the kernels that are called with extents that depend on data, and so may be 0.
 
-    A model's own dimensions are 1 or more.
+    A model's own dimensions are at least 1.
     """
     return frozenset(name for _, each in module.functions_items() for name in _called(each))
 
 
 def _called(function: object) -> set[str]:
-    """The kernels that a function calls with extents that its parameters do not have."""
+    """Return the kernels that a function calls with symbols that its parameters do not have."""
     if not isinstance(function, relax.Function) or not isinstance(function.body, relax.SeqExpr):
         return set()
     given = set().union(*(_symbols(param.ty) for param in function.params))
@@ -97,7 +97,7 @@ def _called(function: object) -> set[str]:
 
 
 def guarded(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel without barriers, which computes nothing where its grid has no blocks."""
+    """Return a scheduled kernel without barriers that does nothing if its grid is empty."""
 
     def guard(loop: tirx.For) -> tirx.Stmt:
         is_grid = loop.thread_binding is not None and "blockIdx" in loop.thread_binding.thread_tag
@@ -108,7 +108,7 @@ def guarded(function: tirx.PrimFunc) -> tirx.PrimFunc:
             is_any = tirx.all(block.predicate, loop.loop_var < loop.extent)
             return s_tir.SBlockRealize(block.iter_values, is_any, block.block)
 
-        # With the extent itself TVM takes for granted that there is a first block.
+        # With the bare extent TVM assumes that the first block exists.
         extent = tirx.max(loop.extent, tirx.IntImm(loop.extent.ty.dtype, 1))
         return tirx.For(
             loop.loop_var,

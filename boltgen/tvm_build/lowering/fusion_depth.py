@@ -1,8 +1,8 @@
 """Limit how many elementwise operators TVM fuses into one kernel.
 
-TVM writes a fused operator into each place that reads it. If results are read twice, as in a
-repeated `y = y + y`, the kernel's expression doubles with every operator, and TVM compiles for
-minutes. Such a model gets a limit; every other model keeps TVM's own.
+TVM inlines a fused operator into each of its readers. If results are read twice, as in a repeated
+`y = y + y`, the kernel's expression doubles with every operator, and TVM compiles for minutes. Such
+a model gets a limit; all other models keep TVM's own.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TypeAlias
 import tvm
 from tvm import ir, relax
 
-# The most operators of one kernel's expression, every copy counted. A choice: below it the time of
-# compilation does not grow with the expression.
+# The most operators in one kernel's expression, counting every copy. A choice: below it the
+# compilation time does not grow with the expression.
 LARGEST = 1024
 # TVM's own limit of fused operators. Source: tvm/src/relax/transform/fuse_ops.cc, kMaxFusedOps.
 _TVM_DEPTH = 256
-# kElemWise, kBroadcast and kInjective: their expressions are written into their readers.
-# Source: tvm/relax/op_attr_types.h, OpPatternKind.
+# kElemWise, kBroadcast and kInjective, whose expressions are inlined into their readers. Source:
+# tvm/relax/op_attr_types.h, OpPatternKind.
 _INJECTIVE = 2
 _CALL_TIR = ir.Op.get("relax.call_tir")
-# The variable of a result, and the variables that an elementwise kernel reads for it.
+# The variable of a result, and the variables that its elementwise kernel reads.
 _Step: TypeAlias = tuple[relax.Var, Sequence[relax.Var]]
 
 
 def limited_fusion(module: tvm.IRModule) -> AbstractContextManager[object]:
-    """A context in which `FuseOps` makes no expression of more than `LARGEST` operators.
+    """Return a context in which `FuseOps` makes no expression of more than `LARGEST` operators.
 
-    `module` has its operators as kernels, with their patterns: `AnnotateTIROpPattern` was run.
+    `module` has its operators as kernels with patterns, after `AnnotateTIROpPattern`.
     """
     depth = largest_depth(_elementwise(module))
     if depth is None:
@@ -47,7 +47,7 @@ def limited_fusion(module: tvm.IRModule) -> AbstractContextManager[object]:
 
 
 def largest_depth(steps: Sequence[_Step]) -> int | None:
-    """Return how many of `steps` may follow one another in a kernel; None without a limit."""
+    """Return the most steps in sequence that one kernel may fuse; None without a limit."""
     sizes: dict[relax.Var, int] = {}
     for var, read in steps:
         sizes[var] = min(1 + sum(sizes.get(each, 0) for each in read), LARGEST + 1)
@@ -58,11 +58,11 @@ def largest_depth(steps: Sequence[_Step]) -> int | None:
         sizes = {var: 1 + sum(sizes.get(each, 0) for each in read) for var, read in steps}
         if max(sizes.values()) > LARGEST:
             return max(depth, 1)
-    return None  # TVM's own limit is enough
+    return None  # TVM's own limit suffices
 
 
 def _elementwise(module: tvm.IRModule) -> list[_Step]:
-    """Return the calls of elementwise kernels, in their order."""
+    """Return the calls of elementwise kernels in order."""
     found: list[_Step] = []
     for function in module.functions.values():
         if not isinstance(function, relax.Function):

@@ -1,7 +1,7 @@
-"""Kernels in TIR: places of nonzero elements, equal rows, and suppression of overlapping boxes.
+"""Kernels in TIR: positions of nonzero elements, equal rows, and non-maximum suppression.
 
-Each function returns a function of TIR, which reads its sizes from its tensors. It computes nothing
-twice for one result, and the order of results does not depend on the order of threads.
+Each Python function returns a TIR function, which reads its sizes from its tensors. The order of
+results does not depend on the order of threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _THREADS = 256
 
 
 def places() -> tirx.PrimFunc:
-    """The flat places (m,) of elements that are set, from flags (n,) and their inclusive sums."""
+    """Return the kernel for positions (m,) of set elements, from flags (n,) and prefix sums."""
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(var_flags: T.handle, var_sums: T.handle, var_out: T.handle):
@@ -36,7 +36,7 @@ def places() -> tirx.PrimFunc:
 
 
 def firsts(dtype: str) -> tirx.PrimFunc:
-    """For each row of (n, d): the first row that equals it, and how many rows do."""
+    """Return the kernel that finds, per row of (n, d), the first equal row and their number."""
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(var_rows: T.handle, var_first: T.handle, var_count: T.handle):
@@ -66,9 +66,10 @@ def firsts(dtype: str) -> tirx.PrimFunc:
 
 
 def ranks(dtype: str, *, is_sorted: bool) -> tirx.PrimFunc:
-    """For each row of (n, d): the place of its value among the distinct values.
+    """Return the kernel for the rank of each row of (n, d) among the distinct rows.
 
-    They are in lexicographic order where `is_sorted`, else in the order of their first rows.
+    Distinct rows are in lexicographic order if `is_sorted`, else in the order of their first
+    occurrence.
     """
 
     @T.prim_func(private=True, s_tir=True)
@@ -87,7 +88,7 @@ def ranks(dtype: str, *, is_sorted: bool) -> tirx.PrimFunc:
                 rank[vi] = T.int64(0)
                 for j in range(n):
                     if first[j] == j:
-                        order[0] = T.int64(0)  # the order of the first elements that differ
+                        order[0] = T.int64(0)  # the sign of the first difference
                         for k in range(d):
                             if order[0] == T.int64(0):
                                 if rows[j, k] < rows[vi, k]:
@@ -118,7 +119,7 @@ def ranks(dtype: str, *, is_sorted: bool) -> tirx.PrimFunc:
 
 
 def distinct(dtype: str) -> tirx.PrimFunc:
-    """The distinct rows (m, d), with the first row and the number of rows of each (m,)."""
+    """Return the kernel for the distinct rows (m, d), their first rows and their counts (m,)."""
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
@@ -154,7 +155,7 @@ def distinct(dtype: str) -> tirx.PrimFunc:
 
 
 def _overlap(boxes: Any, batch: Any, left: Any, right: Any) -> Any:
-    """The area that two boxes share, as a part of what both cover; corners are in any order."""
+    """Return the intersection of two boxes over their union; corners may be in any order."""
 
     def corners(box: Any) -> tuple[Any, ...]:
         y, x, v, u = (T.Cast("float32", boxes[batch, box, at]) for at in range(4))
@@ -173,11 +174,12 @@ def _overlap(boxes: Any, batch: Any, left: Any, right: Any) -> Any:
 def suppression(
     boxes_dtype: str, scores_dtype: str, most: int, overlap: float, least: float
 ) -> tirx.PrimFunc:
-    """Greedy suppression of boxes that overlap a better one of their class by `overlap` or more.
+    """Return the kernel of greedy non-maximum suppression: a box is dropped if it overlaps a better
+    box of its class by `overlap` or more.
 
-    A block of threads has one class: it reads boxes (b, n, 4), scores (b, c, n) and their order,
-    and writes the numbers of the kept boxes (b, c, n) and their count (b, c). At most `most` are
-    kept, of scores above `least`. The last result is scratch memory.
+    A threadblock has one class. It reads boxes (b, n, 4), scores (b, c, n) and their order, and
+    writes the indices of the kept boxes (b, c, n) and their count (b, c). It keeps at most `most`
+    boxes with scores above `least`. The last tensor is scratch memory.
     """
     iou, score = float(overlap), float(least)
 
@@ -244,7 +246,7 @@ def suppression(
 
 
 def selected() -> tirx.PrimFunc:
-    """The rows (m, 3) of batch, class and box of all that is kept, from the ends of each class."""
+    """Return the kernel for rows (m, 3) of batch, class and box, from the ends per class."""
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(var_kept: T.handle, var_count: T.handle, var_ends: T.handle, var_out: T.handle):

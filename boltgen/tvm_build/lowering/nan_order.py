@@ -1,9 +1,9 @@
 """Rewrite operators that TVM would compute wrongly for NaN, infinities and zeros.
 
-Sorts and positions of extremes compare integers in the place of floats: NaN is the greatest number,
-as PyTorch has it, and the first NaN is where an extreme is. Scalar zeros become tensors, because
-TVM takes x * 0 and 0 / x for 0 whatever x is, and refuses x / 0. It fills no tensor with an
-infinity.
+Sorts, argmax and argmin compare integers in place of floats: NaN is the greatest number, as in
+PyTorch, and the first NaN is the position of an extreme. Scalar zeros become tensors, because TVM
+simplifies x * 0 and 0 / x to 0 for every x, and rejects x / 0. TVM's `full` cannot fill a tensor
+with an infinity, so a broadcast does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import tvm
 from tvm import ir, relax, te, tirx, topi
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-# The operand whose scalar zero TVM does not compute with.
+# The operators whose scalar zero TVM simplifies.
 _OF_ZERO = ("multiply", "divide", "floor_divide", "mod", "floor_mod")
 
 
 def with_ordered_nan(module: tvm.IRModule) -> tvm.IRModule:
-    """Return `module`, whose operators are not lowered yet, in a form that TVM computes rightly."""
+    """Return `module`, before its operators are lowered, in a form that TVM computes correctly."""
     writer = _Writer(module)
     for name, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -110,7 +110,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _as_tensor(operand: ir.Expr) -> ir.Expr:
-    """A scalar zero as a tensor of one dimension; any other operand itself."""
+    """Return a scalar zero as a tensor of one dimension, and any other operand unchanged."""
     if not isinstance(operand, ir.GenericConst) or operand.ty.ndim:
         return operand
     array = operand.value.numpy()
@@ -118,19 +118,19 @@ def _as_tensor(operand: ir.Expr) -> ir.Expr:
 
 
 def _widths(dtype: str) -> tuple[str, str]:
-    """The types of floats and of integers that order numbers of type `dtype`."""
+    """Return the types of floats and integers that order numbers of type `dtype`."""
     return ("float64", "int64") if dtype == "float64" else ("float32", "int32")
 
 
 def _keys(x: te.Tensor, *, nan_is_greatest: bool = True) -> te.Tensor:
-    """Integers in the order of floats, both zeros as 0; NaN is beyond both infinities."""
+    """Return integers in the order of floats; both zeros are 0, NaN is beyond both infinities."""
     wide, dtype = _widths(str(x.dtype))
     extreme = (tirx.max_value if nan_is_greatest else tirx.min_value)(dtype)
 
     def key(*place: Any) -> Any:
         number = x[place].astype(wide)
         bits = tirx.reinterpret(dtype, number)
-        # For negative floats the greater integer is the lesser number.
+        # For negative floats the greater integer is the smaller number.
         ordered = tirx.Select(bits < 0, bits ^ tirx.max_value(dtype), bits)
         signed = tirx.Select(number == 0, tirx.const(0, dtype), ordered)
         return tirx.Select(tirx.isnan(number), extreme, signed)
@@ -139,7 +139,7 @@ def _keys(x: te.Tensor, *, nan_is_greatest: bool = True) -> te.Tensor:
 
 
 def _numbers(keys: te.Tensor, dtype: str) -> te.Tensor:
-    """The floats of type `dtype` whose keys are `keys`."""
+    """Return the floats of type `dtype` for the integers `keys`."""
     wide, narrow = _widths(dtype)
 
     def number(*place: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The elements that a resize to the nearest one reads, in exact arithmetic.
+"""The source positions of a nearest-neighbour resize, in exact arithmetic.
 
-TVM computes them in FP32 while the model runs. CUDA contracts `x * scale - 0.5` to one rounding,
-and then takes the neighbour where a coordinate lies halfway.
+TVM computes them in FP32 at run time. CUDA contracts `x * scale - 0.5` to one rounding, which
+selects the wrong neighbour if a coordinate lies halfway.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-# (place, extent of the input, extent of the result) to the coordinate in the input.
+# (position, extent of the input, extent of the result) -> coordinate in the input.
 _COORDINATES: Mapping[str, Callable[[int, int, int], Fraction]] = {
     "half_pixel": lambda x, n, m: Fraction((2 * x + 1) * n - m, 2 * m),
     "pytorch_half_pixel": lambda x, n, m: Fraction((2 * x + 1) * n - m if m > 1 else 0, 2 * m),
@@ -28,9 +28,9 @@ _ROUNDINGS: Mapping[str, Callable[[Fraction], int]] = {
 
 
 def nearest(mode: str, rounding: str, extent: int, size: int) -> list[int] | None:
-    """Return the place of each of `size` results among `extent` elements.
+    """Return the source position, among `extent` elements, of each of `size` results.
 
-    Return None if the table lacks the mode.
+    Return None if the tables lack the mode or the rounding.
     """
     if mode not in _COORDINATES or rounding not in _ROUNDINGS:
         return None
@@ -40,6 +40,6 @@ def nearest(mode: str, rounding: str, extent: int, size: int) -> list[int] | Non
 
 
 def is_exact(extent: int, size: int) -> bool:
-    """Return whether one extent is the other times a power of two, so that FP32 is exact."""
+    """Return whether the ratio of the extents is a power of two, so that FP32 is exact."""
     ratio = Fraction(extent, size)
     return all(part & (part - 1) == 0 for part in (ratio.numerator, ratio.denominator))

@@ -1,8 +1,8 @@
-"""Operators that TVM 0.27 does not lower for CUDA, as kernels of ours or as other operators.
+"""Replace operators that TVM 0.27 does not lower for CUDA by boltgen's kernels or other operators.
 
-TVM computes them by NumPy (`relax.run.nonzero`), on the host, wrongly, or not at all. If the shape
-of a result depends on data, a first kernel counts the results on the device, the count is read back
-as a shape, and a second kernel writes them.
+TVM computes them by NumPy on the host (`relax.run.nonzero`), wrongly, or not at all. If the shape
+of a result depends on data, a first kernel counts the results on the device, the host reads the
+count as a shape, and a second kernel writes the results.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _READ_SHAPE = ir.Op.get("relax.tensor_to_shape")
 
 
 def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
-    """`module` in which TVM or a kernel of ours computes every operator on the device.
+    """Return `module` with operators that TVM or boltgen's kernels compute on the device.
 
     Raises:
-        ModelImportError: an operator has a form that none of the kernels computes.
+        ModelImportError: no kernel computes the form of an operator.
     """
     writer = _Writer(module)
     try:
@@ -34,7 +34,7 @@ def with_device_kernels(module: tvm.IRModule) -> tvm.IRModule:
             if isinstance(function, relax.Function):
                 writer.builder_.update_func(gvar, writer.written_anew(function))
     except Exception:
-        if writer.refusal is not None:  # TVM's visitor passes on the message, not the exception
+        if writer.refusal is not None:  # TVM's visitor keeps only the exception's message
             raise writer.refusal from None
         raise
     return writer.builder_.finalize() if writer.written else module
@@ -45,7 +45,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._shapes: dict[relax.Var, relax.ShapeExpr] = {}
-        # The shapes that operators take.
+        # The variables that operators read as shapes.
         self._read: set[relax.Var] = set()
         self.written = 0
         self.refusal: BoltgenError | None = None
@@ -81,7 +81,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return made
 
     def written_anew(self, function: relax.Function) -> relax.Function:
-        """Return `function` with every operator of this kind in its calls replaced by kernels."""
+        """Return `function` with all calls of these operators replaced by kernels."""
 
         def see(expr: ir.Expr) -> None:
             if isinstance(expr, ir.Call):
@@ -91,23 +91,23 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         return self.visit_expr(function)
 
     def emit(self, expr: ir.Expr) -> relax.Var:
-        """A variable that is bound to `expr`."""
+        """Return a new variable that is bound to `expr`."""
         return self.builder_.emit(expr)
 
     def kernel(self, function: tirx.PrimFunc, name: str, args: list[Any], out_ty: Any) -> relax.Var:
-        """The results of one of our kernels."""
+        """Emit a call of one of boltgen's kernels; return its results."""
         gvar = self.builder_.add_func(function, name)
         return self.emit(op.call_tir(gvar, ir.Tuple(args), out_ty))
 
     def extents(self, tensor: ir.Expr, count: int) -> list[tirx.Var]:
-        """The numbers in a tensor of so many, as symbols."""
+        """Return the `count` numbers in a tensor as symbols."""
         shape = self.emit(op.tensor_to_shape(tensor))
         symbols = [tirx.Var("data_extent", "int64") for _ in range(count)]
         self.builder_.match_cast(shape, relax.ShapeType(symbols))
         return symbols
 
     def flat(self, tensor: ir.Expr) -> relax.Var:
-        """A tensor as a row."""
+        """Return a tensor, flattened."""
         return self.emit(op.reshape(tensor, [-1]))
 
 
@@ -125,7 +125,7 @@ def _tensor(shape: list[Any], dtype: str) -> relax.TensorType:
 
 
 def _nonzero(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """The coordinates (rank, m) of elements that are not 0, in their order."""
+    """Return the coordinates (rank, m) of nonzero elements, in order."""
     (x,) = call.args
     shape = _shape(x, "NonZero")
     dtype = str(x.ty.dtype)
@@ -152,7 +152,7 @@ def _nonzero(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _unique(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """The distinct elements, or slices along an axis, in order; and where they are, if asked."""
+    """Return the distinct elements, or slices along an axis, and their positions if asked."""
     x, *given = call.args
     is_sorted, has_index, has_inverse, has_counts = (int(each.value) for each in given[:4])
     axis = int(given[4].value) if len(given) > 4 else None
@@ -200,7 +200,7 @@ def _number(expr: ir.Expr, what: str) -> float:
 
 
 def _suppressed(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """The boxes that no better one of their class overlaps: (m, 3), and m as a tensor of one."""
+    """Return the boxes that survive non-maximum suppression: (m, 3), and m as a tensor (1,)."""
     boxes, scores, *limits = call.args
     if str(call.attrs.output_format) != "onnx":
         raise ModelImportError(
@@ -227,7 +227,7 @@ def _suppressed(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _split(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """Split into slices if some parts are empty: TVM splits in different places only."""
+    """Split a tensor if some parts are empty; TVM splits only at distinct positions."""
     (x,) = call.args
     places, axis = call.attrs.indices_or_sections, int(call.attrs.axis)
     if isinstance(places, (int, tirx.IntImm)) or len({int(at) for at in places}) == len(places):
@@ -239,7 +239,7 @@ def _split(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _remainder(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """Compute a remainder in FP16 or BF16 by FP32, where it is exact: CUDA has no other."""
+    """Compute an FP16 or BF16 remainder in FP32, where it is exact; CUDA has no other."""
     dtype = str(call.ty.dtype)
     if dtype not in {"float16", "bfloat16"}:
         return call
@@ -248,7 +248,7 @@ def _remainder(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """Compute a sum or a product; it is a constant if its operand has no elements."""
+    """Compute a sum or a product; without elements it is a constant."""
     del writer
     (x,) = call.args
     extents = [x.ty.shape, call.ty.shape]
@@ -262,10 +262,9 @@ def _total(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """Return the middle element, the lesser of two, and its place along an axis; NaN if there is
-    one.
+    """Return the middle element along an axis and its position; NaN if there is a NaN.
 
-    TVM's own median sorts by a function of the host.
+    Of two middle elements it is the lesser. TVM's own median sorts by a function on the host.
     """
     (x,) = call.args
     axes, keepdims = call.attrs.axis, bool(call.attrs.keepdims)
@@ -279,7 +278,7 @@ def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
     middle = tirx.indexdiv(extent - 1, 2)
     place = writer.emit(op.strided_slice(order, [axis], [middle], [middle + 1]))
     if str(x.ty.dtype).startswith(("float", "bfloat")):
-        # NaN is sorted last, and is the median where there is one.
+        # NaN is sorted last, and is the median if it occurs.
         last = writer.emit(op.strided_slice(order, [axis], [extent - 1], [extent]))
         greatest = writer.emit(op.gather_elements(x, last, axis))
         is_nan = writer.emit(op.not_equal(greatest, greatest))
@@ -293,7 +292,7 @@ def _median(writer: _Writer, call: ir.Call) -> ir.Expr:
 
 
 def _resized(writer: _Writer, call: ir.Call) -> ir.Expr:
-    """Resize to the nearest element, by places that are computed here."""
+    """Resize to the nearest element, by positions that are computed here."""
     (x, size), attrs = call.args, call.attrs
     shape = x.ty.shape.values if isinstance(x.ty.shape, relax.ShapeExpr) else []
     extents = [*shape, *(size.values if isinstance(size, relax.ShapeExpr) else [None])]

@@ -1,7 +1,8 @@
-"""Schedules that are right for every function: a thread for each result, or one thread for all.
+"""Schedules that are correct for every function: one thread per result, or one thread in all.
 
-TVM's rules for GPUs (0.27) raise on some functions, and leave blocks of others without threads.
-`apply_rules` takes the first rule whose schedule is complete; `schedule_plainly` is the last one.
+TVM's rules for GPUs (0.27) raise errors on some functions, and leave blocks of others without
+threads. `apply_rules` takes the first rule with a complete schedule; `schedule_plainly` is the last
+rule.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ def apply_rules(
 ) -> tvm.IRModule:
     """Schedule every function of `module` by the first of its `rules` that is complete.
 
-    A rule that raises is passed over: TVM's rules raise assertions and internal errors on functions
-    that they were not written for.
+    A rule that raises an error is skipped: TVM's rules raise assertions and internal errors on
+    functions that they do not support.
 
     Raises:
-        CompileError: no rule schedules a function.
+        CompileError: no rule can schedule a function.
     """
     made = {
         gvar: _scheduled(gvar.name_hint, function, target, rules(gvar.name_hint))
@@ -65,10 +66,10 @@ def _scheduled(
 
 
 def _without_empty_loops(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Remove loops of no step from `function`: rules split them by 0 or run them once.
+    """Remove loops without steps from `function`; rules would split them by 0 or run them once.
 
     Raises:
-        CompileError: a result is a reduction of no elements.
+        CompileError: a result is a reduction over no elements.
     """
 
     def emptied(loop: tirx.For) -> tirx.Stmt:
@@ -96,10 +97,10 @@ def _blocks(part: tirx.Stmt) -> list[s_tir.SBlock]:
 
 
 def is_complete(schedule: s_tir.Schedule) -> bool:
-    """Whether every block has a grid, and every tensor in global memory is of several grids.
+    """Return whether every block has a grid, and each global tensor connects several grids.
 
-    TVM would run a block without a grid on the host, and let a grid allocate global memory, which
-    CUDA has not, where no other block uses it.
+    TVM would run a block without a grid on the host. It would allocate a global tensor of one grid
+    inside the kernel, which CUDA cannot do.
     """
     blocks = _outer_blocks(schedule)
     return not any(_own_results(schedule, block) for block in blocks) and all(
@@ -110,9 +111,9 @@ def is_complete(schedule: s_tir.Schedule) -> bool:
 
 
 def schedule_plainly(function: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
-    """Give each result of a block a thread; a block that is no tensor expression has one thread.
+    """Schedule one thread per result of a block; one thread for a block with other iterations.
 
-    Nothing is fused: a tensor between two blocks lies in global memory.
+    Blocks are not fused: a tensor between two blocks lies in global memory.
     """
     del target
     schedule = s_tir.Schedule(function)
@@ -143,8 +144,9 @@ def schedule_plainly(function: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
 def _bind_results(schedule: s_tir.Schedule, results: Sequence[Any]) -> None:
     """Give each step of the loops `results` a thread.
 
-    TVM cannot split the fused loops where an extent is a formula of dimensions, such as s + 2: it
-    cannot prove what divides their product. There the last loop alone has the threads of a block.
+    If an extent is a formula of dimensions, such as s + 2, TVM cannot split the fused loops,
+    because it cannot prove the divisors of their product. Then only the last loop has the threads
+    of a block.
     """
     *outer, last = results
     extents = [schedule.get(loop).extent for loop in results]
@@ -156,7 +158,7 @@ def _bind_results(schedule: s_tir.Schedule, results: Sequence[Any]) -> None:
     threads = min(int(known), _THREADS) if isinstance(known, tirx.IntImm) else _THREADS
     beyond, thread = schedule.split(last, factors=[None, threads])
     if isinstance(known, tirx.IntImm):
-        schedule.bind(schedule.fuse(*outer), "blockIdx.x")  # the formula is an outer extent
+        schedule.bind(schedule.fuse(*outer), "blockIdx.x")  # the formula is in an outer extent
         schedule.bind(beyond, "blockIdx.y")
     else:
         schedule.bind(schedule.fuse(*outer, beyond), "blockIdx.x")
@@ -175,18 +177,18 @@ def _root(schedule: s_tir.Schedule) -> s_tir.SBlock:
 
 
 def _outer_blocks(schedule: s_tir.Schedule) -> list[Any]:
-    """The blocks right below a function's root."""
+    """Return the blocks directly below a function's root."""
     return list(schedule.get_child_blocks(schedule.get_sblock(_root(schedule).name_hint)))
 
 
 def _grid(schedule: s_tir.Schedule, block: Any) -> Any:
-    """The outermost statement around a block, which becomes a grid."""
+    """Return the outermost statement around a block, which becomes a grid."""
     loops = schedule.get_loops(block)
     return schedule.get(loops[0] if loops else block)
 
 
 def _own_results(schedule: s_tir.Schedule, block: Any) -> list[int]:
-    """The positions of a block's results in global memory that no other grid uses."""
+    """Return the positions of a block's results in global memory that no other grid uses."""
     own = _grid(schedule, block)
     used = [
         region.source
@@ -204,7 +206,7 @@ def _own_results(schedule: s_tir.Schedule, block: Any) -> list[int]:
 
 
 def _bindings(schedule: s_tir.Schedule, loops: Sequence[Any]) -> Iterator[str]:
-    """The kinds of threads that `loops` are bound to."""
+    """Yield the kinds of threads to which `loops` are bound."""
     for loop in loops:
         binding = schedule.get(loop).thread_binding
         if binding is not None:
@@ -212,7 +214,7 @@ def _bindings(schedule: s_tir.Schedule, loops: Sequence[Any]) -> Iterator[str]:
 
 
 def _launches_threads(body: tirx.Stmt) -> bool:
-    """Whether a statement launches threads itself, as TVM's kernels for sorting do."""
+    """Return whether a statement launches threads itself, as TVM's kernels for sorting do."""
     found = False
 
     def see_attribute(node: tirx.AttrStmt) -> None:

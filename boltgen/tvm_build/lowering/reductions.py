@@ -1,9 +1,9 @@
-"""Rules for reductions of TVM's part of a model: windows and short rows.
+"""Schedule rules for reductions that TVM computes: windows and short rows.
 
-TVM gives every result of a reduction that something elementwise follows a threadblock of its own,
-also where it has nine summands: an average pool divides, a depthwise convolution has a ReLU. They
-get a thread for each result here, or for a few channels. A row of a softmax or of a layer norm has
-a threadblock of 256 too, however short it is: short ones get a warp here.
+TVM gives each result of a reduction with a following elementwise operator a threadblock, even for
+nine summands: for example an average pool with its division, or a depthwise convolution with ReLU.
+Here a thread computes one result, or a few channels. TVM also gives each row of a softmax or layer
+norm a threadblock of 256; here a short row gets a warp.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from tvm.target import Target
 from boltgen.tvm_build.lowering.special_values import PADDING
 
 _THREADS = 256
-# A thread's vectors: of so many bytes, where so many threads remain, with steps unrolled up to so
-# many. Choices, not measured.
+# Vectors of a thread: their bytes, the threads per threadblock, the least number of threads, and
+# the most unrolled steps. Choices, not measured.
 _VECTOR_BYTES, _VECTOR_DTYPES = 16, frozenset({"float16", "float32"})
 _VECTOR_THREADS, _LEAST_THREADS, _MOST_UNROLLED = 128, 1 << 13, 64
-# The longest row that a warp is given, and how many rows a threadblock has. With longer ones TVM's
-# threads all have something to do. Choices, not measured.
+# The longest row for a warp, and the rows of a threadblock. On longer rows all threads of TVM's
+# rules have work. Choices, not measured.
 _LONGEST_ROW = 256
 _WARP, _ROWS = 32, 4
-# The most steps of a thread if there are few threads (first number), and how many threads allow
-# one step more (second number). So many threads (third number) fill a GPU by themselves; then a
-# thread may take any number of steps. Choices, not measured.
+# The most steps of a thread if there are few threads (first number), and how many threads allow one
+# step more (second number). With as many threads as the third number, which fill a GPU, a thread
+# may take any number of steps. Choices, not measured.
 _MOST_STEPS, _RESULTS_OF_STEP = 64, 64
 _MANY_RESULTS = 1 << 16
 
 
 def schedule_window(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-    """Give a thread to each result of a reduction that neighbouring threads read side by side.
+    """Give each result of a reduction a thread; neighbouring threads read neighbouring data.
 
-    Padding before it and elementwise operators after it belong to the same kernel. Return None if
-    `func` is no such reduction.
+    Padding before it and elementwise operators after it join the kernel. Return None if `func` is
+    another kind of function.
     """
     del target
     schedule, blocks = _inlined(func)
@@ -48,17 +48,17 @@ def schedule_window(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | Non
         return None
     try:
         _schedule_window(schedule, *found)
-    except s_tir.ScheduleError:  # two results leave the function, say: TVM's rules are next
+    except s_tir.ScheduleError:  # for example, two results leave the function: TVM's rules are next
         return None
     return schedule
 
 
 def schedule_vectors(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-    """Give a thread the results of a few channels, which it reads and writes by vectors.
+    """Give a thread the results of a few channels, which it reads and writes as vectors.
 
-    For windows as in `schedule_window` whose last dimension is contiguous in input and output:
-    NHWC pools, depthwise convolutions and means over images. Return None if `func` is no such
-    reduction, or has too few results.
+    The rule is for windows as in `schedule_window` whose last dimension is contiguous in input and
+    output: NHWC pools, depthwise convolutions and means over images. Return None if `func` is
+    another kind of function, or has too few results.
     """
     del target
     schedule = s_tir.Schedule(func)
@@ -73,7 +73,7 @@ def schedule_vectors(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | No
         return None
     try:
         _schedule_vectors(schedule, lanes, reduction, pads, behind)
-    except s_tir.ScheduleError:  # two results leave the function, say: other rules are next
+    except s_tir.ScheduleError:  # for example, two results leave the function: other rules are next
         return None
     return schedule
 
@@ -117,7 +117,7 @@ def _schedule_vectors(
 
 
 def _lanes(schedule: s_tir.Schedule, reduction: Any, pad: Any = None) -> int:
-    """Return how many channels a thread has: 1 if no vector can be read."""
+    """Return the channels of a thread: 1 if it cannot read vectors or there are few results."""
     read = schedule.get(reduction.block_rv).reads[_largest_read(schedule, reduction)]
     channel = [each for each in reduction.iters if each.kind == "S"][-1]
     if not read.region[-1].min.same_as(channel.var):
@@ -127,7 +127,7 @@ def _lanes(schedule: s_tir.Schedule, reduction: Any, pad: Any = None) -> int:
         padding = schedule.get(pad.block_rv)
         sources.append(padding.reads[0].source)
         if not padding.reads[0].region[-1].min.same_as(padding.iter_vars[-1].var):
-            return 1  # channels are padded, too
+            return 1  # the channels are padded, too
         if not padding.writes[0].source.same_as(read.source):
             return 1
     dtypes = {str(source.dtype) for source in sources}
@@ -141,7 +141,7 @@ def _lanes(schedule: s_tir.Schedule, reduction: Any, pad: Any = None) -> int:
 
 
 def _largest_read(schedule: s_tir.Schedule, reduction: Any) -> int:
-    """Return the position of the operand with most elements; the accumulator is no operand."""
+    """Return the position of the operand with the most elements, except the accumulator."""
     reads = schedule.get(reduction.block_rv).reads
     return max(range(len(reads)), key=lambda at: prod(map(int, reads[at].source.shape)))
 
@@ -151,7 +151,7 @@ def _size_bytes(buffer: tirx.Buffer) -> int:
 
 
 def _loops(schedule: s_tir.Schedule, reduction: Any) -> tuple[list[Any], list[Any]]:
-    """Return the loops of a reduction over its results, and over its steps."""
+    """Return the loops of a reduction over results, and over steps."""
     loops = zip(schedule.get_loops(reduction.block_rv), reduction.iters, strict=True)
     kinds: dict[str, list[Any]] = {"S": [], "R": []}
     for loop, each in loops:
@@ -160,8 +160,9 @@ def _loops(schedule: s_tir.Schedule, reduction: Any) -> tuple[list[Any], list[An
 
 
 def _window(schedule: s_tir.Schedule, blocks: list[Any]) -> list[Any] | None:
-    """Return a reduction that neighbouring threads read side by side, and the elementwise block
-    behind it, if there is one; None if `blocks` are something else.
+    """Return a window reduction and the elementwise block after it, if there is one.
+
+    Return None if `blocks` are something else.
     """
     if sum(block.is_reduction() for block in blocks) != 1:
         return None
@@ -174,8 +175,9 @@ def _window(schedule: s_tir.Schedule, blocks: list[Any]) -> list[Any] | None:
 
 
 def _inlined(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, list[Any]]:
-    """Return a schedule of `func` with elementwise blocks inlined, and the remaining blocks; no
-    blocks if TVM's rules find no normal form.
+    """Return a schedule of `func` with elementwise blocks inlined, and the remaining blocks.
+
+    Return no blocks if TVM's rules find no normal form.
     """
     schedule = s_tir.Schedule(func)
     blocks = normalize_prim_func(schedule)
@@ -188,7 +190,7 @@ def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = Non
         last = schedule.cache_write(block, 0, "local")
     else:
         last = behind.block_rv
-        for position, _ in enumerate(schedule.get(block).writes):  # an argmax has two
+        for position, _ in enumerate(schedule.get(block).writes):  # an argmax has two results
             schedule.set_scope(block, position, "local")
     results, steps = _loops(schedule, reduction)
     schedule.reorder(*results, *steps)
@@ -196,20 +198,19 @@ def _schedule_window(schedule: s_tir.Schedule, reduction: Any, behind: Any = Non
     schedule.bind(grid, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
     schedule.reverse_compute_at(last, thread)
-    if steps:  # a 1x1 pool has none
+    if steps:  # a 1x1 pool has no steps
         schedule.decompose_reduction(block, steps[0])
 
 
 def schedule_row(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
-    """Give a warp to each row that is reduced, once or repeatedly, and then written, such as a
-    softmax.
+    """Give a warp to each row that is reduced, once or repeatedly, and then written: a softmax.
 
-    Operators between the reductions are computed where they are read. Return None if `func` is not
-    of this kind, or if its rows are long.
+    Operators between the reductions are inlined. Return None if `func` is another kind of function,
+    or if its rows are long.
     """
     del target
     schedule, blocks = _inlined(func)
-    if len(blocks) < 2:  # a reduction, and what writes
+    if len(blocks) < 2:  # a reduction, and the block that writes the result
         return None
     *reductions, last = blocks
     if last.is_reduction() or not _is_static(last):
@@ -220,14 +221,12 @@ def schedule_row(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule | None:
         return None
     try:
         return schedule if _schedule_row(schedule, reductions, last) else None
-    except s_tir.ScheduleError:  # an operator between is a result of the function, for example
+    except s_tir.ScheduleError:  # for example, an intermediate operator is a result of the function
         return None
 
 
 def _schedule_row(schedule: s_tir.Schedule, reductions: list[Any], last: Any) -> bool:
-    """Give a warp all of a row; return whether it can: the reductions may be along another
-    dimension.
-    """
+    """Give each row a warp; return False if the reductions are along another dimension."""
     *rows, column = schedule.get_loops(last.block_rv)
     grid, row = schedule.split(schedule.fuse(*rows), factors=[None, _ROWS])
     schedule.bind(grid, "blockIdx.x")
@@ -236,7 +235,7 @@ def _schedule_row(schedule: s_tir.Schedule, reductions: list[Any], last: Any) ->
     for reduction in reversed(reductions):
         block = reduction.block_rv
         schedule.compute_at(block, row)
-        schedule.set_scope(block, 0, "local")  # per lane: all lanes have the result
+        schedule.set_scope(block, 0, "local")  # per lane, because each lane has the result
         _, _, *columns = schedule.get_loops(block)
         if len(columns) != 1:
             return False

@@ -1,7 +1,7 @@
-"""Let sorts and positions of extremes in Relay respect NaN; `nan_order` does the same for Relax.
+"""Make sorts, argmax and argmin in Relay respect NaN, as `nan_order` does for Relax.
 
 Operators compare integers in the order of floats: NaN is beyond both infinities, and the first NaN
-is where an extreme is.
+is the position of an extreme.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WIDTHS = {
 
 
 def with_ordered_nan(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite the operators of `module` that compare floats, for which TVM ignores NaN."""
+    """Rewrite the operators of `module` that compare floats, because TVM ignores NaN in them."""
     typed = relay.transform.InferType()(module)
     writer = _Writer()
     body = writer.visit(typed["main"])
@@ -51,12 +51,12 @@ class _Writer(relay.ExprMutator):  # type: ignore[misc]
 def _keys(x: Any, kind: Any, *, nan_is_greatest: bool = True) -> Any:
     wide, dtype = _WIDTHS[kind.dtype]
     most = tvm.tir.max_value(dtype).value
-    # Relay has no literal of the least integer.
+    # Relay has no literal for the least integer.
     beyond = relay.const(most if nan_is_greatest else -most, dtype)
     number = x if kind.dtype == wide else relay.cast(x, wide)
     bits = relay.reinterpret(number, dtype)
     zero = relay.const(0, dtype)
-    # For negative floats the greater integer is the lesser number.
+    # For negative floats the greater integer is the smaller number.
     ordered = relay.where(
         relay.less(bits, zero), relay.bitwise_xor(bits, relay.const(most, dtype)), bits
     )

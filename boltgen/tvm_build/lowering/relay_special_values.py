@@ -1,6 +1,6 @@
-"""Keep NaN and infinities in the kernels that TVM generates from Relay: see `special_values`.
+"""Keep NaN and infinities in the kernels that TVM generates from Relay; see `special_values`.
 
-TVM's own loops are changed when they have their schedules, by a pass that `relay.build` runs last.
+The last pass of `relay.build` changes TVM's loops after they are scheduled.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tvm.tir import stmt_functor
 from boltgen.tvm_build.cuda_compiler import DEVICE_PREFIX
 
 _NAMES = {tir.Max: "maximum", tir.Min: "minimum"}
-# A call of a name, a type, and two operands.
+# A call with a name, a type and two operands.
 _Call = Callable[[str, Any], Any]
 
 
 def config() -> dict[str, Any]:
-    """The options of a `tvm.transform.PassContext` that keeps NaN and infinities."""
+    """Return options of a `tvm.transform.PassContext` that keep NaN and infinities."""
     keep = tir.transform.prim_func_pass(_kept, opt_level=0, name="boltgen.relay.SpecialValues")
     last = 3  # Source: tvm/driver/driver_api.cc, the phases of tir.add_lower_pass
     return {"tir.add_lower_pass": [(last, keep)]}
 
 
 def _kept(function: tir.PrimFunc, _: tvm.IRModule, __: tvm.transform.PassContext) -> tir.PrimFunc:
-    """`function`, which passes NaN on, and whose maxima begin at -inf and minima at inf."""
+    """Return `function` with NaN propagated, and with maxima from -inf and minima from inf on."""
     sums = _accumulators(function.body)
     call = _device_call if _has_threads(function.body) else _host_call
 
@@ -41,7 +41,7 @@ def _kept(function: tir.PrimFunc, _: tvm.IRModule, __: tvm.transform.PassContext
             case tir.AttrStmt() if isinstance(node.node, tir.CommReducer):
                 return tir.AttrStmt(_reducer(node.node, call), node.attr_key, node.value, node.body)
             case tir.NE() if call is _host_call and _is_float(node.a):
-                # TVM's != on the host is false where an operand is NaN.
+                # On the host TVM's != is false if an operand is NaN.
                 return tir.Not(tir.EQ(node.a, node.b))
             case _:
                 return node
@@ -85,7 +85,7 @@ def _device_call(name: str, node: Any) -> Any:
 
 
 def _host_call(name: str, node: Any) -> Any:
-    """A choice, each of whose operands is computed once: LLVM 10 has no instruction for it."""
+    """Return a selection that computes each operand once; LLVM 10 has no instruction for it."""
     a, b = (tir.Var(each, node.dtype) for each in ("a", "b"))
     compared = a > b if name == "maximum" else a < b
     is_kept = tir.Or(tir.Not(tir.EQ(a, a)), compared)
@@ -101,7 +101,7 @@ def _reducer(reducer: tir.CommReducer, call: _Call) -> tir.CommReducer:
 
 
 def _infinity(value: Any) -> Any:
-    """An infinity in the place of a type's greatest or least number; any other value itself."""
+    """Return an infinity for a type's greatest or least number, and any other value unchanged."""
     if not isinstance(value, tir.FloatImm) or not _is_float(value):
         return value
     if abs(value.value) != tir.max_value(value.dtype).value:

@@ -1,6 +1,4 @@
-"""Schedules for TVM's part of a Relax model on a GPU: TVM's own rules, except for windows and short
-rows, which have the rules of `reductions`.
-"""
+"""Schedules of TVM's kernels in a Relax model: TVM's rules, and the rules of `reductions`."""
 
 from __future__ import annotations
 
@@ -37,9 +35,9 @@ def pipeline(
 ) -> tvm.transform.Pass:
     """Return the pass by which `tvm.compile` lowers a Relax module for the CUDA target `target`.
 
-    TVM's pipeline for CUDA, with the rules of `reductions` before its rules for reductions. `look`
-    is given the module whose kernels have no schedules yet; `tuned` then schedules the kernels for
-    which tuning has found something faster.
+    It is TVM's pipeline for CUDA, with the rules of `reductions` before TVM's rules for reductions.
+    `look` receives the module before its kernels are scheduled; `tuned` then schedules the kernels
+    for which tuning has found a faster schedule.
     """
 
     def run(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -55,20 +53,20 @@ def scheduled(
     look: Callable[[tvm.IRModule], None] | None = None,
     tuned: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> tvm.IRModule:
-    """`module` with the schedules of TVM's kernels; see `pipeline`.
+    """Return `module` with scheduled kernels; see `pipeline`.
 
-    It is no pass of TVM's, which would turn every error into one of its own.
+    It is a function, because a TVM pass would replace every error by one of TVM's.
 
     Raises:
         CompileError: no rule schedules a kernel.
-        ModelImportError: an operator has a form that no kernel computes.
+        ModelImportError: no kernel computes the form of an operator.
     """
     module = unscheduled(module, target)
     if look is not None:
         look(module)
     with target:
         module = by_rules(module if tuned is None else tuned(module), target)
-    # After TVM has fused kernels, which take dimensions and no formulas of them.
+    # Last, because TVM fuses kernels only with dimensions as arguments, not with formulas.
     return with_computed_dimensions(module)
 
 
@@ -80,12 +78,12 @@ def finish(target: Target) -> tvm.transform.Pass:
 
 
 def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Return `module` with TVM's kernels before scheduling for `target`: operators are fused."""
-    *legalise, _ = cuda.legalize_passes(target)  # the last one schedules
+    """Return `module` with fused kernels, before they are scheduled for `target`."""
+    *legalise, _ = cuda.legalize_passes(target)  # without the last pass, which schedules
     first = next(at for at, each in enumerate(legalise) if each.info.name == "FuseOps")
     before = (*cuda.library_dispatch_passes(target), *legalise[:first])
     with target:
-        # NaN second: a kernel of ours may be written as a sort.
+        # NaN second, because one of boltgen's kernels may be written as a sort.
         module = tvm.transform.Sequential(before)(with_ordered_nan(with_device_kernels(module)))
         with limited_fusion(module):
             module = tvm.transform.Sequential(legalise[first:])(module)
@@ -93,7 +91,7 @@ def unscheduled(module: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Schedule all kernels of `module` that have no better schedule, by rules.
+    """Schedule by rules all kernels of `module` that tuning has not scheduled.
 
     Raises:
         CompileError: no rule schedules a kernel.
@@ -114,7 +112,7 @@ def by_rules(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         schedule_plainly,
     )
 
-    # These may have no elements, and rules with barriers take one block for granted.
+    # These kernels may have no elements, and rules with barriers assume a block.
     plain = [
         name for name in kernels_of_data(module) if SCHEDULED not in (module[name].attrs or {})
     ]

@@ -1,11 +1,11 @@
 """Keep NaN and infinities in the kernels that TVM generates, for GPUs and for the host.
 
-TVM's `max` and `min` return the other operand where one is NaN, and a maximum over a row begins at
-the least finite number, which is then the maximum of a row of -inf. ONNX and PyTorch pass NaN on,
-and the maximum of -inf is -inf.
+TVM's `max` and `min` return the other operand if one is NaN. TVM starts a maximum over a row at the
+least finite number, which is the wrong result for a row of -inf. ONNX and PyTorch propagate NaN,
+and their maximum of -inf is -inf.
 
-Schedules recognise reductions by `max`, `min` and the number at which they begin. So loops are
-changed when they have their schedules, where no rule looks for these any more.
+Schedule rules recognise reductions by `max`, `min` and the initial number, so loops are changed
+after scheduling.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from boltgen.tvm_build.cuda_compiler import DEVICE_PREFIX
 
 _PIPELINE = "boltgen"
 _NAMES = {tirx.Max: "maximum", tirx.Min: "minimum"}
-# The block in which TVM pads an image before it pools it, and how the names of blocks end in which
-# a reduction that is split begins.
+# The block in which TVM pads an image before pooling, and the suffix of blocks that initialise a
+# split reduction.
 PADDING, _BEGIN = "pad_temp", "_init"
 
 
 @functools.cache
 def tir_pipeline() -> str:
-    """The name of a pipeline for loops, for `tvm.compile`, which keeps NaN and infinities."""
+    """Return the name of a TIR pipeline for `tvm.compile` that keeps NaN and infinities."""
     lower, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("s_tir")
     split = (s_tir.transform.CanonicalizeLoop(), s_tir.transform.LowerCrossThreadReduction())
     lowered = tvm.transform.Sequential([*split, _changed(_prepared), lower])
@@ -48,15 +48,15 @@ def tir_pipeline() -> str:
 
 
 def with_infinite_padding(module: tvm.IRModule) -> tvm.IRModule:
-    """`module`, where images are padded with an infinity before they are pooled.
+    """Return `module` with infinite padding of images before max pooling.
 
-    A schedule computes padding in the pool's own loops, where it looks like any other number.
+    This precedes scheduling, which inlines the padding, so that it is no longer recognisable.
     """
     return _changed(_pad_with_infinity)(module)
 
 
 def _changed(change: Callable[[Any], Any]) -> tvm.transform.Pass:
-    """Apply `change` to the loops of each kernel."""
+    """Return a pass that applies `change` to the loops of each kernel."""
 
     def run(function: tirx.PrimFunc, _: tvm.IRModule, __: tvm.transform.PassContext) -> Any:
         return function.with_body(change(function.body))
@@ -65,9 +65,9 @@ def _changed(change: Callable[[Any], Any]) -> tvm.transform.Pass:
 
 
 def _on_host(body: Any) -> Any:
-    # TVM's != on the host is false where an operand is NaN.
+    # On the host TVM's != is false if an operand is NaN.
     body = tvm_ffi.structural_map(body, (tirx.NE, _not_equal), order="post")
-    # Source: LLVM Language Reference Manual, llvm.maximum: it returns NaN if an operand is NaN.
+    # Source: LLVM Language Reference Manual: llvm.maximum returns NaN if an operand is NaN.
     return _with_calls(
         body, lambda name, *call: tirx.call_llvm_pure_intrin(call[0], f"llvm.{name}", *call[1:])
     )
@@ -85,7 +85,7 @@ def _on_device(body: Any) -> Any:
 
 
 def _with_calls(body: Any, call: Callable[..., Any]) -> Any:
-    """`body` with a `call` of a name, a type and two operands in the place of `max` and `min`."""
+    """Replace `max` and `min` in `body` by a `call` with a name, a type and two operands."""
 
     def replaced(node: Any) -> Any:
         dtype = str(node.ty.dtype)
@@ -97,7 +97,7 @@ def _with_calls(body: Any, call: Callable[..., Any]) -> Any:
 
 
 def _prepared(body: Any) -> Any:
-    """`body` before TVM simplifies it: maxima begin at -inf, minima at inf."""
+    """Return `body`, before TVM simplifies it, with maxima from -inf and minima from inf on."""
     changes = [
         *((kind, _compared) for kind in (tirx.EQ, tirx.NE, tirx.GE, tirx.LE)),
         (s_tir.SBlock, _begun),
@@ -107,7 +107,7 @@ def _prepared(body: Any) -> Any:
 
 
 def _compared(node: Any) -> Any:
-    """Write a test for NaN without x == x, which TVM's passes take for true."""
+    """Write a test for NaN without x == x, which TVM's passes simplify to true."""
     dtype = str(node.a.ty.dtype)
     if not dtype.startswith("float") or not tvm_ffi.structural_equal(node.a, node.b):
         return node
@@ -148,7 +148,7 @@ def _pad_with_infinity(body: Any) -> Any:
 
 
 def _block(block: s_tir.SBlock, body: Any, init: Any) -> s_tir.SBlock:
-    """`block` with another body, and another first number."""
+    """Return `block` with another body and another initial number."""
     return s_tir.SBlock(
         block.iter_vars,
         block.reads,
@@ -167,7 +167,7 @@ def _stored(store: tirx.BufferStore, value: Any) -> tirx.BufferStore:
 
 
 def _infinity(value: Any) -> Any:
-    """An infinity in the place of a type's greatest or least number; any other value itself."""
+    """Return an infinity for a type's greatest or least number, and any other value unchanged."""
     if not isinstance(value, tirx.FloatImm):
         return value
     dtype = str(value.ty.dtype)

@@ -1,6 +1,6 @@
-"""Build candidates for TVM's kernels with boltgen's nvcc, and time them in a process of TVM's.
+"""Build candidate schedules of TVM's kernels with boltgen's nvcc, and time them in a TVM process.
 
-Arrow: trials of `tuning.rest.tasks` to outcomes. While one is timed, the next are compiled.
+Arrow: from trials of `tuning.rest.tasks` to outcomes. While one trial is timed, later ones compile.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from boltgen.tvm_build.relax_link import cuda_target, export_library
 from boltgen.tvm_build.rest import worker as rest_worker
 from boltgen.tvm_build.rest.schedule import built_in, named, scheduled
 
-# A candidate is given so long; the virtual GPU takes its time. Choices.
+# Time limit of a candidate in seconds; the virtual GPU is slow. Choices.
 _MOST_S = {DeviceKind.CUDA: 30.0, DeviceKind.VGPU: 120.0}
-# So many samples, of launches for so many milliseconds each; a modelled time is always the same.
+# The number of samples, and the milliseconds of launches in each; modelled times do not vary.
 _REPEATS = {DeviceKind.CUDA: (10, 20), DeviceKind.VGPU: (1, 0)}
 
 
 class RestBench:
-    """Time schedules of `functions`, by their identities, on GPU number `ordinal` or the virtual
-    GPU.
+    """Time schedules of `functions`, by identity, on GPU number `ordinal` or the virtual GPU.
 
-    A candidate's results are compared with the built-in schedule's.
+    A candidate's results are compared with the built-in schedule's results.
 
     Raises:
-        DeviceError: the device cannot be used by a process of TVM's.
+        DeviceError: a TVM process cannot use the device.
     """
 
     def __init__(
@@ -71,19 +70,19 @@ class RestBench:
             stderr=subprocess.DEVNULL,
         )
         try:
-            self._worker.send(len, ((),))  # starts it
+            self._worker.send(len, ((),))  # start the process
             self._worker.recv()
         except Exception as error:
             self.close()
             raise DeviceError(last_line(error)) from error
 
     def close(self) -> None:
-        """Stop the process; harmless when done twice."""
+        """Stop the process. A second call is harmless."""
         self._worker.kill()
         self._folder.cleanup()
 
     def run(self, trials: Sequence[RestTrial]) -> Generator[tuple[RestTrial, Outcome], None, None]:
-        """Each trial with its outcome, in their order."""
+        """Yield each trial with its outcome, in order."""
         registry = (tvm_ffi.get_global_func, tvm_ffi.register_global_func)
         with (
             self._compiler.installed(self._compiler.compile, *registry),
@@ -98,7 +97,7 @@ class RestBench:
                     future.cancel()
 
     def _build(self, task: str, config: str) -> Path | Failure:
-        """Return the library of a scheduled kernel, or why there is none."""
+        """Return the library of a scheduled kernel, or the failure."""
         path = Path(self._folder.name) / f"{task}-{digest(config)[:16]}.so"
         if path.exists():
             return path
@@ -132,14 +131,14 @@ class RestBench:
         except TimeoutError:
             reason = f"no answer within {_MOST_S[self._kind]:g} s"
             return Failure(fault=Fault.TIMEOUT, reason=reason)
-        except Exception as error:  # the worker re-raises whatever it met
-            self._worker.kill()  # a device after a fault wants a new process
+        except Exception as error:  # the worker re-raises any exception
+            self._worker.kill()  # after a fault a device needs a new process
             fault = Fault.CRASH if isinstance(error, ChildProcessError) else Fault.LAUNCH
             return Failure(fault=fault, reason=last_line(error))
 
 
 def _tensors(function: tirx.PrimFunc) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """The shape and the type of each argument."""
+    """Return the shape and the type of each argument."""
     return tuple((tuple(map(int, each.shape)), str(each.dtype)) for each in function.params)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of a lowered Relax module that are TVM's own: their bytes and operations."""
+"""TVM's own kernels in a lowered Relax module, with their bytes and operations."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestFunction:
-    """A kernel of TVM's with its function, which has no schedule yet."""
+    """A TVM kernel with its function, which is not scheduled yet."""
 
     kernel: RestKernel
     function: tirx.PrimFunc
 
 
 def rest_functions(module: tvm.IRModule) -> tuple[RestFunction, ...]:
-    """Return the kernels of a legalised and fused module that TVM's tuner can take.
+    """Return the kernels of a legalised and fused module that TVM's tuner supports.
 
-    Their sizes are known, and nothing has scheduled them yet.
+    Their sizes are known, and they are not scheduled yet.
     """
     return tuple(
         RestFunction(kernel=each, function=module[each.name])
@@ -45,7 +45,7 @@ def rest_functions(module: tvm.IRModule) -> tuple[RestFunction, ...]:
 def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
     """Return the kernels of a legalised and fused module that are not boltgen's.
 
-    Reshapes launch nothing. A dynamic size is in the middle of its range, and the operations on it
+    Reshapes launch no kernel. A dynamic size counts as the middle of its range, and its operations
     are not counted. Return None if a tensor has no shape.
     """
     lowered = relax.transform.RewriteDataflowReshape()(module)
@@ -63,7 +63,7 @@ def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
         RestKernel(
             name=name,
             count=count,
-            # One kernel of open sizes may be launched for several of them.
+            # A kernel with dynamic sizes may be launched for several sizes.
             bytes_moved=moved[name] // count,
             flops=0 if name in is_open else _flops(lowered, name),
             is_open=name in is_open,
@@ -73,9 +73,7 @@ def rest_kernels(module: tvm.IRModule) -> tuple[RestKernel, ...] | None:
 
 
 def _middle(module: tvm.IRModule) -> Callable[[str], int]:
-    """Return the size in the middle of each variable's range, by name; regions are shown at these
-    sizes.
-    """
+    """Return a function from a variable's name to the middle of its range, as regions show it."""
     ranges: dict[str, Ends] = {}
     for function in module.functions.values():
         if isinstance(function, relax.Function):
@@ -91,7 +89,7 @@ def _middle(module: tvm.IRModule) -> Callable[[str], int]:
 
 
 def _kernel_calls(module: tvm.IRModule) -> Iterator[tuple[str, tvm.ir.Call]]:
-    """Every call of a kernel that TVM makes, with its name."""
+    """Yield every call of a TVM kernel, with the kernel's name."""
     found: list[tvm.ir.Call] = []
 
     def visit(node: object) -> None:
@@ -109,7 +107,7 @@ def _kernel_calls(module: tvm.IRModule) -> Iterator[tuple[str, tvm.ir.Call]]:
 
 
 def _tensors(call: tvm.ir.Call) -> Iterator[relax.TensorType]:
-    """The types of what a kernel reads and writes."""
+    """Yield the types of the tensors that a kernel reads and writes."""
     results = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
     for tensor in (*(each.ty for each in call.args[1]), *results):
         if isinstance(tensor, relax.TensorType):
@@ -117,7 +115,7 @@ def _tensors(call: tvm.ir.Call) -> Iterator[relax.TensorType]:
 
 
 def _is_open(call: tvm.ir.Call) -> bool:
-    """Whether a kernel has a size that is not known before the model runs."""
+    """Return whether a kernel has a size that is unknown before the model runs."""
     shapes = (tensor.shape for tensor in _tensors(call) if tensor.shape is not None)
     return any(not isinstance(extent, tirx.IntImm) for shape in shapes for extent in shape.values)
 

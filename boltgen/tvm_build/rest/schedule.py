@@ -1,7 +1,7 @@
-"""A schedule of a kernel of TVM: its name, and the scheduled function that it makes.
+"""A schedule of a TVM kernel: its name, and the scheduled function that it makes.
 
-Arrow: a kernel's function and a text to what TVM builds. Tuning times what this makes, and
-compiling ships it.
+Arrow: from a kernel's function and a text to the function that TVM builds. Tuning times this
+function, and compiling ships it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from boltgen.tuning.rest.tasks import BUILT_IN
 from boltgen.tvm_build.lowering.schedules import by_rules
 
 _SYMBOL = "global_symbol"
-# The block around all others, which TVM finds by this name.
+# The block around all others; TVM finds it by this name.
 _ROOT = "root"
-# MetaSchedule's traces name their function so.
+# The function's name in MetaSchedule's traces.
 ENTRY = "main"
-# A trace has some ten kilobytes.
+# A trace usually has some ten kilobytes.
 _MOST_BYTES = 1 << 20
 
 
 def identity(function: tirx.PrimFunc) -> str:
-    """Return the identity of a kernel: its structure, without its name and its variables' names."""
+    """Return the identity of a kernel: its structure, without names of functions and variables."""
     bare = function.without_attr(_SYMBOL)
     return f"{tvm_ffi.structural_hash(bare) & (1 << 64) - 1:016x}"
 
 
 def named(function: tirx.PrimFunc) -> tvm.IRModule:
-    """The module of one kernel that MetaSchedule's traces are of.
+    """Return the module of one kernel to which MetaSchedule's traces refer.
 
-    Traces name blocks, which TVM names after tensors: here they are numbered. All of it is new:
-    some primitives write into the body that they are given, whoever has it too.
+    Traces name blocks. TVM names blocks after tensors; here they are numbered. The whole function
+    is copied, because some primitives write into the body that they are given.
     """
     numbers = itertools.count()
 
@@ -63,20 +63,20 @@ def named(function: tirx.PrimFunc) -> tvm.IRModule:
 
 
 def built_in(function: tirx.PrimFunc, target: Target) -> str:
-    """The name of the schedule that boltgen's and TVM's rules give a kernel today."""
+    """Return the name of the schedule that boltgen's and TVM's current rules give a kernel."""
     return BUILT_IN + identity(_by_rules(function, target))
 
 
 def trace_text(trace: Trace) -> str:
-    """The name of a schedule of MetaSchedule's."""
+    """Return the name of one of MetaSchedule's schedules."""
     return json.dumps(trace.as_json(), separators=(",", ":"), default=lambda number: number.value)
 
 
 def scheduled(function: tirx.PrimFunc, config: str, target: Target) -> tirx.PrimFunc:
-    """`function` with the schedule that has this name.
+    """Return `function` with the schedule of this name.
 
     Raises:
-        Exception: the trace is not of this function: TVM raises what it likes.
+        Exception: the trace is for another function; TVM raises any type.
     """
     if config.startswith(BUILT_IN):
         return _by_rules(function, target)
@@ -93,7 +93,7 @@ def _by_rules(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 
 def _values(form: Any) -> Any:
-    """JSON's values as TVM's reader of traces takes them."""
+    """Convert JSON values to the types that TVM's reader of traces expects."""
     match form:
         case list():
             return [_values(each) for each in form]

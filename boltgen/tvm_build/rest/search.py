@@ -1,7 +1,7 @@
-"""Search schedules of a kernel of TVM, by TVM's MetaSchedule.
+"""Search schedules of a TVM kernel by TVM's MetaSchedule.
 
-Arrow: a kernel's function to trials of `tuning.rest.tasks`. boltgen's scheduler grants the trials,
-not MetaSchedule's.
+Arrow: from a kernel's function to trials of `tuning.rest.tasks`. boltgen's scheduler grants the
+trials, not MetaSchedule's.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from boltgen.tuning.rest.tasks import RestResult, RestTrial, summary
 from boltgen.tuning.session.scheduler import TaskState
 from boltgen.tvm_build.rest.schedule import built_in, named, trace_text
 
-# Candidates per request to MetaSchedule. Its own 64, and populations of 512 in four generations,
-# suit kernels with more to decide and sessions of hours: a batch takes two minutes of search.
+# Candidates per request to MetaSchedule. MetaSchedule's defaults (64 candidates, populations of
+# 512, four generations) suit larger kernels and sessions of hours: one batch takes two minutes.
 _BATCH = 8
 _POPULATION, _FRESH, _GENERATIONS = 32, 16, 2
-# A kernel is left alone that got no faster in so many trials. A choice.
+# The search of a kernel ends after this many trials without progress. A choice.
 _PATIENCE = 64
-# MetaSchedule may propose only schedules whose times are known. After so many such batches the
-# search ends.
+# The search ends after this many batches in which MetaSchedule proposes only schedules with known
+# times.
 _MOST_KNOWN_BATCHES = 4
 _NEEDS = ("cloudpickle", "psutil", "xgboost")
 
 
 def load_tuner() -> Any:
-    """TVM's tuner.
+    """Return TVM's tuner.
 
     Raises:
-        TuningError: a package that it needs is missing.
+        TuningError: a package that the tuner needs is missing.
     """
     for name in _NEEDS:
         try:
@@ -58,10 +58,10 @@ def load_tuner() -> Any:
 
 
 def load_intrinsics() -> None:
-    """Let TVM know the tensor cores' instructions, which schedules name.
+    """Define the tensor cores' instructions in TVM, because schedules name them.
 
-    For each one that it defines TVM has Python look for the source lines of all frames, in every
-    module that is loaded: a minute. It uses none of them.
+    For each definition TVM makes Python search the source lines of all stack frames in every loaded
+    module, which takes a minute. TVM does not use the lines, so the search is disabled.
     """
     stack = mock.patch.object(inspect, "stack", partial(inspect.stack, 0))
     with stack, mock.patch.object(inspect, "getsourcefile", inspect.getfile):
@@ -70,7 +70,7 @@ def load_intrinsics() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTask:
-    """A kernel of TVM: how often each model launches it, and its predicted time and operations."""
+    """A TVM kernel: its launches by each model, and its predicted time and operations."""
 
     name: str
     identity: str
@@ -81,8 +81,10 @@ class RestTask:
 
 
 class RestSearch:
-    """See `tuning.rest.RestSearch`. `model` is MetaSchedule's cost model, which all searches of a
-    session share; `warn` hears the failures of TVM's tuner.
+    """See `tuning.rest.RestSearch`.
+
+    `model` is MetaSchedule's cost model, shared by all searches of a session. `warn` receives the
+    failures of TVM's tuner.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class RestSearch:
         self._built_in = built_in(task.function, target)
         self._known: dict[str, Outcome] = {}
         self._waiting = [self._built_in]
-        # The batch that MetaSchedule waits for, by trace.
+        # MetaSchedule's current batch, by trace.
         self._batch: dict[str, Any] = {}
         self._over = False
         self._granted = 0
@@ -112,12 +114,12 @@ class RestSearch:
         self._history: list[tuple[int, float | None]] = []
 
     def resume(self, known: Mapping[str, Outcome]) -> None:
-        """Take what earlier sessions measured: it is not measured again."""
+        """Take the outcomes of earlier sessions, which are not measured again."""
         self._known |= known
         self._waiting = [config for config in self._waiting if config not in self._known]
 
     def propose(self, count: int) -> list[RestTrial]:
-        """Return at most `count` trials whose outcome is not known; counts as a grant."""
+        """Return at most `count` trials with unknown outcomes; the call counts as a grant."""
         self._history.append((self._granted, self._best_us))
         for _ in range(_MOST_KNOWN_BATCHES):
             if self._waiting or self._batch or self._over:
@@ -130,7 +132,7 @@ class RestSearch:
         return [RestTrial(name=self._task.name, task=self.task, config=config) for config in given]
 
     def observe(self, trial: RestTrial, outcome: Outcome) -> None:
-        """Hear the outcome of a trial that was proposed."""
+        """Note the outcome of a proposed trial."""
         before = self._best_us
         self._known[trial.config] = outcome
         if self._best_us != before:
@@ -140,7 +142,7 @@ class RestSearch:
 
     @property
     def state(self) -> TaskState:
-        """The state that a scheduler decides by."""
+        """Return the state by which a scheduler decides."""
         history = (*self._history, (self._granted, self._best_us))
         waits = not self._waiting and bool(self._batch)
         return TaskState(
@@ -156,12 +158,12 @@ class RestSearch:
 
     @property
     def result(self) -> RestResult:
-        """The times that are known now."""
+        """Return the times that are known now."""
         return summary(self._task.name, sum(self._task.uses), self._known, self._built_in)
 
     @property
     def _first_is_out(self) -> bool:
-        """Return whether the built-in schedule is being timed: it tells if others are right."""
+        """Whether the built-in schedule is being timed, whose results others must equal."""
         return not self._waiting and self._built_in not in self._known
 
     @property
@@ -171,7 +173,7 @@ class RestSearch:
 
     def _next_batch(self) -> None:
         if not isinstance(self._known.get(self._built_in), Timing):
-            self._over = True  # without a comparison there is no search
+            self._over = True  # nothing to compare results with
             return
         try:
             with self._seeded():
@@ -188,9 +190,9 @@ class RestSearch:
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
-        """Lend NumPy's global generator this search's state.
+        """Give NumPy's global generator this search's state during the block.
 
-        MetaSchedule's cost model guesses with it until it has a hundred results.
+        MetaSchedule's cost model uses the generator until it has a hundred results.
         """
         others = np.random.get_state()
         np.random.set_state(self._numbers)
@@ -201,7 +203,7 @@ class RestSearch:
             np.random.set_state(others)
 
     def _answer(self) -> None:
-        """Give MetaSchedule a batch's results, when all are known."""
+        """Give MetaSchedule the results of a batch when all are known."""
         if not self._batch or not self._batch.keys() <= self._known.keys():
             return
         batch, self._batch = self._batch, {}
@@ -244,12 +246,12 @@ class RestSearch:
 
     @cached_property
     def _tuner(self) -> Any:
-        """MetaSchedule's own search, begun."""
+        """MetaSchedule's search, initialised."""
         meta = self._meta
         rules = [
             rule
             for rule in meta.schedule_rule.ScheduleRule.create("cuda")
-            if not isinstance(rule, meta.schedule_rule.ApplyCustomRule)  # not for CUDA's kernels
+            if not isinstance(rule, meta.schedule_rule.ApplyCustomRule)  # not for CUDA
         ]
         tuner = meta.TuneContext(
             named(self._task.function),

@@ -1,7 +1,7 @@
-"""TVM's kernels of models as tasks of a tuning session, and the tuned schedules as a model is
-built.
+"""TVM's kernels as tasks of a tuning session, and the tuned schedules in a model's build.
 
-Arrow: models to `tuning.rest.tasks` and back. A kernel is known by its structure, not by its model.
+Arrow: from models to `tuning.rest.tasks`, and back. A kernel is identified by its structure, not by
+its model.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _log = logging.getLogger(__name__)
 
 
 def toolchain(tools: Toolchain) -> str:
-    """Return the toolchain that records of TVM's kernels name."""
+    """Return the toolchain's name in records of TVM's kernels."""
     return rest_toolchain(toolchain_text(tools), tvm.__version__)
 
 
 class TvmRest:
-    """A `tuning.rest.Rest`: the kernels of models, each with its weight, on a device.
+    """A `tuning.rest.Rest`: the kernels of several models with weights, on a device.
 
     Raises:
         TuningError: a package that TVM's tuner needs is missing.
-        DeviceError: the device cannot be used by a process of TVM's.
+        DeviceError: a TVM process cannot use the device.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class TvmRest:
         self._bench = RestBench(functions, device, arch, tools=tools, cache=cache, jobs=jobs)
 
     def run(self, trials: Sequence[RestTrial]) -> Generator[tuple[RestTrial, Outcome], None, None]:
-        """Each trial with its outcome, in their order."""
+        """Yield each trial with its outcome, in order."""
         return self._bench.run(trials)
 
     def close(self) -> None:
-        """Stop the process that times candidates; harmless when done twice."""
+        """Stop the process that times candidates. A second call is harmless."""
         self._bench.close()
 
 
 def _tasks(models: Sequence[tuple[Sequence[RestFunction], float]], arch: Arch) -> list[RestTask]:
-    """A task for each kernel, with its uses by each model."""
+    """Return a task for each kernel, with its launches by each model."""
     constants = model_constants(arch)
     found: dict[str, RestFunction] = {}
     uses: dict[str, list[float]] = {}
@@ -98,8 +98,9 @@ def _tasks(models: Sequence[tuple[Sequence[RestFunction], float]], arch: Arch) -
 def with_tuned(
     module: tvm.IRModule, target: Target, times_of: Callable[[str], RestTimes | None]
 ) -> tuple[tvm.IRModule, Mapping[str, str]]:
-    """Return `module` with each kernel scheduled that was measured to be faster; and, by name, each
-    measured kernel's schedule and why.
+    """Return `module` with the tuned kernels that were measured to be faster.
+
+    Also return, by name, each measured kernel's schedule and the reason.
     """
     said: dict[str, str] = {}
     made: dict[tvm.ir.GlobalVar, tvm.ir.BaseFunc] = {}

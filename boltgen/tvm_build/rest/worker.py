@@ -1,6 +1,6 @@
-"""The process that checks and times candidates for TVM's kernels, by TVM.
+"""The process that checks and times candidate schedules of TVM's kernels.
 
-Started by `rest_bench` as a worker of TVM's, which calls functions by their names.
+`boltgen.tvm_build.rest.bench` starts it as a TVM worker, which calls functions by name.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from boltgen.device.choose import activate
 from boltgen.tvm_build.rest.schedule import ENTRY
 
 _Arrays = list[npt.NDArray[Any]]
-# A sum of products in another order than the built-in schedule's is rounded otherwise; a wrong
-# result differs by far more. A choice.
+# Sums in another order than the built-in schedule's are rounded differently; a wrong result differs
+# far more. A choice.
 _TOLERANCE = 2.0**-6
 
 
@@ -25,7 +25,7 @@ def begin(device: str, arch: str) -> None:
     """Make `device` the device of this process.
 
     Raises:
-        DeviceError: it has another one already, or there is no GPU.
+        DeviceError: the process already has another device, or there is no GPU.
     """
     activate(device, arch=arch)
 
@@ -37,15 +37,15 @@ def times_us(
     device: tuple[str, int],
     repeats: tuple[int, int],
 ) -> list[float]:
-    """The times of a kernel with `tensors` for its arguments, in a library, on a device.
+    """Return the times of a library's kernel with arguments `tensors` on a device, in microseconds.
 
-    Its results must agree with the library `reference`. There are so many samples, each of launches
-    for so many milliseconds; one launch where that is 0.
+    Its results must agree with the results of the library `reference`. `repeats` is the number of
+    samples and the milliseconds of launches in each; 0 means one launch.
 
     Raises:
-        ArithmeticError: it computes something else.
+        ArithmeticError: the results differ.
     """
-    import tvm  # noqa: PLC0415 (after `begin` has said which CUDA it has)
+    import tvm  # noqa: PLC0415 (after `begin` has chosen the CUDA driver)
 
     module, place = tvm.runtime.load_module(library), tvm.runtime.device(*device)
     made = tuple((tuple(shape), dtype) for shape, dtype in tensors)
@@ -72,8 +72,10 @@ def _wanted(
 
 
 def _operands(tensors: Sequence[tuple[tuple[int, ...], str]]) -> _Arrays:
-    """Arrays of these shapes and types: reals between 1 and 2, which have logarithms and roots, and
-    integers that are 0, which is always a valid index.
+    """Return arrays of these shapes and types for operands.
+
+    Reals are between 1 and 2, so that logarithms and roots exist. Integers are 0, which is always a
+    valid index.
     """
     rng = np.random.default_rng(0)
     made = []
