@@ -22,7 +22,6 @@ from boltgen.graph.difference import changed, operator_of
 from boltgen.graph.graph import CONSTANT, INPUT, OPAQUE, PART, REGION
 from boltgen.intake.numerals import counted
 from boltgen.options import ModelOptions
-from boltgen.passes.regions.placement import NOT_AN_ANCHOR
 from boltgen.passes.run import Partitioned
 from boltgen.passes.trace import IMPORTED, Step, read_trace
 from boltgen.pipeline import PipelineOptions
@@ -202,9 +201,6 @@ def _left(partitioned: Partitioned, name: str) -> Iterator[str]:
         if each.region is None and _plain(each.operator) == name
     ]
     yield f"{name} that TVM computes: {len(placed)}"
-    said = Counter((each.shape, each.reason) for each in placed)
-    for (shape, reason), count in said.items():
-        yield f"  {count} x {'x'.join(map(str, shape))}: {reason}"
     if not placed:
         return
     refused = Counter(
@@ -212,7 +208,9 @@ def _left(partitioned: Partitioned, name: str) -> Iterator[str]:
         for each in partitioned.refusals
         if _plain(each.operator) == name
     )
+    of_passes = {reason for _, _, reason in refused}
+    for (shape, reason), count in Counter((each.shape, each.reason) for each in placed).items():
+        why_tvm = "" if reason in of_passes else f": {reason}"  # else the pass's line has it
+        yield f"  {count} x {'x'.join(map(str, shape))}{why_tvm}"
     for (pass_name, extents, reason), count in refused.items():
         yield f"  {pass_name} refused {count} x {'x'.join(extents)}: {reason}"
-    if not refused and any(each.reason == NOT_AN_ANCHOR for each in placed):
-        yield f"  no pass refused it: no kernel begins with {name}, and none before it reaches it"

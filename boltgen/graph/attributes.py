@@ -164,7 +164,7 @@ class SteppedSlice(Attributes):
 
 @dataclass(frozen=True, slots=True)
 class DynamicSlice(Attributes):
-    """(axis, begin) for each axis of a slice whose extents are those of the result."""
+    """(axis, begin) for each axis of a slice that has the result's extents."""
 
     within: tuple[tuple[int, int], ...]
 
@@ -252,7 +252,7 @@ class ScaledGroupNorm(LayerNorm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNorm(Attributes):
-    """The axis of channels; the flags are those of `LayerNorm`."""
+    """The axis of channels; the flags tell the same as in `LayerNorm`."""
 
     axis: int
     epsilon: float

@@ -304,6 +304,23 @@ def renamed(expr: Expr, names: Mapping[int, int]) -> Expr:
     return replace(expr, args=args)
 
 
+def with_each(
+    graph: Graph, operator: str, write: Callable[[Expr, GraphBuilder], int | None]
+) -> Graph:
+    """`graph` with what `write` makes of each expression of an operator, which stays if it is None.
+
+    The arguments of the expression are values of the builder.
+    """
+    if not any(expr.op == operator for expr in graph.exprs):
+        return graph
+    builder, names = GraphBuilder(), dict[int, int]()
+    for index, expr in enumerate(graph.exprs):
+        own = renamed(expr, names)
+        made = write(own, builder) if expr.op == operator else None
+        names[index] = builder.add(own) if made is None else made
+    return builder.graph(mapped(graph.results, names))
+
+
 def rewritten(
     graph: Graph,
     at: Collection[int],

@@ -213,13 +213,13 @@ class ElementwiseGraph:
         for index, node in enumerate(self.nodes):
             self._check(index, node)
             _ = node.dtype.conversions if isinstance(node, Load | Cast) else None
-        for kind, most in MAX_LOADS.items():
-            count = sum(load.kind is kind for load in self.loads)
-            if count > most:
+        kinds = [load.kind for load in self.loads]
+        for kind in kinds:
+            if (count := kinds.count(kind)) > (most := MAX_LOADS[kind]):
                 raise InvalidProblemError(
                     f"Epilogue: {count} loads of kind '{kind.value}'; at most {most} are supported"
                 )
-        if (count := len(self.loads)) > MAX_OPERANDS:
+        if (count := len(kinds)) > MAX_OPERANDS:
             raise InvalidProblemError(
                 f"Epilogue: {count} loads; a launch passes {MAX_OPERANDS} addresses besides D's"
             )
@@ -262,7 +262,7 @@ class ElementwiseGraph:
             )
 
     def _check(self, index: int, node: Node) -> None:
-        if index and node == Accumulator():
+        if index and isinstance(node, Accumulator) and not node.second:
             raise InvalidProblemError(f"Epilogue: node {index} is the accumulator, as node 0 is")
         if any(not 0 <= x < index for x in operands(node)):
             raise InvalidProblemError(f"Epilogue: node {index} reads {operands(node)}, not earlier")
@@ -293,7 +293,7 @@ class ElementwiseGraph:
     @property
     def loads(self) -> tuple[Load, ...]:
         """The operands, in the order in which a kernel takes them."""
-        return tuple(node for node in self.nodes if isinstance(node, Load))
+        return tuple([node for node in self.nodes if isinstance(node, Load)])
 
     @property
     def results(self) -> tuple[Store, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from boltgen.graph.attributes import RegionCall
+from boltgen.graph.facts import MOVES
 from boltgen.graph.graph import (
     INPUT,
     PART,
@@ -202,9 +203,12 @@ def carve(
         else:
             kept[region.products[0].anchor.index] = reason
     moved = {member for region in found.values() for member in region.moved}
+    told: dict[int, str] = {}
     for index, reason in _reasons(graph, regions, kept):
         if index not in claimed or index in kept:
             refuse(index, reason)
+            if graph[index].op not in MOVES:  # a view has no work that a kernel could take over
+                told.setdefault(index, reason)
     builder = GraphBuilder()
     names: dict[int, int] = {}
     carved: list[CarvedRegion] = []
@@ -221,7 +225,7 @@ def carve(
             )
             names |= _results(graph, found[index], call, builder)
         elif index not in moved:
-            reason = kept.get(index, expr.reason)
+            reason = told.get(index, expr.reason)
             names[index] = builder.add(replace(renamed(expr, names), reason=reason))
     return builder.graph(mapped(graph.results, names)), tuple(carved)
 

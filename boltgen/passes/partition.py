@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,22 @@ from boltgen.problems.region import Placement
 from boltgen.settings import verifies_graphs
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the garbage collector: graphs have no cycles, and each search for some walks them all.
+
+    It took a quarter of the time of the passes for 10,000 operators.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collections()
 def partition_graphs(
     graphs: Mapping[str, Graph],
     taken: Iterable[str],

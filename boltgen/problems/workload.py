@@ -179,8 +179,8 @@ class Workload:
 
     def resized(self, change: Callable[[Dim], int]) -> Workload:
         """Return the workload with each symbolic extent replaced by `change(extent)`."""
-        layers = (replace(each, problem=with_extents(each.problem, change)) for each in self.layers)
-        return Workload(layers=tuple(layers))
+        layers = tuple(_of(each, with_extents(each.problem, change)) for each in self.layers)
+        return self if layers == self.layers else Workload(layers=layers)
 
     def at(self, values: Mapping[Symbol, int]) -> Workload:
         """Return the workload with these values, or extents of other symbols, for its symbols."""
@@ -255,7 +255,11 @@ def _in_slices(layer: Layer, problem: Problem, rows: int = 0) -> Layer:
     0 rows mean the slices that the layer has.
     """
     own = layer.problem.slice_rows
-    return replace(layer, problem=problem.in_slices((rows or own) if layer.has_slices else 0))
+    return _of(layer, problem.in_slices((rows or own) if layer.has_slices else 0))
+
+
+def _of(layer: Layer, problem: Problem) -> Layer:
+    return layer if problem is layer.problem else replace(layer, problem=problem)
 
 
 def _keeps_stores(layer: Layer) -> bool:

@@ -91,16 +91,27 @@ def test_open_extents_count_in_the_middle_of_their_range() -> None:
     assert made.shape == (str(rows), 7)
 
 
-_ATTRIBUTES = {"nn.conv1d": _CONV1D, "image_mean": {"axis": (1, 2), "keepdims": False}}
+_POOL = {"pool_size": (2, 2), "strides": (2, 2), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "nn.conv1d": _CONV1D,
+    "image_mean": {"axis": (1, 2), "keepdims": False},
+    "concat": {"axis": 0},
+    "nn.max_pool2d": {**_POOL, "ceil_mode": False, "layout": "NHWC"},
+    "max": {"axis": (2,), "keepdims": False},
+}
 
 
 @pytest.mark.parametrize(
     ("op", "shapes", "reason"),
     [
-        ("nn.relu", [(3, 4)], "not a matrix product or convolution"),
+        ("nn.relu", [(3, 4)], "no kernel begins with relu, and none before it reaches it"),
+        ("reshape", [(2, 3)], "a reshape computes nothing: no kernel begins with it"),
+        ("concat", [(1, 3), (1, 3)], "no kernel computes concat along axis 0"),
+        ("nn.max_pool2d", [(1, 4, 4, 8)], "no kernel computes max_pool2d"),
+        ("max", [(2, 3, 4)], "no kernel begins with max along the axes 2"),
         ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], "two dimensions only: give it a height of one"),
         ("nn.conv3d_transpose", [(2, 3, 8), (5, 3, 2)], "convolutions of two dimensions only"),
-        ("image_mean", [(2, 3)], "not a matrix product or convolution"),
+        ("image_mean", [(2, 3)], "no kernel begins with mean along the axes 1, 2"),
     ],
 )
 def test_what_stays_has_its_reason(op: str, shapes: list[tuple[int, ...]], reason: str) -> None:

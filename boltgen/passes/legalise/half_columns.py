@@ -8,7 +8,7 @@ no kernel computes becomes operators that IRs have.
 from __future__ import annotations
 
 from boltgen.graph.attributes import Indexed
-from boltgen.graph.graph import HALF, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import HALF, Expr, Graph, GraphBuilder, with_each
 from boltgen.problems.gemm.pair import run_of
 
 
@@ -21,15 +21,7 @@ def add_half(builder: GraphBuilder, pair: int, index: int) -> int:
 
 def without_halves(graph: Graph) -> Graph:
     """Return `graph` with operators that IRs have in place of each of these."""
-    if not any(expr.op == HALF for expr in graph.exprs):
-        return graph
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        if expr.op == HALF:
-            names[index] = _written(renamed(expr, names), builder)
-        else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+    return with_each(graph, HALF, _written)
 
 
 def _written(expr: Expr, builder: GraphBuilder) -> int:

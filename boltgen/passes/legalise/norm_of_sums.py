@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.graph.attributes import Normed
-from boltgen.graph.graph import NORMED, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import NORMED, Expr, Graph, GraphBuilder, with_each
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.functions import UnaryOp
@@ -97,15 +97,7 @@ def add_normed(
 
 def without_normed(graph: Graph) -> Graph:
     """Return `graph` with operators that IRs have, in FP32, in place of each of these."""
-    if not any(expr.op == NORMED for expr in graph.exprs):
-        return graph
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        if expr.op == NORMED:
-            names[index] = _written(renamed(expr, names), builder)
-        else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+    return with_each(graph, NORMED, _written)
 
 
 def _written(expr: Expr, builder: GraphBuilder) -> int:

@@ -9,14 +9,13 @@ IR-neutral.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import ImageNorm
-from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, Noted, mapped, renamed
+from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, Noted, with_each
 from boltgen.ir.dtypes import DType
 from boltgen.passes.regions.products import Rejects
 from boltgen.problems.group_norm.problem import GroupNorm
@@ -27,7 +26,7 @@ CHANNELS_FIRST, CHANNELS_LAST = 1, 3
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
-def image_norm_problem(graph: Graph, expr: Expr) -> GroupNorm:
+def image_norm_problem(graph: Graph | GraphBuilder, expr: Expr) -> GroupNorm:
     """The problem of a group norm of images in NHWC.
 
     Raises:
@@ -54,11 +53,11 @@ def image_norms_in_place(graph: Graph, rejects: Rejects) -> Noted:
     """
     notes: dict[str, None] = {}
 
-    def write(builder: GraphBuilder, x: int, expr: Expr) -> int | None:
+    def write(expr: Expr, builder: GraphBuilder) -> int | None:
         if expr.attrs.of(ImageNorm).channel_axis != CHANNELS_LAST:
-            return _of_rows(builder, x, expr)
+            return _of_rows(builder, expr.args[0], expr)
         try:
-            problem = image_norm_problem(graph, expr)
+            problem = image_norm_problem(builder, expr)
             reason = rejects(Workload.of(problem))
             name = problem.short
         except InvalidProblemError as error:
@@ -66,17 +65,17 @@ def image_norms_in_place(graph: Graph, rejects: Rejects) -> Noted:
         if reason is None:
             return None
         notes[f"{name} is computed in NCHW, with transpositions around it: {reason}"] = None
-        made = _of_rows(builder, builder.permute_dims(x, _TO_NCHW), expr)
+        made = _of_rows(builder, builder.permute_dims(expr.args[0], _TO_NCHW), expr)
         return builder.permute_dims(made, _TO_NHWC)
 
-    return Noted(_rewritten(graph, write), tuple(notes))
+    return Noted(with_each(graph, IMAGE_NORM, write), tuple(notes))
 
 
 def without_image_norms(graph: Graph) -> Graph:
     """Return `graph` with operators that IRs have in place of group norms of images."""
 
-    def write(builder: GraphBuilder, x: int, expr: Expr) -> int:
-        attrs = expr.attrs.of(ImageNorm)
+    def write(expr: Expr, builder: GraphBuilder) -> int:
+        attrs, (x,) = expr.attrs.of(ImageNorm), expr.args
         if attrs.channel_axis == CHANNELS_FIRST:
             return _of_rows(builder, x, expr)
         n, h, w, c = builder.shape(x)
@@ -86,7 +85,7 @@ def without_image_norms(graph: Graph) -> Graph:
         )
         return builder.reshape(made, (n, h, w, c))
 
-    return _rewritten(graph, write)
+    return with_each(graph, IMAGE_NORM, write)
 
 
 def spelled_out(
@@ -122,17 +121,3 @@ def _of_rows(builder: GraphBuilder, x: int, expr: Expr) -> int:
         builder, rows, (1,), NormFunction.LAYER, epsilon=attrs.epsilon, dtype=expr.dtype
     )
     return builder.reshape(made, shape)
-
-
-def _rewritten(graph: Graph, write: Callable[[GraphBuilder, int, Expr], int | None]) -> Graph:
-    """Return `graph` with `write` applied to each group norm; the norm stays if `write` returns
-    None.
-    """
-    if not any(expr.op == IMAGE_NORM for expr in graph.exprs):
-        return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        made = write(builder, names[expr.args[0]], expr) if expr.op == IMAGE_NORM else None
-        names[index] = builder.add(renamed(expr, names)) if made is None else made
-    return builder.graph(mapped(graph.results, names))

@@ -40,6 +40,7 @@ NORMS = {
     RMS_NORM: NormFunction.RMS,
     SOFTMAX: NormFunction.SOFTMAX,
 }
+_WHOLE = frozenset({*NORMS, IMAGE_NORM})
 _CAST, _ADD = "astype", "add"
 
 
@@ -64,9 +65,7 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
         if index in taken:
             continue
         spelled = spelled_norm(graph, index)
-        if expr.op not in {*NORMS, IMAGE_NORM} and (
-            spelled is None or not taken.isdisjoint(spelled.members)
-        ):
+        if expr.op not in _WHOLE and (spelled is None or not taken.isdisjoint(spelled.members)):
             continue
         try:
             anchor = (

@@ -218,13 +218,13 @@ def grow(
     It `shares` operands as only attention can: `shared_span`.
     """
     fusible, refused = _fusible(graph, anchor, claimed, shares=shares)
-    best = _close(graph, anchor, fusible, anchor.index, shares=shares)
-    assert best is not None
     stored = {dtype.value for dtype in anchor.problem.storable}
-    for output in fusible[1:]:
-        if graph[output].dtype not in stored or not _ends_well(graph, output):
-            continue
-        best = _close(graph, anchor, fusible, output, shares=shares) or best
+    ends = [each for each in fusible[1:] if graph[each].dtype in stored and _ends_well(graph, each)]
+    regions = (
+        _close(graph, anchor, fusible, output, shares=shares)
+        for output in (*ends[::-1], anchor.index)
+    )
+    best = next(region for region in regions if region is not None)
     for index in set(fusible).difference(best.members):
         refused.setdefault(index, _MORE_RESULTS)
     return replace(best, refused=refused) if refused else best

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from boltgen.graph.attributes import Convolution, Einsum, Opaque, RegionCall
+from boltgen.graph.attributes import Axis, Convolution, Einsum, Opaque, Reduce, RegionCall
+from boltgen.graph.facts import MOVES
 from boltgen.graph.graph import (
     CONSTANT,
     GROUPED,
@@ -19,9 +20,9 @@ from boltgen.graph.graph import (
 )
 from boltgen.ir.extent import Dim, typical
 from boltgen.passes.regions.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.problems.region import Placement, Region, Rejected
 
-NOT_AN_ANCHOR = "not a matrix product or convolution"
 _NO_GRAPH = "boltgen does not look into branches and calls"
 EINSUM = "einsum"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
@@ -70,20 +71,31 @@ def _inside(expr: Expr) -> Iterator[Placement]:
 
 def _stays(graph: Graph, index: int, shape: tuple[int | str, ...]) -> Placement:
     expr = graph[index]
-    name, reason = expr.op.removeprefix("nn."), NOT_AN_ANCHOR
-    if expr.op in ANCHORS:
-        rejected = match_anchor(graph, index)
-        reason = rejected.reason if isinstance(rejected, Rejected) else reason
-    elif expr.op in _OTHER_PRODUCTS:
-        reason = _OTHER_PRODUCTS[expr.op]
-    elif expr.op == "image_mean":
-        name = "mean"
-    elif isinstance(expr.attrs, Opaque):
+    name = {"image_mean": "mean"}.get(expr.op, expr.op.removeprefix("nn."))
+    rejected = match_anchor(graph, index) if expr.op in ANCHORS else None
+    if isinstance(expr.attrs, Opaque):
         name, reason = expr.attrs.callee, _NO_GRAPH
-    reason = expr.reason or reason
+    elif isinstance(rejected, Rejected):
+        reason = expr.reason or rejected.reason
+    else:
+        reason = expr.reason or _OTHER_PRODUCTS.get(expr.op) or _without_kernel(expr, name)
     return Placement(
         operator=name, shape=shape, region=None, reason=reason, flops=_flops(graph, expr)
     )
+
+
+def _without_kernel(expr: Expr, name: str) -> str:
+    """Return why TVM computes an operator that no pass has a reason for."""
+    if expr.op in MOVES:
+        return f"a {name} computes nothing: no kernel begins with it"
+    if expr.op in ELEMENTWISE:
+        return f"no kernel begins with {name}, and none before it reaches it"
+    match expr.attrs:
+        case Reduce(axis=axes) if axes is not None:
+            return f"no kernel begins with {name} along the axes {', '.join(map(str, axes))}"
+        case Axis(axis=axis) if axis is not None:
+            return f"no kernel computes {name} along axis {axis}"
+    return f"no kernel computes {name}"
 
 
 def _flops(graph: Graph, expr: Expr) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Unpack
-from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, mapped, renamed, with_each
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.weights.dequantised import dequantised, pack
@@ -123,14 +123,10 @@ def _is_weight_only(form: PackedWeights, array: Array, k: int) -> bool:
 
 def with_floats(graph: Graph) -> Graph:
     """`graph` with floats in the place of packed weights that it unpacks."""
-    if not any(expr.op == UNPACK for expr in graph.exprs):
-        return graph
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        if expr.op == UNPACK:
-            attrs, array = expr.attrs.of(Unpack), graph[expr.args[0]].array
-            assert array is not None
-            names[index] = builder.constant(attrs.weights.unpacked(array, attrs.k))
-        else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(expr: Expr, builder: GraphBuilder) -> int:
+        attrs, array = expr.attrs.of(Unpack), builder[expr.args[0]].array
+        assert array is not None
+        return builder.constant(attrs.weights.unpacked(array, attrs.k))
+
+    return with_each(graph, UNPACK, write)

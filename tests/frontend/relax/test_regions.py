@@ -370,7 +370,7 @@ def test_placements_name_every_operator_and_its_reason() -> None:
         "channels"
     )
     assert placed[0].shape == (1, 6, 6, 16)
-    assert placed[1].reason == "not a matrix product or convolution"
+    assert placed[1].reason == "no kernel begins with relu, and none before it reaches it"
     assert placed[3].reason == "an operand is float32; tensor-core kernels take float16 or bfloat16"
 
 
