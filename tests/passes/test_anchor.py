@@ -9,6 +9,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.region import Rejected
 
@@ -41,10 +42,10 @@ def _matmul(a: Shape, b: Shape, out: Shape, axes: tuple[int, ...] | None = ()) -
     return match_anchor(Graph(tuple(exprs), frozenset()), last + 1)
 
 
-def _conv2d(**changes: object) -> Anchor | Rejected:
+def _conv2d(weight: tuple[int, ...] = (32, 3, 3, 16), **changes: object) -> Anchor | Rejected:
     exprs = (
         _input((2, 9, 8, 16)),
-        _input((32, 3, 3, 16)),
+        _input(weight),
         Expr(
             op="nn.conv2d",
             args=(0, 1),
@@ -129,6 +130,16 @@ def test_the_result_type_is_the_problem_output_type() -> None:
     assert anchor.problem.out_dtype is DType.F32
 
 
+def test_as_many_groups_as_channels_are_a_depthwise_convolution() -> None:
+    anchor = _conv2d(groups=16, kernel_layout="HWOI", weight=(3, 3, 32, 1))
+    assert isinstance(anchor, Anchor)
+    stride, padding, dilation = (CONV[key] for key in ("strides", "padding", "dilation"))
+    assert anchor.problem == Depthwise(
+        n=2, h=9, w=8, c=16, r=3, s=3, multiplier=2,
+        stride=stride, padding=padding, dilation=dilation,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
@@ -136,7 +147,8 @@ def test_the_result_type_is_the_problem_output_type() -> None:
         (_matmul((8,), (8, 6), (6,)), "an operand is a vector"),
         (_matmul((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6)), "broadcast in part"),
         (_matmul((70000, 4, 8), (70000, 8, 6), (70000, 4, 6)), "exceeds 65535"),
-        (_conv2d(groups=16), "it has groups=16"),
+        (_conv2d(groups=2), "it has groups=2 of 16 channels"),
+        (_conv2d(groups=16), "kernels take NHWC activations and HWOI weights"),
         (_conv2d(data_layout="NCHW"), "its layouts are NCHW, OHWI and NHWC"),
         (_conv2d(kernel_layout="HWIO"), "its layouts are NHWC, HWIO and NHWC"),
     ],

@@ -88,7 +88,10 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     channels = x.shape[layout.index("C")]
     filters = weight.shape[kernel_layout.index("O")]
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
-        return None
+        return Declined(
+            f"it has groups={groups} of {channels} channels and {filters} filters; Relay has "
+            "kernels for one group, and for as many groups as channels and filters"
+        )
     x, padding = _with_padding(x, layout, cast("tuple[int, ...]", attrs["padding"]))
     is_depthwise = 1 < groups == channels
     goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
