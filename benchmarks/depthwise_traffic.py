@@ -1,10 +1,10 @@
-"""DRAM bytes of depthwise convolutions against the least: what the virtual GPU's blocks touch, and
-what misses a cache of half of L2 in the order of the threadblocks.
+"""DRAM bytes of depthwise convolutions against the least that they could be.
 
 Each layer is executed with the configuration that the model predicts to be fastest, and checked
-against the oracle. The virtual GPU counts each touched sector once, however often it is read, so a
-second count follows the threadblocks of 32 images, in their order, through an LRU cache: pixels
-that leave it before the next row of tiles reads them count again.
+against the oracle. The virtual GPU estimates the touched bytes from four threadblocks, and counts
+a sector once however often it is read. A second count follows all threadblocks of 32 images in
+their order through an LRU cache of a quarter of L2. Pixels that leave the cache before the next row
+of tiles reads them count again.
 
     python -m benchmarks.depthwise_traffic --arch sm_80
 """
