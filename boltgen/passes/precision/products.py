@@ -23,6 +23,7 @@ from boltgen.passes.precision.values import (
     is_same,
     permuted,
 )
+from boltgen.passes.regions.anchor import grouped_reason
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
 _LAYOUT_NAMES = ("data_layout", "kernel_layout", "out_layout")
@@ -88,10 +89,9 @@ def _conv2d(call: OperatorCall) -> Item | Declined | None:
     channels = x.shape[layout.index("C")]
     filters = weight.shape[kernel_layout.index("O")]
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
-        return Declined(
-            f"it has groups={groups} of {channels} channels and {filters} filters; Relay has "
-            "kernels for one group, and for as many groups as channels and filters"
-        )
+        if groups != channels:
+            return Declined(grouped_reason(groups, channels))
+        return Declined(f"it has {filters} filters for {channels} channels; Relay has one for each")
     x, padding = _with_padding(x, layout, cast("tuple[int, ...]", attrs["padding"]))
     is_depthwise = 1 < groups == channels
     goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"

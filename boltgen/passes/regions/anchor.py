@@ -129,6 +129,14 @@ def _check_dtypes(graph: Graph, index: int) -> None:
         raise _NotOffloadableError(f"its result is {graph[index].dtype}, not {' or '.join(stored)}")
 
 
+def grouped_reason(groups: object, channels: int) -> str:
+    """Return why no kernel computes a convolution of several groups of several channels."""
+    return (
+        f"it has groups={groups} of {channels} channels; kernels exist for one group and for as "
+        "many groups as channels"
+    )
+
+
 def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     expr = graph[index]
     attrs = expr.attrs
@@ -136,10 +144,7 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     groups, layout = attrs["groups"], str(attrs["data_layout"])
     channels = graph[x].static_shape[layout.index("C")]
     if groups not in (1, channels):
-        raise _NotOffloadableError(
-            f"it has groups={groups} of {channels} channels; kernels exist for one group and for "
-            "as many groups as channels"
-        )
+        raise _NotOffloadableError(grouped_reason(groups, channels))
     is_depthwise = groups != 1
     kernel = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
     layouts = (layout, attrs["kernel_layout"], attrs["out_layout"])
