@@ -135,6 +135,15 @@ def test_blocks_of_pytorch(name: str, checking: Vgpu) -> None:
     _judge(artifact, x, module(x), checking)
 
 
+def test_one_library_is_for_several_batches(checking: Vgpu) -> None:
+    module, x = _made("inverted")
+    batch = torch.export.Dim("batch", min=1, max=8)
+    artifact = boltgen.compile(module, (x,), dynamic_shapes=({0: batch},), arch="sm_80")
+    for count in (1, 5):
+        given = torch.randn(count, *x.shape[1:])
+        _judge(artifact, given, module(given), checking)
+
+
 @pytest.mark.parametrize("name", ["inverted", "convnext", "causal"])
 def test_blocks_of_onnx(name: str, tmp_path: Path, checking: Vgpu) -> None:
     module, x = _made(name)

@@ -345,12 +345,24 @@ def chain_broken_by_a_stride(b: Builder) -> Value:
     return conv(b, y, 16, 32, r=1, strides=2)
 
 
+@case
+def depthwise(b: Builder) -> Value:
+    return b.op("nn.relu", conv(b, image(b), 16, 16, r=5, groups=16, strides=2))
+
+
+@case
+def inverted_bottleneck(b: Builder) -> Value:
+    wide = b.op("nn.relu", conv(b, image(b), 32, 16, r=1))
+    narrow = conv(b, b.op("nn.relu", conv(b, wide, 32, 32, groups=32)), 16, 32, r=1)
+    return b.op("add", narrow, image(b, name="y"))
+
+
 # --- operators that stay with TVM ----------------------------------------------------------------
 
 
 @case
-def depthwise_stays(b: Builder) -> Value:
-    return conv(b, image(b), 16, 16, groups=16)
+def groups_stay(b: Builder) -> Value:
+    return conv(b, image(b), 16, 16, groups=4)
 
 
 @case

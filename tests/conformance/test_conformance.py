@@ -88,7 +88,13 @@ EPILOGUES = {
     ],
     "cyclic_dependency": ["add(acc, row0)"],
     "mutual_dependency": ["add(acc, row0)", "add(acc, row0)"],
-    "depthwise_stays": [],
+    "depthwise": ["relu(add(acc, row0))"],
+    "inverted_bottleneck": [
+        "add(add(acc, row0), tensor0)",
+        "relu(add(acc, row0))",
+        "relu(add(acc, row0))",
+    ],
+    "groups_stay": [],
     "integers_stay": [],
     "doubles_stay": [],
     "blocked_layout_stays": [],
@@ -102,9 +108,12 @@ def test_what_is_offloaded(name: str, relay: dict[str, Any]) -> None:
 
 
 def test_a_rejected_convolution_says_why(relay: dict[str, Any]) -> None:
-    ((operator, reason),) = relay["depthwise_stays"]["rejected"]
+    ((operator, reason),) = relay["groups_stay"]["rejected"]
     assert operator == "conv2d"
-    assert reason == "it has groups=16; kernels exist for one group only"
+    assert reason == (
+        "it has groups=4 of 16 channels; kernels exist for one group and for as many groups as "
+        "channels"
+    )
 
 
 # Where everything that can be is one kernel: the layers of each, and why it does not go on.

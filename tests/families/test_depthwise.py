@@ -111,9 +111,9 @@ def test_what_it_does_not_compute_has_a_reason(workload: Workload, arch: str, me
     ("change", "problem", "rules"),
     [
         ({}, {}, set()),
-        ({"rows": 3}, {}, {"values"}),
+        ({"rows": 4}, {}, {"values"}),
         ({"slab": 5}, {}, {"values"}),
-        ({"rows": 4, "columns": 8}, {}, {"registers"}),
+        ({"rows": 2, "columns": 8}, {"r": 7, "s": 7}, {"registers"}),
         ({"slab": 256}, {"n": 2**15, "c": 2048}, {"index_overflow"}),
     ],
 )

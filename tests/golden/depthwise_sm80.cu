@@ -40,7 +40,7 @@ using Kernel = boltgen::Depthwise<
     /*Vector=*/8, /*Multiplier=*/1, boltgen::Window</*Taps=*/3, /*Stride=*/1, /*Dilation=*/1>,
     /*Threads=*/128, /*Rows=*/1, /*Columns=*/4>;
 
-extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
+extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount, 1)
     boltgen_depthwise_sm80_3s1_1x4_t128_v8_db5c7eb0d8_device(
         CUTLASS_GRID_CONSTANT Kernel::Params const params) {
   boltgen::device_main<Kernel>(params);

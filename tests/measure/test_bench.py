@@ -17,6 +17,7 @@ from boltgen.build.unit import kernel_unit
 from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.levels import level_configs, library_specs
+from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.family import Level
 from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import kernel_spec
@@ -32,6 +33,7 @@ from boltgen.measure.client import Worker
 from boltgen.measure.kernels import KernelMaker
 from boltgen.measure.protocol import Setup
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from tests.build.fakes import FAIL, fake_toolchain
@@ -238,6 +240,16 @@ def test_a_convolution(vgpu):
     problem = Conv2d(n=1, h=9, w=9, c=16, k=24, r=3, s=3, padding=(1, 1, 1, 1), stride=(2, 2))
     (outcome,) = (o for _, o in vgpu.run([trial(QUICK[0], problem=problem)]))
     assert isinstance(outcome, Timing)
+
+
+def test_a_depthwise_convolution_and_its_slabs(vgpu):
+    problem = Depthwise(n=2, h=9, w=7, c=80, r=3, s=3, padding=(1, 1, 1, 1))
+    workload = Workload.of(problem, FUSED)
+    configs = [DepthwiseConfig(threads=64, rows=1, columns=4, slab=slab) for slab in (4, 16)]
+    trials = [Trial(workload=workload, config=config) for config in configs]
+    outcomes = [outcome for _, outcome in vgpu.run(trials)]
+    assert all(isinstance(outcome, Timing) for outcome in outcomes), outcomes
+    assert len({vgpu.kernel(each) for each in trials}) == 1
 
 
 def test_all_results_of_a_kernel_are_checked(vgpu, monkeypatch):

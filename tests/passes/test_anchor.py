@@ -13,6 +13,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.region import Rejected
 
@@ -44,10 +45,10 @@ def _matmul(a: Shape, b: Shape, out: Shape, axes: tuple[int, ...] | None = ()) -
     return match_anchor(Graph(tuple(exprs), frozenset()), last + 1)
 
 
-def _conv2d(**changes: Any) -> Anchor | Rejected:
+def _conv2d(weight: tuple[int, ...] = (32, 3, 3, 16), **changes: Any) -> Anchor | Rejected:
     exprs = (
         _input((2, 9, 8, 16)),
-        _input((32, 3, 3, 16)),
+        _input(weight),
         Expr(
             op="nn.conv2d",
             args=(0, 1),
@@ -130,6 +131,16 @@ def test_the_result_type_is_the_problem_output_type() -> None:
     anchor = match_anchor(Graph(exprs, frozenset()), 2)
     assert isinstance(anchor, Anchor)
     assert anchor.problem.out_dtype is DType.F32
+
+
+def test_as_many_groups_as_channels_are_a_depthwise_convolution() -> None:
+    anchor = _conv2d(groups=16, kernel_layout="HWOI", weight=(3, 3, 32, 1))
+    assert isinstance(anchor, Anchor)
+    stride, padding, dilation = (CONV[key] for key in ("strides", "padding", "dilation"))
+    assert anchor.problem == Depthwise(
+        n=2, h=9, w=8, c=16, r=3, s=3, multiplier=2,
+        stride=stride, padding=padding, dilation=dilation,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,39 @@ def test_zeros_around_an_image_become_a_convolutions_padding() -> None:
     assert operators(partitioned.module()) == set()
 
 
-def test_what_stays_with_tvm_has_the_layouts_that_it_schedules() -> None:
+def _depthwise(weight: np.ndarray) -> tvm.IRModule:
     x = relay.var("x", shape=(1, 4, 6, 6))
-    weight = constant(RNG.standard_normal((4, 1, 3, 3)))
-    depthwise = relay.nn.conv2d(x, weight, channels=4, kernel_size=(3, 3), groups=4)
-    made = steps.annotate(module(x, depthwise)).module()
+    options = {"channels": len(weight), "kernel_size": (3, 3), "groups": 4}
+    return module(x, relay.nn.relu(relay.nn.conv2d(x, constant(weight), **options)))
+
+
+def test_a_depthwise_convolution_has_a_kernel() -> None:
+    weight = RNG.standard_normal((4, 1, 3, 3))
+    partitioned = steps.annotate(_depthwise(weight))
+    (region,) = partitioned.regions
+    assert region.workload.short == "depthwise 1x6x6x4, 3x3"
+    assert region.workload.epilogues == "relu(acc)"
+    x = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    (found,) = Model(partitioned).run(x)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    expected, size = (
+        np.einsum("nchwrs,crs->nchw", f(windows), f(weight[:, 0])) for f in (np.array, np.abs)
+    )
+    # The operands and the result are rounded.
+    assert (np.abs(found - np.maximum(expected, 0)) <= 3 * 2.0**-11 * size).all()
+
+
+def test_several_filters_for_each_channel_stay_with_tvm() -> None:
+    partitioned = steps.annotate(_depthwise(RNG.standard_normal((8, 1, 3, 3))))
+    assert not partitioned.regions
+    (reason,) = (each.reason for each in partitioned.placements if each.operator == "conv2d")
+    assert reason.startswith("it has 8 filters for 4 channels; Relay")
+
+
+def test_what_stays_with_tvm_has_the_layouts_that_it_schedules() -> None:
+    passes = Passes(rejects=lambda workload: "of a whim")
+    annotated = steps.annotate(_depthwise(RNG.standard_normal((4, 1, 3, 3))), passes=passes)
+    made = annotated.module()
     layouts: list[tuple[str, str]] = []
 
     def visit(expr: relay.Expr) -> None:

@@ -17,7 +17,7 @@ from boltgen.ir.elementwise import MAX_OPERANDS
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Layer, Workload
 
-THREADS, ROWS, COLUMNS = (64, 128, 256), (1, 2, 4), (1, 2, 4, 8)
+THREADS, ROWS, COLUMNS = (64, 128, 256), (1, 2), (1, 2, 4, 8)
 # Vectors of channels; the last is more than any pixel's that fits a threadblock.
 SLABS = (4, 8, 16, 32, 64, 256)
 _WARP = 32
@@ -130,10 +130,9 @@ def footprint(layer: Layer, config: DepthwiseConfig) -> Footprint:
     vector, window = vector_of(problem), window_of(problem)
     size = problem.in_dtype.size_bytes
     of_pixel = max(vector_of_a(problem) * size // _REGISTER_BYTES, 1)
-    of_weight = max(vector * size // _REGISTER_BYTES, 1)
     taps = 1 if window is None else window.taps
     sums = config.rows * config.columns * vector
-    at_once = pixels_at_once(problem, config) * of_pixel + taps * of_weight
+    at_once = pixels_at_once(problem, config) * of_pixel + taps * vector
     operands = vector * (len(layer.loads) + len(layer.further))
     return Footprint(
         registers=sums + max(at_once, operands) + BOOKKEEPING_REGISTERS,

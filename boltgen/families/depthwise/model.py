@@ -112,10 +112,9 @@ def predict(
     us = {name: value / arch.boost_mhz for name, value in clocks.items()}
     us["DRAM"] = c.copy_us(bytes_moved(layer), arch)
     bound_by = max(us, key=lambda name: us[name])
-    # Nothing hides a threadblock's wait at its end.
-    last_us = of_warp / arch.boost_mhz if bound_by != "waits" else 0.0
+    others_us = sum(us.values()) - us[bound_by]
     return Prediction(
-        time_us=c.launch_us + us[bound_by] + c.exposed_fraction * last_us,
+        time_us=c.launch_us + us[bound_by] + c.exposed_fraction * others_us,
         bound_by=bound_by if us[bound_by] > c.launch_us else "its launch",
         details=f"{resident} threadblocks on an SM",
         figures={"resident_threadblocks": resident},

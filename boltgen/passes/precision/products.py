@@ -89,7 +89,9 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
     channels = x.shape[layout.index("C")]
     filters = weight.shape[kernel_layout.index("O")]
     if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
-        return None
+        if groups != channels:
+            return Declined(f"it has groups={groups}, which Relay does not compute in NHWC")
+        return Declined(f"it has {filters} filters for {channels} channels; Relay has one for each")
     x, padding = _with_padding(x, layout, attrs.padding)
     is_depthwise = 1 < groups == channels
     goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"

@@ -1,0 +1,175 @@
+"""DRAM bytes of depthwise convolutions against the least that they could be.
+
+Each layer is executed with the configuration that the model predicts to be fastest, and checked
+against the oracle. The virtual GPU estimates the touched bytes from four threadblocks, and counts
+a sector once however often it is read. A second count follows all threadblocks of 32 images in
+their order through an LRU cache of a quarter of L2. Pixels that leave the cache before the next row
+of tiles reads them count again.
+
+    python -m benchmarks.depthwise_traffic --arch sm_80
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import write
+from boltgen.arch import Arch, arch_named
+from boltgen.check.launch import Device, run_job
+from boltgen.check.protocol import Job
+from boltgen.device.choose import activate
+from boltgen.families.depthwise.config import DepthwiseConfig
+from boltgen.families.depthwise.legality import blocks_of_slab
+from boltgen.families.depthwise.traits import vector_of, vector_of_a
+from boltgen.families.registry import candidates, kernel_spec, launch, predict
+from boltgen.families.source import kernel_symbol
+from boltgen.problems.depthwise.problem import Depthwise
+from boltgen.problems.workload import Workload
+from tests.cases import EPILOGUES
+from tests.kernels.conftest import build_libraries
+
+_IMAGES = 32
+LAYERS = {
+    "56x56x144, 3x3": Depthwise(n=1, h=56, w=56, c=144, r=3, s=3, padding=(1, 1, 1, 1)),
+    "112x112x32, 3x3": Depthwise(n=1, h=112, w=112, c=32, r=3, s=3, padding=(1, 1, 1, 1)),
+    "28x28x240, 5x5, stride 2": Depthwise(
+        n=1, h=28, w=28, c=240, r=5, s=5, stride=(2, 2), padding=(2, 2, 2, 2)
+    ),
+    "56x56x96, 7x7": Depthwise(n=1, h=56, w=56, c=96, r=7, s=7, padding=(3, 3, 3, 3)),
+}
+
+# Image, row and column of a pixel, and which slab of its channels.
+_Pixels = tuple[int, int, int, int]
+
+
+def least_bytes(problem: Depthwise) -> int:
+    """Return the bytes of the activation, the filters, a bias and the output, each once."""
+    m, n = problem.matrix
+    element = problem.out_dtype.size_bytes
+    return problem.a_bytes + problem.b_bytes + n * element + m * n * element
+
+
+def pixels_of_blocks(problem: Depthwise, config: DepthwiseConfig) -> Iterator[set[_Pixels]]:
+    """Yield the pixels that each threadblock reads, in the order in which a grid starts them."""
+    vectors = problem.k // vector_of(problem)
+    slab = config.of_slab(vectors)
+    rows, columns = -(-problem.p // config.rows), -(-problem.q // config.columns)
+    spans = [
+        (extent - 1) * problem.stride[axis] + problem.dilation[axis] * (taps - 1) + 1
+        for axis, (extent, taps) in enumerate(
+            ((config.rows, problem.r), (config.columns, problem.s))
+        )
+    ]
+
+    def met(first: int, axis: int, extent: int) -> range:
+        begin = first * problem.stride[axis] - problem.padding[axis]
+        return range(max(begin, 0), min(begin + spans[axis], extent))
+
+    for block in range(blocks_of_slab(problem, config)):
+        first, last = block * config.threads, (block + 1) * config.threads - 1
+        read: set[tuple[int, int, int]] = set()
+        for tile in range(first // slab, last // slab + 1):
+            image, place = divmod(tile, rows * columns)
+            if image < problem.n:
+                row, column = place // columns * config.rows, place % columns * config.columns
+                read |= {
+                    (image, y, x) for y in met(row, 0, problem.h) for x in met(column, 1, problem.w)
+                }
+        for number in range(-(-vectors // slab)):
+            yield {(*pixel, number) for pixel in read}
+
+
+def missed_bytes(problem: Depthwise, config: DepthwiseConfig, cache_bytes: int) -> int:
+    """Return the bytes of the activation that an LRU cache of that size reads from DRAM."""
+    vectors = problem.k // vector_of(problem)
+    slab = config.of_slab(vectors)
+    vector_bytes = vector_of_a(problem) * problem.in_dtype.size_bytes
+    kept: OrderedDict[_Pixels, None] = OrderedDict()
+    most, missed = cache_bytes // (slab * vector_bytes), 0
+    for read in pixels_of_blocks(problem, config):
+        for pixels in sorted(read):
+            if pixels in kept:
+                kept.move_to_end(pixels)
+                continue
+            kept[pixels] = None
+            missed += min(slab, vectors - pixels[-1] * slab) * vector_bytes
+        while len(kept) > most:
+            kept.popitem(last=False)
+    return missed
+
+
+def fastest(workload: Workload, arch: Arch) -> DepthwiseConfig:
+    """Return the configuration with the least predicted time."""
+    found: list[DepthwiseConfig] = list(candidates(workload, arch))
+    return min(found, key=lambda config: predict(workload, config, arch).time_us)
+
+
+def figures_of(name: str, arch: Arch, device: Device, vgpu: Any) -> dict[str, Any]:
+    """Execute a layer, and count its bytes."""
+    problem = LAYERS[name]
+    workload = Workload.of(problem, EPILOGUES["bias_relu"])
+    config = fastest(workload, arch)
+    spec = kernel_spec(workload, replace(config), arch.name)
+    with tempfile.TemporaryDirectory() as folder:
+        library = build_libraries([spec], Path(folder))[spec]
+        vgpu.clear_launches()
+        job = Job(symbol=kernel_symbol(spec), workload=workload, launch=launch(workload, config))
+        worst = run_job(device, ctypes.CDLL(str(library.path)), job)
+        device.free_all()
+    if worst > 1.0:
+        raise SystemExit(f"{name}: the kernel is wrong: {worst} of its bound")
+    (counted,) = (each for each in vgpu.counters() if "depthwise" in each["kernel"])
+    least = least_bytes(problem)
+    many = replace(problem, n=_IMAGES)
+    chosen = fastest(Workload.of(many, EPILOGUES["bias_relu"]), arch)
+    least_of_many = least_bytes(many)
+    # The output goes through the cache as well, so that half of it is for the activation.
+    missed = missed_bytes(many, chosen, arch.l2_bytes // 4)
+    dram = least_of_many - many.a_bytes + missed
+    return {
+        "layer": problem.short,
+        "config": str(config),
+        "largest_error_of_bound": round(worst, 3),
+        "least_bytes": least,
+        "touched_dram_bytes": counted["modelled"]["dram_bytes"],
+        "touched_over_least": round(counted["modelled"]["dram_bytes"] / least, 4),
+        "loaded_sector_bytes": 32 * counted["global_load"]["sectors"],
+        "modelled_us": counted["modelled"]["us"],
+        "bound_by": counted["modelled"]["bound_by"],
+        "least_us": round(least / (arch.dram_gb_per_s * 1e3), 2),
+        f"of_{_IMAGES}_images": {
+            "config": str(chosen),
+            "least_bytes": least_of_many,
+            "dram_bytes": dram,
+            "dram_over_least": round(dram / least_of_many, 4),
+        },
+    }
+
+
+def main() -> None:
+    """Count the bytes of every layer."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", default="sm_80")
+    options = parser.parse_args()
+    arch = arch_named(options.arch)
+    vgpu = activate("vgpu", arch=arch.name).vgpu
+    assert vgpu is not None
+    vgpu.set_option("counters", "on")
+    device = Device(ctypes.CDLL("libcudart.so.13"), vgpu.last_error)
+    rows = [figures_of(name, arch, device, vgpu) for name in LAYERS]
+    write(
+        "depthwise_traffic",
+        {"arch": arch.name, "layers": rows},
+        target="DRAM bytes at most 1.05 times the least",
+    )
+
+
+if __name__ == "__main__":
+    main()
