@@ -18,7 +18,9 @@ from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.registry import boundaries, candidates, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.conv2d.problem import Conv2d
@@ -178,5 +180,10 @@ def test_a_convolution_in_groups_has_kernels_of_mma_sync_alone(arch: str) -> Non
 
 
 def test_an_epilogue_with_more_results_has_no_kernel() -> None:
+    builder = ElementwiseBuilder()
+    total = builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.ROW))
+    builder.store(builder.unary(UnaryOp.RELU, total))
+    builder.store(total, dtype=DType.F16)
+    further = builder.build()
     with pytest.raises(NoLegalConfigError, match="a convolution in groups stores D alone"):
-        candidates(_case((1, 8, 8, 32), 32, 4, EPILOGUES["others"]), arch_named("sm_80"))
+        candidates(_case((1, 8, 8, 32), 32, 4, further), arch_named("sm_80"))

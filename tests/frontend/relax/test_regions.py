@@ -347,12 +347,12 @@ def test_placements_name_every_operator_and_its_reason() -> None:
     module = build(
         {
             "x": ((1, 8, 8, 16), "float16"),
-            "w": ((16, 3, 3, 4), "float16"),
+            "w": ((3, 3, 4, 16), "float16"),
             "v": ((16, 8), "float32"),
         },
         lambda x, w, v: op.matmul(
             op.astype(
-                op.nn.relu(op.nn.conv2d(x, w, groups=4, data_layout="NHWC", kernel_layout="OHWI")),
+                op.nn.relu(op.nn.conv2d(x, w, groups=4, data_layout="NHWC", kernel_layout="HWIO")),
                 "float32",
             ),
             v,
@@ -366,8 +366,8 @@ def test_placements_name_every_operator_and_its_reason() -> None:
         ("matmul", None),
     ]
     assert placed[0].reason == (
-        "it has groups=4 of 16 channels; kernels exist for one group and for as many groups as "
-        "channels"
+        "its layouts are NHWC, HWIO and NHWC; kernels take NHWC activations and OHWI weights "
+        "(normalisation converts them)"
     )
     assert placed[0].shape == (1, 6, 6, 16)
     assert placed[1].reason == "no kernel begins with relu, and none before it reaches it"
