@@ -1,4 +1,4 @@
-"""Transposed convolutions become convolutions that kernels compute, as PyTorch has them."""
+"""Transposed convolutions and those in groups are regions, and compute what PyTorch does."""
 
 from __future__ import annotations
 
@@ -68,6 +68,37 @@ def test_a_model_has_no_transposed_convolution_left(name: str) -> None:
     wanted = module(x).detach().numpy()
     error = float(np.sqrt(np.mean(np.square(found - wanted))))
     assert error <= fp16_tolerance(wanted, layers=products)
+
+
+class _ResNeXt(nn.Module):
+    """A block of ResNeXt: groups of few channels between two matmuls, and a way around."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(64, 64, 1, bias=False), nn.BatchNorm2d(64)
+        self.grouped = nn.Conv2d(64, 64, 3, 2, 1, groups=groups)
+        self.last, self.around = nn.Conv2d(64, 128, 1), nn.Conv2d(64, 128, 1, 2)
+        nn.init.uniform_(self.norm.running_var, 0.5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = torch.relu(self.grouped(torch.relu(self.norm(self.first(x)))))
+        return torch.relu(self.last(inside) + self.around(x))
+
+
+@pytest.mark.parametrize(("groups", "joined"), [(32, 2), (16, 2), (2, 2), (1, 1)], ids=str)
+def test_a_convolution_in_groups_is_a_region(groups: int, joined: int) -> None:
+    torch.manual_seed(0)
+    module, x = _ResNeXt(groups).eval(), torch.randn(2, 64, 12, 10)
+    imported = import_model(torch.export.export(module, (x,)), PipelineOptions())
+    partition(imported, "sm_80", PipelineOptions())
+    layers = [layer for each in imported.partitioned.regions for layer in each.workload.layers]
+    assert len(layers) == 4
+    grouped = [each.problem for each in layers if each.problem.b_shape[1:3] == (3, 3)]
+    assert [problem.groups for problem in grouped] == [joined]
+    (found,) = Model.of_annotated(imported.partitioned).run(x.numpy())
+    wanted = module(x).detach().numpy()
+    error = float(np.sqrt(np.mean(np.square(found - wanted))))
+    assert error <= fp16_tolerance(wanted, layers=4)
 
 
 def test_an_onnx_model_s_is_offloaded_too() -> None:
