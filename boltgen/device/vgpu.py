@@ -53,7 +53,7 @@ class Finding:
     address: int  # an offset in shared and local memory
     size_bytes: int
     allocation: int  # number of the allocation that it lies in or beside; 0 where there is none
-    count: int  # launches that showed it
+    count: int  # once for each launch and instruction that showed it
     message: str  # all of it, for people
 
 
