@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "device": {"arch", "build", "settings", "frontend"},
     "artifact": {"arch", "families", "options", "settings"},
     "running": {"ir", "problems", "arch", "artifact", "device", "frontend", "settings"},
-    "tvm_build": _MODELS - {"tvm_build"},
+    "tvm_build": (_MODELS | {"measure"}) - {"tvm_build"},
     "serve": _RUNS | {"ir", "problems", "settings"},
     "report": {"ir", "problems", "arch", "families", "artifact", "graph"},
     "tuner": _MODELS | {"measure"},
@@ -84,10 +84,8 @@ EXTERNAL = {
     "prometheus_client": ("boltgen.serve",),
     "opentelemetry": ("boltgen.serve",),
     "jinja2": ("boltgen.codegen.render", "boltgen.report.page"),
-    "subprocess": (
-        *("boltgen.build", "boltgen.measure", "boltgen.check"),
-        *("boltgen.device.vgpu_program", "boltgen.tvm_build.rest"),
-    ),
+    # Workers are started by measure.channel alone.
+    "subprocess": ("boltgen.build", "boltgen.measure.channel", "boltgen.device.vgpu_program"),
 }
 
 

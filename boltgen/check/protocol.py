@@ -1,26 +1,17 @@
 """The protocol of a check's worker and its client: one JSON object per line.
 
 client -> worker   Setup                  once
-worker -> client   READY                  once the library is loaded
+worker -> client   Ready                  once the library is loaded
 client -> worker   Job                    then, again and again:
 worker -> client   Verdict
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
-from boltgen.errors import RecordError
-from boltgen.families.json_form import decode, encode
-from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.problems.workload import Workload
-
-READY = b"ready"
-# A line is longer only where a library prints into the conversation.
-MOST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +22,11 @@ class Setup:
     vgpu: str
     arch: str
     checks: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker has loaded the library."""
 
 
 # Arguments of a launch that are not worth a word where they have this value, and not 1.
@@ -78,21 +74,3 @@ class Verdict:
     def passed(self) -> bool:
         """Return whether the kernel may ship, as far as this launch shows."""
         return not self.wrong and not self.findings and self.worst_error is not None
-
-
-def to_line(message: Setup | Job | Verdict) -> bytes:
-    """`message` as a line."""
-    return json.dumps(encode(type(message), message)).encode() + b"\n"
-
-
-def from_line(kind: Any, line: bytes) -> Any:
-    """The message of type `kind` that `line` holds.
-
-    Raises:
-        RecordError: it holds none.
-    """
-    try:
-        form = parse_json(line, MOST_LINE_BYTES)
-    except JsonError as error:
-        raise RecordError(f"{error}: {line[:100]!r}") from error
-    return decode(kind, form)

@@ -12,22 +12,16 @@ time: then one launch is both checked and timed, and an answer has one repeat.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from boltgen.errors import RecordError
-from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import launch
 from boltgen.families.trial import Trial
-from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.ir.outcome import DeviceIdentity, Outcome
 from boltgen.problems.workload import Workload
 
 VERSION = 4
-# A line is longer only where a library prints into the conversation.
-MOST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,21 +111,3 @@ class Answer:
 
 FromWorker: TypeAlias = Greeting | Refusal | Answer
 FromClient: TypeAlias = Setup | Request
-
-
-def to_line(kind: object, message: object) -> bytes:
-    """`message`, one of the messages of the union `kind`, as a line."""
-    return json.dumps(encode(kind, message)).encode() + b"\n"
-
-
-def from_line(kind: object, line: bytes) -> object:
-    """The message of the union `kind` that `line` holds.
-
-    Raises:
-        RecordError: it holds none.
-    """
-    try:
-        form = parse_json(line, MOST_LINE_BYTES)
-    except JsonError as error:
-        raise RecordError(f"{error}: {line[:100]!r}") from error
-    return decode(kind, form)

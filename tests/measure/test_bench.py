@@ -70,8 +70,8 @@ class Made:
         worker = Worker(
             Setup(ordinal=0, profiler="p.so", runtime="libcudart.so.13"),
             local_worker(
-                {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
                 (sys.executable, "-m", "tests.measure.stub_worker", "well", str(tmp_path / "g")),
+                {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
             ),
         )
         self.bench = WorkerBench(
