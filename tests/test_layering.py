@@ -158,6 +158,18 @@ def test_nothing_is_imported_that_only_a_checkout_has(name):
     assert not roots & {"benchmarks", "tests", "models"}
 
 
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "models"])
+def test_only_tests_import_tests(folder: str) -> None:
+    """What both need is in benchmarks/cases and benchmarks/harness."""
+    found = {
+        str(path.relative_to(PACKAGE.parent)): target
+        for path in sorted((PACKAGE.parent / folder).rglob("*.py"))
+        for target in imports(path.name, ast.parse(path.read_text(encoding="utf-8")))
+        if target.split(".")[0] == "tests"
+    }
+    assert not found
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if layer(name) in ("ir", "problems")])
 def test_ir_needs_the_standard_library_and_numpys_types_only(name):
     import sys

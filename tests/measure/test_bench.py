@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import Shelf, build_library, kernel_key, toolchain_text
@@ -35,8 +37,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from tests.build.fakes import FAIL, fake_toolchain
-from tests.cases import EPILOGUES
-from tests.chain_cases import all_chain_cases
 from tests.tuning.samples import A100
 
 ROOT = Path(__file__).resolve().parent.parent.parent

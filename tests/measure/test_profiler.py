@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, in_bf16, problem_for
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -20,7 +21,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.slices import slices
 from boltgen.problems.workload import Layer
-from tests.cases import EPILOGUES, in_bf16, problem_for
 
 SMALL = Gemm(m=5, n=7, k=9)
 

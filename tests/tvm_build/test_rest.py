@@ -11,6 +11,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 import boltgen
+from benchmarks.cases.relax_modules import build
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
@@ -34,7 +35,6 @@ from boltgen.tvm_build.rest.bench import RestBench
 from boltgen.tvm_build.rest.relax_kernels import rest_functions
 from boltgen.tvm_build.rest.schedule import built_in, identity, named, scheduled, trace_text
 from boltgen.tvm_build.rest.tasks import TvmRest, toolchain
-from tests.frontend.modules import build
 from tests.measure.misbehaving import WAYS, misbehaving
 from tests.tuning.samples import NOON
 from tests.tuning.sessions import Heard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.vgpu.driver import Array, Driver, entry
+from benchmarks.harness.driver import Array, Driver, entry
 
 _EDGES: dict[str, list[int]] = {
     "int": [

@@ -7,9 +7,10 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Code, Driver, entry, refused
+from benchmarks.harness.driver import Array, Driver, entry
 from tests.vgpu.float_reference import Reference, arithmetic, extreme
 from tests.vgpu.lanes import operands, run_instruction
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.rounding import F32
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"

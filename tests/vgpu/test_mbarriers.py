@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Code, Driver, entry, refused
+from benchmarks.harness.driver import Driver, entry
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.tensor_maps import HEADER
 
 SHARED = ".shared .align 128 .b8 tile[4096]; .shared .align 8 .b64 bar;"

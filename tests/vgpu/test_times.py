@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import CudaError, Driver, entry
 from boltgen.arch import ARCHES, Arch
 from boltgen.errors import VgpuError
-from tests.vgpu.driver import CudaError, Driver, entry
 
 # Every thread copies 16 bytes: 512 a warp, 4096 a block of 256.
 COPY = entry(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array, CudaError, Driver, entry
 from boltgen.device.vgpu import Finding
-from tests.vgpu.driver import Array, Code, CudaError, Driver, entry, refused
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.warpgroup import HEADER, SHARED, Layout, Wgmma, braces, copy_image, unpack_sums
 
 MMA = Wgmma(16)
