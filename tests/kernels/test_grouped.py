@@ -20,9 +20,9 @@ from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
-from boltgen.measure.tensors import drawn, input_tensors
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.operands import drawn, input_tensors
 from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import Agreement, compare
 from boltgen.problems.workload import Workload

@@ -15,10 +15,10 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of
-from boltgen.measure.tensors import input_tensors
 from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.operands import input_tensors
 from boltgen.problems.slices import slices
 from boltgen.problems.workload import Layer
 
