@@ -25,15 +25,18 @@ WAYS = {
 }
 
 
-def misbehaving(greeting: bytes, way: str) -> OpenChannel:
-    """Return a starter of workers that say `greeting`, and do as WAYS[way] says when asked."""
+def misbehaving(greeting: bytes | None, way: str) -> OpenChannel:
+    """Return a starter of workers that do as WAYS[way] says when asked.
+
+    Before that they take a line and say `greeting`, where there is one.
+    """
+    greets = "" if greeting is None else f"sys.stdin.readline(); say({greeting!r})"
     script = f"""
 import os, signal, sys, time
 def say(line):
     sys.stdout.buffer.write(line.rstrip() + b"\\n")
     sys.stdout.buffer.flush()
-sys.stdin.readline()
-say({greeting!r})
+{greets}
 sys.stdin.readline()
 print("about to misbehave", file=sys.stderr, flush=True)
 {WAYS[way][0]}
