@@ -21,6 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases.chains import ChainCase, all_chain_cases, paper_chains, paper_config
+from benchmarks.cases.kernels import KernelCase
+from benchmarks.harness.chain_launch import judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Launch, random_inputs
+from benchmarks.harness.libraries import build_libraries
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.device.choose import activate
@@ -32,11 +37,6 @@ from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.registry import kernel_spec, violations
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import KernelCase
-from tests.chain_cases import ChainCase, all_chain_cases, paper_chains, paper_config
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
-from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 
 _SECTOR_BYTES = 32
 

@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 import psutil
 
+from benchmarks.harness.server import ROOT, Server
 from benchmarks.load import load
-from tests.serving.process import ROOT, Server
 
 _CLIENTS = 4
 # Requests that one server gets before another has its turn, and how many of them warm it.

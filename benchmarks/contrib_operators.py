@@ -18,11 +18,11 @@ import onnxruntime.capi.onnxruntime_pybind11_state as runtime
 
 import boltgen
 from benchmarks.contrib_cases import Array, Case, cases
+from benchmarks.harness.oracle_kernels import Model
 from benchmarks.record import ROOT, earlier, write
 from boltgen.errors import BoltgenError
 from boltgen.frontend.onnx.rewrites import RULES
 from boltgen.frontend.relax import import_model
-from tests.frontend.oracle_kernels import Model
 
 NAME = "contrib_operators"
 TABLE = ROOT / "docs" / "contrib-operators.md"

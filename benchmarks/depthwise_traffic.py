@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cases.kernels import EPILOGUES
+from benchmarks.harness.libraries import build_libraries
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.check.launch import Device, run_job
@@ -32,8 +34,6 @@ from boltgen.families.registry import candidates, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES
-from tests.kernels.conftest import build_libraries
 
 _IMAGES = 32
 LAYERS = {

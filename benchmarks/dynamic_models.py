@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from benchmarks.harness.oracle_kernels import Model
 from benchmarks.record import write
 from benchmarks.small_numbers import error_of
 from boltgen.errors import BoltgenError
@@ -27,7 +28,6 @@ from boltgen.frontend.relax import annotate
 from boltgen.frontend.torch.program import import_program
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import PipelineOptions
-from tests.frontend.oracle_kernels import Model
 
 WIDTH = 8
 SIZES = ((2, 8), (1, 4), (3, 10), (5, 22))

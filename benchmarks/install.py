@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.harness.empty_machine import DIGITS, ROOT, build_wheel, empty_machine, output_of
 from benchmarks.record import earlier, write
 from boltgen.build.progress import reporter_for
 from boltgen.build.vgpu import prebuild
 from boltgen.settings import settings_from
-from tests.test_wheel import DIGITS, ROOT, build_wheel, empty_machine, output_of
 
 TARGET = "120 s without pip; the virtual GPU in 60 s on two cores"
 # Builds the virtual GPU and nothing else.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.beside import waits_beyond_runs
+from benchmarks.harness.server import serving
 from benchmarks.load import load
-from tests.serving.process import serving
 
 # The uncounted requests at the beginning of each turn, and the turns of each model.
 _WARM_UP, _TURNS = 5, 10

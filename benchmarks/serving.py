@@ -29,12 +29,12 @@ from onnx import numpy_helper
 
 import boltgen
 from benchmarks.beside import against_kserve, grpc_floor
+from benchmarks.harness.server import Server, serving
 from benchmarks.load import load
 from benchmarks.overhead import INPUTS, PROTOCOLS, Asked, overhead
 from benchmarks.record import commit, earlier, write
 from boltgen.running.artifact import Artifact
 from models.digits import MODEL_PATH, load_heldout
-from tests.serving.process import Server, serving
 
 _WIDTH = 16
 _CLIENTS = 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.frontend.onnx.models import model, node
+from benchmarks.cases.onnx_models import model, node
 
 ROWS, WIDTH, COLUMNS = 8, 64, 32
 Constants = Mapping[str, Any]

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 import boltgen
+from benchmarks.cases.onnx_models import results
+from benchmarks.harness.oracle_kernels import Model
 from benchmarks.record import earlier, write
 from benchmarks.small_number_cases import Case, cases
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.model_passes import passes_for
 from boltgen.pipeline import PipelineOptions
-from tests.frontend.onnx.models import results
-from tests.frontend.oracle_kernels import Model
 
 ARCH = "sm_80"
 # FP16 products of 64 terms are off by some 2^-11 of their RMS; quotients and logarithms by more.

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from benchmarks.cases.resnet50_layers import resnet50_tasks
 from benchmarks.record import repeat_seconds, summary, write
 from boltgen.arch import arch_named
 from boltgen.families.family import Level
@@ -31,7 +32,6 @@ from boltgen.tuning.database.records import Record
 from boltgen.tuning.session.budget import Budget
 from boltgen.tuning.session.options import SessionOptions
 from boltgen.tuning.session.session import Session
-from tests.tuning.resnet50_layers import resnet50_tasks
 
 REPEATS = 5
 TRIALS = 1000

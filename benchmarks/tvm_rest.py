@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from benchmarks.cases.relax_modules import build
 from benchmarks.record import write
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
@@ -22,7 +23,6 @@ from boltgen.device.choose import activate
 from boltgen.settings import settings_from
 from boltgen.tvm_build.lowering.schedules import pipeline
 from boltgen.tvm_build.relax_link import build_library, cuda_target
-from tests.frontend.modules import build
 
 _ARCH = "sm_80"
 _OP = relax.op

@@ -30,7 +30,12 @@ import numpy as np
 import onnx
 
 import boltgen
+from benchmarks.cases.kernels import KernelCase, all_cases
 from benchmarks.cuda_programs import build_programs, program_unit
+from benchmarks.harness.driver import Driver
+from benchmarks.harness.hopper_gemms import GEMMS, Product, build_gemms
+from benchmarks.harness.kernel_launch import Cuda, Inputs, KernelLibrary, Launch, random_inputs
+from benchmarks.harness.libraries import build_libraries
 from benchmarks.record import summary, write
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
@@ -55,11 +60,6 @@ from boltgen.problems.reference import error_bound, run
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
 from models import build
-from tests.cases import KernelCase, all_cases
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, Inputs, KernelLibrary, Launch, random_inputs
-from tests.vgpu.driver import Driver
-from tests.vgpu.hopper_gemms import GEMMS, Product, build_gemms
 
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
 CONV = Conv2d(n=4, h=56, w=56, c=64, k=64, r=3, s=3, padding=(1, 1, 1, 1))

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.cases.chains import ChainCase
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import arch_named
 from boltgen.families import registry
 from boltgen.families.b2b.config import B2bConfig, LayerTile
@@ -24,8 +26,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import EPILOGUES
-from tests.chain_cases import ChainCase
 
 _COLUMNS = (16, 32, 48, 64, 80, 96, 128, 192, 256)
 _WARP = (16, 32, 48, 64, 128, 256)

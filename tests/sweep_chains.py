@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.cases.chains import ChainCase, paper_cases
+from benchmarks.harness.chain_launch import judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda
 from boltgen.arch import ARCHES
 from boltgen.device.choose import activate
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.problems.reference import Agreement
-from tests.chain_cases import ChainCase, paper_cases
 from tests.chain_samples import each_chunk, sampled_cases, sampled_sm90_cases
-from tests.kernels.launch import Cuda
-from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 from tests.sweeps import Libraries, findings
 
 _KERNELS_AT_ONCE = 12

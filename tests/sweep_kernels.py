@@ -23,6 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.cases.kernels import EPILOGUES, KernelCase
+from benchmarks.cases.wgmma import WgmmaKernel
+from benchmarks.harness.kernel_launch import Cuda, Launch, random_inputs
 from boltgen.arch import arch_named
 from boltgen.device.choose import activate
 from boltgen.families.cutlass2.candidates import kernel_configs
@@ -37,10 +40,7 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.reference import Agreement, compare, error_bound, run
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES, KernelCase
-from tests.kernels.launch import Cuda, Launch, random_inputs
 from tests.sweeps import Libraries, findings
-from tests.wgmma_cases import WgmmaKernel
 
 _KERNELS_AT_ONCE = 24
 # More steps of K than stream-K leaves to one threadblock.

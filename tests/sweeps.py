@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.cases.chains import ChainCase
+from benchmarks.cases.kernels import KernelCase
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.errors import CompileError
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.reference import Agreement
-from tests.cases import KernelCase
-from tests.chain_cases import ChainCase
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary
 
 AnyCase = TypeVar("AnyCase", KernelCase, ChainCase)
 Libraries = Mapping[KernelSpec, KernelLibrary]

@@ -44,7 +44,7 @@ class Needs:
 
 _SERVER = """
 import boltgen
-from tests.serving.process import serving
+from benchmarks.harness.server import serving
 boltgen.compile("models/digits/digits.onnx", arch="sm_80").save("digits.boltgen")
 running = serving([Path("digits.boltgen").absolute()])
 server = running.__enter__()

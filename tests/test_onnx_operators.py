@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from benchmarks.cases.onnx_models import model, node, noise
 from benchmarks.onnx_operators import FUSED, OFFLOADED, TABLE, becomes, read_kept, table
 from boltgen.frontend.onnx.rewrites import RULES
 from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import model, node, noise
 
 
 def test_the_table_is_that_of_the_recorded_cases() -> None:

@@ -18,11 +18,11 @@ from tvm import relax
 from typer.testing import CliRunner
 
 import boltgen
+from benchmarks.cases.onnx_models import results
 from boltgen.cli.program import app
 from boltgen.device.vgpu import Vgpu
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.running.artifact import Artifact
-from tests.frontend.onnx.models import results
 from tests.test_end_to_end import fp16_tolerance
 from tests.virtual_gpu import all_checks
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import email
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,30 +16,22 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import boltgen as checkout
+from benchmarks.harness.empty_machine import (
+    DIGITS,
+    PIP,
+    ROOT,
+    build_wheel,
+    empty_machine,
+    output_of,
+)
 from boltgen.bench.results import FILE, Results
 from boltgen.build import vgpu
 from boltgen.settings import settings_from
-
-ROOT = Path(__file__).resolve().parent.parent
-DIGITS = ROOT / "models" / "digits"
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-
-
-def build_wheel(source: Path, folder: Path, prebuilt: Path | None = None) -> Path:
-    """Build the wheel of the sources in `source`, with the hatchling of this environment."""
-    env = {k: v for k, v in os.environ.items() if k != "BOLTGEN_PREBUILT"}
-    if prebuilt is not None:
-        env["BOLTGEN_PREBUILT"] = str(prebuilt)
-    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
-    subprocess.run(command, check=True, env=env)
-    (wheel,) = folder.glob("boltgen-*.whl")
-    return wheel
 
 
 def install_beside(wheel: Path, folder: Path) -> Path:
@@ -55,21 +46,6 @@ def install_beside(wheel: Path, folder: Path) -> Path:
     subprocess.run([*PIP, *to, "install", "--no-deps", str(wheel)], check=True)
     (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     return folder / "bin"
-
-
-def empty_machine(home: Path, **changes: str) -> dict[str, str]:
-    """The environment of a user who has nothing yet."""
-    home.mkdir(exist_ok=True)
-    ours = ("PYTHON", "BOLTGEN", "XDG", "VIRTUAL_ENV", "CXX", "CUDA", "LD_")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    return kept | {"HOME": str(home)} | changes
-
-
-def output_of(command: list[str], env: Mapping[str, str], folder: Path) -> str:
-    """Run the command in `folder`; what it printed."""
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

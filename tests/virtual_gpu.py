@@ -14,6 +14,7 @@ _FIRST = {
     "isa": "auto",
     "copies": "late",
     "check": "none",
+    "counters": "off",
     "fresh": "nan",
     "seed": 0,
     "timeout": 0,

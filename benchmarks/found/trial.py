@@ -54,8 +54,8 @@ def main(path: str, frontend: str, how: str, inputs: str, outputs: str) -> int:
 
 def _relax() -> tuple[Any, Callable[[Any], Any]]:
     """The Relax frontend's steps, and what runs a module that it has annotated."""
+    from benchmarks.harness.oracle_kernels import Model  # noqa: PLC0415
     from boltgen.frontend import relax  # noqa: PLC0415
-    from tests.frontend.oracle_kernels import Model  # noqa: PLC0415
 
     return relax, Model.of_annotated
 
@@ -63,8 +63,8 @@ def _relax() -> tuple[Any, Callable[[Any], Any]]:
 def _relay() -> tuple[Any, Callable[[Any], Any]]:
     """The Relay frontend's steps, and what runs a module that it has annotated."""
     provide_cuda_runtime(settings_from(), Silent())
+    from benchmarks.harness.relay_oracle_kernels import Model  # noqa: PLC0415
     from boltgen.tvm_build.relay_model import Model as Steps  # noqa: PLC0415
-    from tests.frontend.relay_oracle_kernels import Model  # noqa: PLC0415
 
     return Steps.frontend, Model
 

@@ -31,7 +31,7 @@ from boltgen.build.profiler import profiler_library
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.build.unit import CompileFailure, library_unit
 from boltgen.errors import BoltgenError
-from boltgen.measure.worker import end_with_parent
+from boltgen.measure.lines import end_with_parent
 from boltgen.settings import settings_from
 
 # The profiler, among the kernels; and the folder of headers that CUTLASS's example 13 has.
@@ -96,7 +96,8 @@ class Builder:
             outcome = compile_unit(unit, self.cache, self.children)
             if isinstance(outcome, CompileFailure):
                 return Built(error=outcome.message[:_MOST_SAID])
-            if fault := fault_of(outcome.path, symbol):
+            # CUTLASS's own programs are measured as they are.
+            if source["is_ours"] and (fault := fault_of(outcome.path, symbol)):
                 return Built(error=fault)
             path, toolchain = outcome.path, toolchain_text(self.tools)
         content = kernel_content(path, symbol) if source and source["is_recorded"] else ""

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.gpu.processes import end_tree, is_alive, resume_tree, running_below, stop_tree
 from boltgen.bench.results import ResultsError
 from boltgen.build.compile import LOG
-from boltgen.build.nvcc.usage import kernel_usage
+from boltgen.build.nvcc.usage import usage_of
 
 _PROGRESS = "builders.json"
 # The programs that nvcc starts one after another: one of them runs for each nvcc.
@@ -137,9 +137,9 @@ class Builders:
 def fault_of(library: Path, symbol: str) -> str:
     """Return why boltgen would not ship a kernel that was compiled to `library`; empty if it would.
 
-    ptxas's report stands beside the library; nothing is known of CUTLASS's own programs.
+    ptxas's report stands beside the library.
     """
-    used = kernel_usage(library.with_name(LOG)).get(symbol)
+    used = usage_of(library.with_name(LOG), symbol)
     return f"boltgen ships no such kernel: {'; '.join(used.faults)}" if used and used.faults else ""
 
 

@@ -255,14 +255,15 @@ def _write_kernels(
         fault = fault_of(path, symbol) if path else ""
         sources[symbol] = {
             **{"name": unit.name, "text": unit.text, "is_recorded": is_recorded},
-            "fault": fault,
+            **{"is_ours": True, "fault": fault},
         }
         if path and not fault:
             found[symbol] = path
     names: dict[str, str] = {}
     for symbol, text in wanted.programs.items():
         name = names.setdefault(text, symbol)  # a text is compiled once, under one name
-        sources[symbol] = {"name": name, "text": text, "is_recorded": False, "fault": ""}
+        about = {"is_recorded": False, "is_ours": False, "fault": ""}
+        sources[symbol] = {"name": name, "text": text, **about}
         if path := _built(library_unit(name, text, arch, "", shop.tools), shop):
             found[symbol] = path
     packer.write_form(SOURCES.format(arch=arch), sources)

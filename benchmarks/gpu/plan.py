@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
+from benchmarks.cases.chains import all_chain_cases, paper_chains
+from benchmarks.cases.kernels import split_k_cases
+from benchmarks.cases.resnet50_layers import resnet50_tasks
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import Item, Overlap, Product, key_of
 from benchmarks.gpu.wanted import (
@@ -43,9 +46,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.exchange import read_records
-from tests.cases import split_k_cases
-from tests.chain_cases import all_chain_cases, paper_chains
-from tests.tuning.resnet50_layers import resnet50_tasks
 
 
 @dataclass(frozen=True, slots=True)

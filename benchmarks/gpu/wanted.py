@@ -6,8 +6,8 @@ Arrow: shapes to items and kernel specs, without a compiler. `plan` puts them in
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -70,6 +70,22 @@ _HERE = Path(__file__).resolve().parent
 _LIKELIEST_FUSED, _MOST_TUNING_S = 2, 90.0
 
 
+def _first_launches(
+    times: Mapping[Config, float], has_room: Callable[[Config], bool]
+) -> dict[Config, float]:
+    """Keep the first launches of each kernel for which there is room when its first one comes."""
+    kept: dict[Config, float] = {}
+    launches: Counter[Config] = Counter()
+    for config, time in times.items():
+        kernel = compiled(config)
+        if kernel not in launches and not has_room(config):
+            continue
+        launches[kernel] += 1
+        if launches[kernel] <= _MOST_LAUNCHES:
+            kept[config] = time
+    return kept
+
+
 @dataclass(slots=True)
 class Wanted:
     """The kernels that a bundle is to have for `arch`.
@@ -91,28 +107,28 @@ class Wanted:
         """Choose a workload's likeliest kernels of each family: back to back, of each residence."""
         is_plain = not workload.is_fused and workload == workload.plain
         most = self.likeliest_plain if is_plain else self.likeliest
-        kept: dict[Config, float] = {}
         considered = self._considered(workload)
         is_alone = len({config.family for config in considered}) == 1
-        launches: dict[object, dict[Config, int]] = defaultdict(dict)
+        kernels: Counter[object] = Counter()
         of_tile: Counter[object] = Counter()
-        for config, predicted_us in considered.items():
+
+        def has_room(config: Config) -> bool:
             residence = config.residence if isinstance(config, B2bConfig) else None
-            taken, kernel = launches[config.family, residence], compiled(config)
+            group = config.family, residence
             times = (_TIMES if is_plain else _TIMES_FUSED).get(config.family, 1)
             if is_plain and is_alone:
                 times = _TIMES_ALONE
-            if kernel not in taken:
-                if len(taken) == most * times:
-                    continue
-                if isinstance(config, Cutlass3Config):
-                    if of_tile[config.threadblock, config.scheduler] == _MOST_OF_TILE:
-                        continue
-                    of_tile[config.threadblock, config.scheduler] += 1
-            taken[kernel] = taken.get(kernel, 0) + 1
-            if taken[kernel] <= _MOST_LAUNCHES:
-                kept[config] = predicted_us
-        return self._product(workload, kept)
+            if kernels[group] == most * times:
+                return False
+            if isinstance(config, Cutlass3Config):
+                tile = config.threadblock, config.scheduler
+                if of_tile[tile] == _MOST_OF_TILE:
+                    return False
+                of_tile[tile] += 1
+            kernels[group] += 1
+            return True
+
+        return self._product(workload, _first_launches(considered, has_room))
 
     def space(self, workload: Workload) -> Product:
         """Choose all kernels that are wanted already and compute the workload, each once."""
@@ -131,22 +147,20 @@ class Wanted:
         """Choose many kernels of `cutlass3`: that of `measured`, and the likeliest of several
         tiles.
         """
-        kept: dict[Config, float] = {}
-        launches: dict[Config, int] = defaultdict(int)
-        tiles: dict[str, int] = defaultdict(int)
         considered = self._considered(workload)
-        first = [measured] if measured in considered else []
-        for config in itertools.chain(first, considered):
-            if not isinstance(config, Cutlass3Config):
-                continue
-            if config.kernel not in launches:
-                if len(launches) == _SWEPT or tiles[config.tile] == _SWEPT_OF_A_TILE:
-                    continue
-                tiles[config.tile] += 1
-            if config not in kept and launches[config.kernel] < _MOST_LAUNCHES:
-                launches[config.kernel] += 1
-                kept[config] = considered[config]
-        return self._product(workload, kept)
+        if measured in considered:
+            considered = {measured: considered[measured]} | considered
+        of_tile: Counter[str] = Counter()
+
+        def has_room(config: Config) -> bool:
+            if not isinstance(config, Cutlass3Config) or of_tile.total() == _SWEPT:
+                return False
+            if of_tile[config.tile] == _SWEPT_OF_A_TILE:
+                return False
+            of_tile[config.tile] += 1
+            return True
+
+        return self._product(workload, _first_launches(considered, has_room))
 
     def _considered(self, workload: Workload) -> dict[Config, float]:
         """Times of what boltgen considers, in microseconds; the likeliest first."""

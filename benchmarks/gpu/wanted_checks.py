@@ -9,6 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from benchmarks.cases import attention_sm90 as attention_sm90_cases
+from benchmarks.cases import chains_sm90 as chain_sm90_cases
+from benchmarks.cases.chains import ChainCase, all_chain_cases
+from benchmarks.cases.kernels import KernelCase, all_cases
+from benchmarks.cases.wgmma import launches
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import (
     Check,
@@ -34,10 +39,6 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.workload import Layer, Workload
-from tests import attention_sm90_cases, chain_sm90_cases
-from tests.cases import KernelCase, all_cases
-from tests.chain_cases import ChainCase, all_chain_cases
-from tests.wgmma_cases import launches
 
 if TYPE_CHECKING:
     from benchmarks.gpu.wanted import Wanted

@@ -62,10 +62,11 @@ from boltgen.bench.results import (
     read_form,
 )
 from boltgen.ir.outcome import DeviceIdentity
+from boltgen.measure.lines import end_with_parent
 from boltgen.measure.native import CudaError, RefusedError
 from boltgen.measure.operands import BudgetError
 from boltgen.measure.protocol import Setup
-from boltgen.measure.worker import end_with_parent, open_device
+from boltgen.measure.worker import open_device
 from boltgen.tuning.database.records import to_line
 
 # The file of the item at hand; and what run_gpu_suite.py makes of this process's status.

@@ -81,7 +81,7 @@ def _by_boltgen(program: Any, sample: Sample, how: str, account: Account) -> lis
     account.add("rest", rest={each.kernel.name: each.kernel.count for each in rest})
     if how == "compile":
         return _on_virtual_gpu(program, imported.inputs, arrays, account)
-    from tests.frontend.oracle_kernels import Model  # noqa: PLC0415
+    from benchmarks.harness.oracle_kernels import Model  # noqa: PLC0415
 
     played = Model.of_annotated(imported.partitioned)
     account.add("build")

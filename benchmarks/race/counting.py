@@ -22,7 +22,7 @@ _LAUNCH_US = 0.9
 CLASSES = {
     "mma": ("mma",),
     "addresses": ("integer", "compare", "move", "convert"),
-    "arithmetic": ("half", "float", "double"),
+    "arithmetic": ("half", "float", "float_pair", "double"),
     "memory": ("load", "store", "atomic", "async_copy", "matrix_load"),
     "other": ("warp", "barrier", "mbarrier", "control", "other"),
 }

@@ -2,129 +2,59 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from boltgen.build.progress import Reporter
-from boltgen.check.protocol import (
-    MOST_LINE_BYTES,
-    READY,
-    Job,
-    Setup,
-    Verdict,
-    from_line,
-    to_line,
-)
-from boltgen.errors import DeviceError, RecordError
+from boltgen.check.protocol import Job, Ready, Setup, Verdict
+from boltgen.errors import DeviceError
+from boltgen.measure.channel import Channel, OpenChannel, local_worker
+from boltgen.measure.conversation import Conversation, LostError, ask
+from boltgen.measure.lines import to_line
 
-WORKER_COMMAND = (sys.executable, "-m", "boltgen.check.worker")
-# Seconds for a launch with its oracle. The virtual GPU itself ends a launch that hangs, earlier,
-# and says where.
+WORKER = "boltgen.check.worker"
+# Seconds for a launch with its oracle: the virtual GPU itself ends a launch that hangs, and says
+# where.
 _MOST_SECONDS = 300.0
-_LOG_BYTES = 2000
-
-
-class _EndedError(Exception):
-    """The worker ended, was silent for too long, or sent something other than a verdict."""
+# Seconds until the worker has loaded the virtual GPU and the library.
+_START_SECONDS = 120.0
 
 
 class _Worker:
     """A worker process, started by the first job and again by the next job after its death."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, open_channel: OpenChannel) -> None:
         self._setup = setup
-        self._child: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile(prefix="boltgen-check-")  # noqa: SIM115
+        self._conversation = Conversation(open_channel, self._greet)
+        self.close = self._conversation.stop
 
     def judge(self, job: Job) -> Verdict:
         """Return the verdict of a launch; the death of the worker becomes part of the verdict."""
         started = time.monotonic()
         try:
-            return self._ask(job)
-        except _EndedError as error:
+            verdict = self._conversation.ask(partial(_line, job), Verdict, _MOST_SECONDS)
+        except LostError as lost:
             seconds = round(time.monotonic() - started, 3)
-            return Verdict(wrong=str(error), worst_error=None, seconds=seconds)
-
-    def _ask(self, job: Job) -> Verdict:
-        child = self._child or self._start()
-        line = _answer(child, job)
-        try:
-            verdict: Verdict = from_line(Verdict, line)
-        except RecordError as error:
-            how = self.close()
-            raise _EndedError(f"the process that ran the kernel {how}: {error}") from error
+            return Verdict(wrong=str(lost), worst_error=None, seconds=seconds)
+        assert isinstance(verdict, Verdict)
         return verdict
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _greet(self, channel: Channel) -> None:
         try:
-            child = subprocess.Popen(
-                WORKER_COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise DeviceError(f"{WORKER_COMMAND[0]} cannot be started: {error.strerror}") from error
-        self._child = child
-        if _answer(child, self._setup).strip() != READY:
-            how = self.close()
+            ask(channel, partial(_line, self._setup), Ready, _START_SECONDS)
+        except LostError as lost:
             raise DeviceError(
-                f"the process that is to check {self._setup.library} {how} before it began\n"
-                f"{self._said()}"
-            )
-        return child
-
-    def close(self) -> str:
-        """End the process and return how it ended, in words. A second call is harmless."""
-        child, self._child = self._child, None
-        if child is None:
-            return "was not running"
-        assert child.stdin is not None and child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.close()
-        try:
-            status = child.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            _kill(child)
-            status = child.wait()
-        child.stdout.close()
-        if status < 0:
-            return f"was ended by signal {signal.Signals(-status).name}"
-        return f"ended with status {status}"
-
-    def _said(self) -> str:
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - _LOG_BYTES))
-        return self._log.read().decode(errors="replace")
+                f"the process that is to check {self._setup.library} {lost.how} before it began\n"
+                f"{lost.said}"
+            ) from lost
 
 
-def _answer(child: subprocess.Popen[bytes], message: Setup | Job) -> bytes:
-    """Read the worker's answer; return empty bytes if it ended, or was killed for its silence."""
-    assert child.stdin is not None and child.stdout is not None
-    timer = threading.Timer(_MOST_SECONDS, _kill, (child,))
-    timer.start()
-    try:
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(to_line(message))
-            child.stdin.flush()
-        return child.stdout.readline(MOST_LINE_BYTES)
-    finally:
-        timer.cancel()
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+def _line(message: Setup | Job, _: Channel) -> bytes:
+    return to_line(type(message), message)
 
 
 def run_launches(
@@ -133,8 +63,11 @@ def run_launches(
     *,
     workers: int,
     reporter: Reporter,
+    open_channel: OpenChannel | None = None,
 ) -> dict[str, list[Verdict]]:
     """Return the verdicts on each kernel's launches, in the order of the launches.
+
+    `open_channel` starts a worker, on this machine by default.
 
     Raises:
         DeviceError: a worker cannot be started, or cannot load the library.
@@ -147,7 +80,7 @@ def run_launches(
     reporter.start("checking", len(kernels))
 
     def work() -> None:
-        worker = _Worker(setup)
+        worker = _Worker(setup, open_channel or local_worker(WORKER))
         try:
             while not stopping.is_set():
                 symbol = waiting.get_nowait()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,13 @@ from boltgen.families.source import workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import Load, LoadKind, Store
 from boltgen.measure.abi import arguments, structs
-from boltgen.measure.tensors import drawn as drawn_tensor
-from boltgen.measure.tensors import hide_some, input_tensors
-from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.operands import draw
 from boltgen.problems.oracle import enclose_results
-from boltgen.problems.problem import Problem, gathered
+from boltgen.problems.problem import Problem
 from boltgen.problems.reference import compare
 from boltgen.problems.results import store_batch_stride, store_ld, store_shape
-from boltgen.problems.slices import slices
-from boltgen.problems.workload import Layer, Workload
+from boltgen.problems.workload import Workload
 
 Array = NDArray[Any]
 
@@ -39,7 +35,6 @@ _GAP = 8
 _POISON = 0xFF  # NaN in every floating-point type, and a semaphore that never opens
 _TO_DEVICE, _TO_HOST = 1, 2
 _SEED = 0
-_MOST_MOVED = 4.0
 
 
 class LaunchError(Exception):
@@ -200,7 +195,7 @@ class _Tensors:
         # Only matrices have row strides among the arguments; other tensors are dense.
         self._gap = _GAP if workload.first.problem.is_matrix else 0
         self._inputs: list[_Placed] = []
-        drawn = [_draw(layer, job.is_sliced, rng) for layer in workload.layers]
+        drawn = [draw(layer, rng, is_sliced=job.is_sliced) for layer in workload.layers]
         self.a, self.layers = drawn[0][0], [inputs for _, inputs in drawn]
         last = workload.last.problem
         self._results = [self._put("the output", _poison(last.d_shape, last.out_dtype.numpy))]
@@ -313,48 +308,6 @@ def _of_reduction(problem: Problem, store: Store) -> dict[str, int]:
     """Return the strides that a launch passes for a reduction's result, which is dense."""
     stride = store_batch_stride(problem, store)
     return {"ld": store_ld(problem, store), "batch_stride": stride}
-
-
-def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Array, LayerInputs]:
-    """Draw A, B and the operands of a layer, in the ranges that measuring uses."""
-    problem, loads = layer.problem, layer.loads
-    if problem.is_exact:
-        moved = rng.uniform(-_MOST_MOVED, _MOST_MOVED, problem.a_shape)
-        return moved.astype(problem.in_dtype.numpy), LayerInputs(np.zeros(problem.b_shape))
-    batch = problem.d_shape[:1] if problem.batch > 1 else ()
-    span = problem.d_shape[len(batch) :]
-    ahead = batch if is_sliced else ()
-
-    def shape_of(load: Load, columns: int) -> tuple[int, ...]:
-        shapes = {
-            LoadKind.TENSOR: (*ahead, *span[:-1], columns),
-            LoadKind.ROW: (*ahead, columns),
-            LoadKind.SLICE_ROW: (slices(problem), columns),
-            LoadKind.POSITION_ROW: (problem.slice_rows, columns),
-            LoadKind.COLUMN: (*ahead, prod(span[:-1])),
-        }
-        return (*shapes[load.kind], *load.parts_shape)
-
-    own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
-    grouped = in_groups(problem)
-    if grouped is not None:
-        own.append((grouped.groups,))
-    taken = gathered(problem)
-    if taken is not None:
-        own.append((taken.rows,))
-    wanted = (*own, *map(shape_of, loads, layer.columns_of_loads))
-    a, *drawn = (
-        drawn_tensor(tensor, shape, rng)
-        for tensor, shape in zip(input_tensors(layer), wanted, strict=True)
-    )
-    b = drawn.pop(0) if problem.is_product else np.zeros(0)
-    ends = drawn.pop(0) if grouped is not None else np.zeros(0)
-    rows = drawn.pop(0) if taken is not None else np.zeros(0)
-    for load, array in zip(loads, drawn, strict=True):
-        if load.hides:
-            hide_some(array, rng)
-    before = len(layer.prologue.loads)
-    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends, rows)
 
 
 def _spread(array: Array, gap: int) -> Array:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -19,6 +16,9 @@ from boltgen.artifact.metadata import Metadata, TensorInfo
 from boltgen.device.choose import activate
 from boltgen.errors import BoltgenError
 from boltgen.ir.dtypes import DType
+from boltgen.measure.channel import local_worker
+from boltgen.measure.conversation import LostError, ask
+from boltgen.measure.lines import from_line, to_line, work
 from boltgen.running.arrays import read_arrays, write_arrays
 from boltgen.running.artifact import Artifact
 from boltgen.running.sizes import names_in, shape_at
@@ -34,8 +34,27 @@ MOST_ERROR = 0.05
 _SEED = 0
 # Small, so that a model runs in seconds; above 1, so that a batch has several items.
 _LEAST_SIZE = 3
-_INPUTS, _OUTPUTS, _FINDINGS = "inputs.npz", "outputs.npz", "findings.json"
+_INPUTS, _OUTPUTS = "inputs.npz", "outputs.npz"
 _LOG_CHARACTERS = 1000
+WORKER = "boltgen.check.model"
+# A day, for a large model; the virtual GPU itself ends a launch that hangs where it is told to.
+_MOST_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The artefact to run, and the folder with its inputs, where its outputs go."""
+
+    artifact: str
+    files: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """The messages of the virtual GPU's findings; or the error that ended the run."""
+
+    findings: tuple[str, ...] = ()
+    error: str = ""
 
 
 def check_model(artifact: Artifact, reference: Reference | None = None) -> ModelCheck:
@@ -118,38 +137,36 @@ def _run(folder: Path, inputs: Mapping[str, Array]) -> tuple[dict[str, Array] | 
     with tempfile.TemporaryDirectory(prefix="boltgen-check-") as name:
         files = Path(name)
         write_arrays(files / _INPUTS, dict(inputs))
-        done = subprocess.run(
-            (sys.executable, "-m", "boltgen.check.model", str(folder), name),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            said = (done.stderr.strip() or f"status {done.returncode}")[-_LOG_CHARACTERS:]
-            return None, [f"the run failed: {said}"]
-        faults: list[str] = json.loads((files / _FINDINGS).read_text(encoding="utf-8"))
-        return read_arrays(files / _OUTPUTS), faults
+        run = Run(artifact=str(folder), files=name)
+        channel = local_worker(WORKER)()
+        try:
+            ran = ask(channel, lambda _: to_line(Run, run), Ran, _MOST_SECONDS)
+        except LostError as lost:
+            said = f": {lost.said.strip()[-_LOG_CHARACTERS:]}" if lost.said.strip() else ""
+            return None, [f"the run failed: {lost}{said}"]
+        channel.stop()
+        assert isinstance(ran, Ran)
+        if ran.error:
+            return None, [f"the run failed: {ran.error}"]
+        return read_arrays(files / _OUTPUTS), list(ran.findings)
 
 
-def main() -> None:
-    """Run the model in folder argv[1] on the inputs in folder argv[2]; write the results there."""
-    folder, files = map(Path, sys.argv[1:])
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Run the model that is asked for, and say what the virtual GPU found."""
+    run = from_line(Run, requests.readline())
+    assert isinstance(run, Run)
+    files = Path(run.files)
     try:
-        artifact = Artifact.load(folder)
+        artifact = Artifact.load(Path(run.artifact))
         device = activate("vgpu", arch=artifact.metadata.arch)
         assert device.vgpu is not None
         device.vgpu.set_option("check", "memcheck")
-        outputs = artifact.run(read_arrays(files / _INPUTS), device="vgpu")
+        write_arrays(files / _OUTPUTS, artifact.run(read_arrays(files / _INPUTS), device="vgpu"))
+        ran = Ran(findings=tuple(found.message for found in device.vgpu.findings()))
     except BoltgenError as error:
-        sys.exit(str(error))
-    write_arrays(files / _OUTPUTS, outputs)
-    findings = [found.message for found in device.vgpu.findings()]
-    (files / _FINDINGS).write_text(json.dumps(findings), encoding="utf-8")
-    sys.stdout.flush()
-    # Memory that TVM keeps until the end of the process is not a leak of the model.
-    os._exit(0)
+        ran = Ran(error=str(error))
+    answers.write(to_line(Ran, ran))
 
 
 if __name__ == "__main__":
-    main()
+    work(serve)

@@ -1,26 +1,17 @@
 """The protocol between the client and a worker of a check: one JSON object per line.
 
 client -> worker   Setup                  once
-worker -> client   READY                  once the library is loaded
+worker -> client   Ready                  once the library is loaded
 client -> worker   Job                    then, again and again:
 worker -> client   Verdict
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
-from boltgen.errors import RecordError
-from boltgen.families.json_form import decode, encode
-from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.problems.workload import Workload
-
-READY = b"ready"
-# A line is longer only if a library prints to the worker's standard output.
-MOST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +24,12 @@ class Setup:
     checks: str
 
 
-# Arguments of a launch that its description omits at this value; others are omitted at 1.
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker has loaded the library."""
+
+
+# Arguments of a launch that are not worth a word where they have this value, and not 1.
 _PLAIN = {"raster": 0}
 
 
@@ -78,21 +74,3 @@ class Verdict:
     def passed(self) -> bool:
         """Whether this launch shows no reason against shipping the kernel."""
         return not self.wrong and not self.findings and self.worst_error is not None
-
-
-def to_line(message: Setup | Job | Verdict) -> bytes:
-    """Return `message` as a line of JSON."""
-    return json.dumps(encode(type(message), message)).encode() + b"\n"
-
-
-def from_line(kind: Any, line: bytes) -> Any:
-    """Return the message of type `kind` in `line`.
-
-    Raises:
-        RecordError: the line has no such message.
-    """
-    try:
-        form = parse_json(line, MOST_LINE_BYTES)
-    except JsonError as error:
-        raise RecordError(f"{error}: {line[:100]!r}") from error
-    return decode(kind, form)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from boltgen.check.launch import Device, LaunchError, run_job
-from boltgen.check.protocol import READY, Job, Setup, Verdict, from_line, to_line
+from boltgen.check.protocol import Job, Ready, Setup, Verdict
 from boltgen.device import vgpu
 from boltgen.device.vgpu import RUNTIMES, Vgpu
 from boltgen.families.family import CHECKED_SMS
-from boltgen.measure.worker import end_with_parent
+from boltgen.measure.lines import from_line, to_line, work
 
 # Options of every check, regardless of the environment; see vgpu/README.md. A seed fixes the order
 # in which warps run, and the order exposes missing barriers.
@@ -73,22 +73,22 @@ class Worker:
         return Verdict(wrong=wrong, worst_error=worst, findings=tuple(findings), seconds=seconds)
 
 
-def main() -> None:
-    """Serve requests on standard input and output; libraries print to standard error instead."""
-    end_with_parent()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    requests = sys.stdin.buffer
-    worker = Worker(from_line(Setup, requests.readline()))
-    answers.write(READY + b"\n")
-    answers.flush()
-    for line in iter(requests.readline, b""):
-        answers.write(to_line(worker.judge(from_line(Job, line))))
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Load the library, and judge every launch that is asked for."""
+
+    def say(message: Ready | Verdict) -> None:
+        answers.write(to_line(type(message), message))
         answers.flush()
-    answers.flush()
-    # Skip the destructors: a library may hang or crash in them.
-    os._exit(0)
+
+    setup = from_line(Setup, requests.readline())
+    assert isinstance(setup, Setup)
+    worker = Worker(setup)
+    say(Ready())
+    for line in iter(requests.readline, b""):
+        job = from_line(Job, line)
+        assert isinstance(job, Job)
+        say(worker.judge(job))
 
 
 if __name__ == "__main__":
-    main()
+    work(serve)

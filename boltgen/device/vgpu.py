@@ -52,9 +52,9 @@ class Finding:
     space: str  # "global", "shared" or "local"; empty if no memory is involved
     address: int  # in shared and local memory an offset
     size_bytes: int
-    allocation: int  # number of the allocation in which, or beside which, it lies; 0 if none
-    count: int  # number of launches with this finding
-    message: str  # the whole finding as text for people
+    allocation: int  # number of the allocation that it lies in or beside; 0 where there is none
+    count: int  # once for each launch and instruction that showed it
+    message: str  # all of it, for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from boltgen.graph.attributes import KINDS, Attributes
+from boltgen.graph.attribute_kinds import KINDS
+from boltgen.graph.attributes import Attributes
 
 _Record = TypeVar("_Record", bound=Attributes)
 

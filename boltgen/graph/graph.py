@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from boltgen.graph.attributes import NONE, Attributes, Pad, attributes_of
+from boltgen.graph.attribute_kinds import attributes_of
+from boltgen.graph.attributes import NONE, Attributes, Pad
 from boltgen.ir.extent import broadcast
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -28,7 +28,7 @@ from typing import NoReturn, cast
 import numpy as np
 
 from boltgen.errors import GraphError, GraphTextError, InvalidProblemError
-from boltgen.graph.attributes import attributes_of
+from boltgen.graph.attribute_kinds import attributes_of
 from boltgen.graph.graph import CONSTANT, Array, Expr, Extents, Graph, Structure, leaves
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, Symbol, symbolic

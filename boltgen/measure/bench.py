@@ -28,7 +28,7 @@ from boltgen.families.trial import Trial
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.outcome import NOT_COMPILED, DeviceIdentity, DeviceKind, Failure, Outcome
 from boltgen.measure.channel import local_worker
-from boltgen.measure.client import Worker
+from boltgen.measure.client import WORKER, Worker
 from boltgen.measure.kernels import KernelMaker, Made
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.settings import Settings, settings_from
@@ -260,7 +260,7 @@ def _open(
             budget_bytes=budget_bytes,
             policy=policy,
         ),
-        local_worker(environment),
+        local_worker(WORKER, environment),
     )
     try:
         device = _compiled_for(arch, worker.greeting.device)

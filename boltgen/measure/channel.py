@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
 from boltgen.errors import DeviceError
-from boltgen.measure.protocol import MOST_LINE_BYTES
-
-WORKER_COMMAND = (sys.executable, "-m", "boltgen.measure.worker")
+from boltgen.measure.lines import MOST_LINE_BYTES
 
 _LOG_BYTES = 4000
 
@@ -77,10 +75,14 @@ OpenChannel: TypeAlias = Callable[[], Channel]
 
 
 def local_worker(
-    environment: Mapping[str, str] | None = None, command: Sequence[str] = WORKER_COMMAND
+    command: str | Sequence[str], environment: Mapping[str, str] | None = None
 ) -> OpenChannel:
-    """Return a function that starts local workers; the default `environment` is this process's."""
-    return partial(LocalChannel, tuple(command), environment)
+    """Return a starter of workers on this machine; `environment` None is this process's.
+
+    `command` is the name of a Python module, or a program with its arguments.
+    """
+    words = (sys.executable, "-m", command) if isinstance(command, str) else tuple(command)
+    return partial(LocalChannel, words, environment)
 
 
 class LocalChannel:
@@ -138,7 +140,7 @@ class LocalChannel:
     def stop(self) -> str:
         """End the worker and all processes that it started; return how it ended, in words.
 
-        A worker that has closed its output gets a moment to end by itself.
+        One that has closed its output is given a moment to end by itself. Harmless when done twice.
         """
         try:
             self._child.wait(timeout=0.2)

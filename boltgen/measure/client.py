@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from boltgen.errors import DeviceError, RecordError
+from boltgen.errors import DeviceError
 from boltgen.ir.outcome import Failure, Fault, Outcome
-from boltgen.measure.channel import (
-    Channel,
-    EndedError,
-    OpenChannel,
-    SilentError,
-    local_worker,
-)
+from boltgen.measure.channel import Channel, OpenChannel, local_worker
+from boltgen.measure.conversation import Conversation, LostError, ask
+from boltgen.measure.lines import to_line
 from boltgen.measure.protocol import (
     VERSION,
     Answer,
@@ -23,9 +20,9 @@ from boltgen.measure.protocol import (
     Refusal,
     Request,
     Setup,
-    from_line,
-    to_line,
 )
+
+WORKER = "boltgen.measure.worker"
 
 _START_SECONDS = 60.0
 
@@ -39,6 +36,8 @@ class Worker:
         DeviceError: the worker does not start, or its device cannot be used.
     """
 
+    greeting: Greeting
+
     def __init__(
         self,
         setup: Setup,
@@ -46,41 +45,39 @@ class Worker:
         *,
         start_seconds: float = _START_SECONDS,
     ) -> None:
-        self._setup, self._open = setup, open_channel or local_worker()
+        self._setup = setup
         self._start_seconds = start_seconds
         self._number = 0
         self._lost: Failure | None = None
-        self._channel: Channel | None = None
-        self.greeting = self._start()
+        self._conversation = Conversation(open_channel or local_worker(WORKER), self._greet)
+        self._conversation.start()
 
-    def _start(self) -> Greeting:
-        channel = self._open()
+    def _greet(self, channel: Channel) -> None:
         try:
-            there = replace(
-                self._setup,
-                profiler=channel.send_file(Path(self._setup.profiler)),
-                runtime=channel.send_file(Path(self._setup.runtime)),
-            )
-            channel.send(to_line(FromClient, there))
-            message = from_line(FromWorker, channel.receive(self._start_seconds))
-        except (SilentError, EndedError, RecordError) as error:
-            how = channel.stop()
+            message = ask(channel, self._setup_line, FromWorker, self._start_seconds)
+        except LostError as lost:
+            printed = f": {lost.printed}" if lost.printed else ""
             raise DeviceError(
-                f"the worker {how} instead of naming its device"
-                f"{f': {error}' if isinstance(error, RecordError) else ''}\n{channel.said()}"
-            ) from error
-        if isinstance(message, Greeting) and message.version == VERSION:
-            self._channel = channel
-            return message
-        channel.stop()
+                f"the worker {lost.how} instead of naming its device{printed}\n{lost.said}"
+            ) from lost
         if isinstance(message, Refusal):
             raise DeviceError(f"the device cannot be used: {message.reason}")
-        raise DeviceError(f"the worker speaks another version of the protocol than {VERSION}")
+        if not isinstance(message, Greeting) or message.version != VERSION:
+            raise DeviceError(f"the worker speaks another version of the protocol than {VERSION}")
+        if self._number == 0:  # a worker that is started again has the same device
+            self.greeting = message
+
+    def _setup_line(self, channel: Channel) -> bytes:
+        profiler, runtime = map(Path, (self._setup.profiler, self._setup.runtime))
+        there = replace(
+            self._setup, profiler=channel.send_file(profiler), runtime=channel.send_file(runtime)
+        )
+        return to_line(FromClient, there)
 
     @property
     def process_id(self) -> int | None:
-        """The worker's process ID, which is also its process group's; None if no worker runs."""
-        return self._channel.process_id if self._channel else None
+        """The worker's process, which leads a process group of that number; None without one."""
+        return self._conversation.process_id
 
     def measure(self, request: Request, timeout_s: float) -> Outcome:
         """Return the outcome of a candidate; a crash of the worker becomes part of the outcome.
@@ -90,59 +87,41 @@ class Worker:
         """
         try:
             return self._ask(request, timeout_s)
-        except EndedError:
-            self._end(Fault.CRASH, "")
+        except LostError as lost:
+            if lost.fault is not Fault.CRASH:
+                return lost.failure
         try:
             return self._ask(request, timeout_s)
-        except EndedError:
-            return self._end(Fault.CRASH, "the worker {how} while it ran this candidate")
+        except LostError as lost:
+            return lost.failure
 
     def _ask(self, request: Request, timeout_s: float) -> Outcome:
         """Return the worker's outcome of a candidate.
 
         Raises:
-            EndedError: the worker ended without an answer.
+            LostError: the worker gave no answer.
         """
         if self._lost:
             return self._lost
-        if self._channel is None:
-            try:
-                self._start()
-            except DeviceError as error:
-                self._lost = Failure(fault=Fault.DEVICE_LOST, reason=str(error))
-                return self._lost
-        channel = self._channel
-        assert channel is not None
         self._number += 1
-        library = channel.send_file(Path(request.library))
-        there = replace(request, number=self._number, library=library)
-        channel.send(to_line(FromClient, there))
+        line_for = partial(_request_line, replace(request, number=self._number))
         try:
-            message = from_line(FromWorker, channel.receive(timeout_s))
-        except SilentError:
-            return self._end(Fault.TIMEOUT, f"no answer within {timeout_s:g} s")
-        except EndedError:
-            raise
-        except RecordError as error:
-            return self._end(Fault.PROTOCOL, f"the worker printed something else: {error}")
-        except BaseException:  # Ctrl-C: a late answer would be read as the next candidate's
-            self.close()
-            raise
+            message = self._conversation.ask(line_for, FromWorker, timeout_s)
+        except DeviceError as error:
+            self._lost = Failure(fault=Fault.DEVICE_LOST, reason=str(error))
+            return self._lost
         if not isinstance(message, Answer) or message.number != self._number:
-            return self._end(Fault.PROTOCOL, "the worker answered another question")
+            reason = "the worker answered another question"
+            return Failure(fault=Fault.PROTOCOL, reason=reason, log=self._conversation.stop())
         if message.fatal:
-            self._end(Fault.CRASH, "")
+            self.close()
         return message.outcome
 
-    def _end(self, fault: Fault, reason: str) -> Failure:
-        """Stop the worker, which the next candidate starts again, and return the failure."""
-        assert self._channel is not None
-        channel, self._channel = self._channel, None
-        how = channel.stop()
-        return Failure(fault=fault, reason=reason.replace("{how}", how), log=channel.said())
-
     def close(self) -> None:
-        """Stop the worker. A second call is harmless."""
-        if self._channel is not None:
-            self._channel.stop()
-            self._channel = None
+        """Stop the worker; harmless when done twice."""
+        self._conversation.stop()
+
+
+def _request_line(request: Request, channel: Channel) -> bytes:
+    library = channel.send_file(Path(request.library))
+    return to_line(FromClient, replace(request, library=library))

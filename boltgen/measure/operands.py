@@ -20,11 +20,10 @@ from boltgen.ir.softmax import softmax_rounding
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
-from boltgen.measure.tensors import Tensor, drawn, input_tensors
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.grouped.problem import in_groups
-from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.kinds import KINDS
+from boltgen.problems.operands import Tensor, drawn, input_tensors, layer_inputs
 from boltgen.problems.oracle import enclose_results
 from boltgen.problems.problem import Problem, gathered
 from boltgen.problems.reference import accumulation_rounding
@@ -246,21 +245,14 @@ class Operands:
             self._profiler.copy(array.ctypes.data, address, array.nbytes)
             arrays.append(array)
         problem = layer.problem
-        shape, own = problem.d_shape, 1 + int(problem.is_product)
-        b = arrays[1].reshape(problem.b_shape) if problem.is_product else np.zeros(0)
-        integers = {
-            name: arrays.pop(own)
-            for name, has in (("ends", in_groups(problem)), ("rows", gathered(problem)))
-            if has is not None
-        }
-        loaded = tuple(
-            array.reshape(_shape_of_load(load, (*shape[:-1], columns)))
-            for load, columns, array in zip(
-                layer.loads, layer.columns_of_loads, arrays[own:], strict=True
-            )
-        )
-        before = len(layer.prologue.loads)
-        inputs = LayerInputs(b, loaded[before:], loaded[:before], **integers)
+        shape, first_loaded = problem.d_shape, len(arrays) - len(layer.loads)
+        if problem.is_product:
+            arrays[1] = arrays[1].reshape(problem.b_shape)
+        for index, (load, columns) in enumerate(
+            zip(layer.loads, layer.columns_of_loads, strict=True), first_loaded
+        ):
+            arrays[index] = arrays[index].reshape(_shape_of_load(load, (*shape[:-1], columns)))
+        inputs = layer_inputs(layer, arrays[1:])
         found = enclose_results(self.workload, arrays[0].reshape(problem.a_shape), [inputs])
         for enclosure, ends in zip(found, self.ends, strict=True):
             self._write_ends(enclosure.low, enclosure.high, ends)

@@ -12,22 +12,16 @@ vary: one launch is both checked and timed, and an answer has one repeat.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from boltgen.errors import RecordError
-from boltgen.families.json_form import decode, encode
 from boltgen.families.registry import launch
 from boltgen.families.trial import Trial
-from boltgen.intake.json_text import JsonError, parse_json
 from boltgen.ir.kernel import Launch
 from boltgen.ir.outcome import DeviceIdentity, Outcome
 from boltgen.problems.workload import Workload
 
 VERSION = 4
-# A line is longer only if a library prints to the worker's standard output.
-MOST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,21 +112,3 @@ class Answer:
 
 FromWorker: TypeAlias = Greeting | Refusal | Answer
 FromClient: TypeAlias = Setup | Request
-
-
-def to_line(kind: object, message: object) -> bytes:
-    """Return `message`, an instance of the union `kind`, as a line of JSON."""
-    return json.dumps(encode(kind, message)).encode() + b"\n"
-
-
-def from_line(kind: object, line: bytes) -> object:
-    """Return the message of the union `kind` in `line`.
-
-    Raises:
-        RecordError: the line has no such message.
-    """
-    try:
-        form = parse_json(line, MOST_LINE_BYTES)
-    except JsonError as error:
-        raise RecordError(f"{error}: {line[:100]!r}") from error
-    return decode(kind, form)

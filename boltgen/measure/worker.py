@@ -7,11 +7,7 @@ input and output. A candidate that crashes the worker does not affect the client
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +15,7 @@ from typing import Any, BinaryIO
 from boltgen.errors import RecordError
 from boltgen.families.source import workspace_symbol
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
+from boltgen.measure.lines import from_line, to_line, work
 from boltgen.measure.native import CudaError, Profiler, RefusedError, Verdict
 from boltgen.measure.operands import BudgetError, Operands
 from boltgen.measure.protocol import (
@@ -30,8 +27,6 @@ from boltgen.measure.protocol import (
     Refusal,
     Request,
     Setup,
-    from_line,
-    to_line,
 )
 from boltgen.measure.timing import (
     FIRST_SAMPLES,
@@ -50,8 +45,6 @@ _FIRST_FATAL, _LAST_FATAL = 700, 720
 
 MOST_SETS_BYTES = 512 << 20
 _SHARE_OF_FREE = 0.9
-
-_PARENT_POLL_SECONDS = 0.5
 
 
 class _FailedError(Exception):
@@ -293,31 +286,5 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             return
 
 
-def end_with_parent(before: Callable[[], object] | None = None) -> None:
-    """End this process when its parent ends, even if a kernel hangs; call `before` first."""
-    threading.Thread(target=_end_with, args=(os.getppid(), before), daemon=True).start()
-
-
-def _end_with(parent: int, before: Callable[[], object] | None) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_SECONDS)
-    try:
-        if before:
-            before()
-    finally:
-        os._exit(1)
-
-
-def main() -> None:
-    """Serve requests on standard input and output; libraries print to standard error instead."""
-    end_with_parent()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin.buffer, answers)
-    answers.flush()
-    # Skip the destructors: after a fault they can hang or crash in the CUDA runtime.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main()
+    work(serve)

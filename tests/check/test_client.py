@@ -11,12 +11,14 @@ from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.check import client
 from boltgen.check.client import run_launches
-from boltgen.check.protocol import Job, Setup, Verdict
+from boltgen.check.protocol import Job, Ready, Setup, Verdict
 from boltgen.errors import DeviceError
 from boltgen.ir.kernel import Launch
+from boltgen.measure.lines import to_line
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
+from tests.measure.misbehaving import WAYS, misbehaving
 
 SOURCE = """
 #include <cstdio>
@@ -79,8 +81,21 @@ def test_a_hang_is_ended(library: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(client, "_MOST_SECONDS", 5.0)
     assert started > 60.0
     verdicts = judge(library, "hang", "refuse")
-    assert "signal SIGKILL" in verdicts["hang"][0].wrong
+    assert verdicts["hang"][0].wrong == "no answer within 5 s"
     assert "not today" in verdicts["refuse"][0].wrong
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_gives_no_verdict_is_named(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(client, "_MOST_SECONDS", 0.5 if way == "hangs" else 60.0)
+    job = Job(symbol="k", workload=Workload.of(GEMM), launch=LAUNCH)
+    starts = misbehaving(to_line(Ready, Ready()), way)
+    there = Setup(library="k.so", vgpu="vgpu", arch="sm_80", checks="all")
+    verdicts = run_launches(
+        there, {"k": (job, job)}, workers=1, reporter=Silent(), open_channel=starts
+    )
+    _, _, words = WAYS[way]
+    assert all(words in each.wrong and not each.passed for each in verdicts["k"])
 
 
 def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases.attention import attention
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import arch_named
 from boltgen.build.progress import Silent
 from boltgen.build.vgpu import vgpu_libraries
@@ -29,8 +31,6 @@ from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.workload import Layer, Workload
 from boltgen.settings import settings_from
 from boltgen.tuning.choice.select import Task, select
-from tests.attention_cases import attention
-from tests.cases import EPILOGUES
 from tests.check import sabotage
 from tests.check.conftest import Link
 

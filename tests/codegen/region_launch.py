@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from benchmarks.cases.kernels import move_spec
 from boltgen.codegen.adapter import Choice, RegionLaunch
 from boltgen.codegen.adapter_memory import call_memory
 from boltgen.families.family import Config
@@ -11,7 +12,6 @@ from boltgen.families.registry import kernel_spec, launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.region import Region
-from tests.cases import move_spec
 
 ARCH = "sm_80"
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
@@ -23,7 +24,6 @@ from boltgen.problems.problem import Problem
 from boltgen.problems.region import Convention, LayerRoles, Operand, Region
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from tests.cases import CONFIGS, EPILOGUES
 from tests.codegen.region_launch import region_launch
 from tests.codegen.test_cpp_text import NASTY
 

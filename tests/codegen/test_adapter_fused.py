@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.chains import B2B_CONFIGS, conv_chain, gemm_chain
 from boltgen.codegen.adapter import RegionLaunch, render_adapter
 from boltgen.errors import InvalidProblemError
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.region import Convention, LayerRoles, Operand, Region
 from boltgen.problems.workload import Workload
-from tests.chain_cases import B2B_CONFIGS, conv_chain, gemm_chain
 from tests.codegen.region_launch import region_launch
 
 CONFIG = B2B_CONFIGS["smem"][1]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
@@ -32,7 +33,6 @@ from boltgen.problems.problem import Problem
 from boltgen.problems.region import Convention, LayerRoles, Operand, Region
 from boltgen.problems.workload import Layer, Workload
 from boltgen.settings import settings_from
-from tests.cases import CONFIGS, EPILOGUES
 
 CONFIG = CONFIGS["sm80_small"][1]
 IMAGES = symbolic(Symbol("images", 1, 8))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.attention import attention, scaled
 from boltgen.codegen.adapter import Choice, RegionLaunch, render_adapter
 from boltgen.codegen.adapter_memory import CallMemory
 from boltgen.errors import InvalidProblemError
@@ -17,7 +18,6 @@ from boltgen.ir.extent import Symbol, symbolic
 from boltgen.problems.cells import localised
 from boltgen.problems.region import HeadView, LayerRoles, Operand, Region, Shared, Sharing
 from boltgen.problems.workload import Workload
-from tests.attention_cases import attention, scaled
 
 HEADS, HEAD = 3, 16
 CONFIG = AttentionConfig(rows=64, keys=32, depth=16, columns=16, warps=4, stages=2)

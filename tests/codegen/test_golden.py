@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.cases.attention import golden_attention_specs
+from benchmarks.cases.attention_sm90 import golden_attention_sm90_specs
+from benchmarks.cases.chains import golden_chain_specs
+from benchmarks.cases.kernels import golden_specs, move_spec
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
@@ -15,10 +19,6 @@ from boltgen.families.source import render_kernel
 from boltgen.ir.dtypes import DType
 from boltgen.problems.layout_transform.problem import NHWC_F16, Form, ImageLayout, Move
 from boltgen.settings import settings_from
-from tests.attention_cases import golden_attention_specs
-from tests.attention_sm90_cases import golden_attention_sm90_specs
-from tests.cases import golden_specs, move_spec
-from tests.chain_cases import golden_chain_specs
 
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)
 SPECS = {

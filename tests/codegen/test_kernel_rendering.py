@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES, all_cases, move_spec, with_traits
 from boltgen.arch import ARCHES
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.families.registry import candidates, kernel_spec
@@ -25,7 +26,6 @@ from boltgen.problems.layout_transform.problem import (
     Move,
 )
 from boltgen.problems.workload import Workload
-from tests.cases import CONFIGS, EPILOGUES, all_cases, move_spec, with_traits
 from tests.codegen.test_cpp_text import NASTY
 
 CONFIG = CONFIGS["sm80_small"][1]

@@ -7,15 +7,15 @@ import jinja2
 import jinja2.meta
 import pytest
 
+from benchmarks.cases.attention import golden_attention_specs
+from benchmarks.cases.attention_sm90 import golden_attention_sm90_specs
+from benchmarks.cases.chains import golden_chain_specs
+from benchmarks.cases.kernels import golden_specs, move_spec
 from boltgen.codegen.render import environment, render
 from boltgen.codegen.views import AdapterView, ArgumentField, UnitView, View
 from boltgen.families.registry import FAMILIES
 from boltgen.paths import resource_dir
 from boltgen.problems.layout_transform.problem import NHWC_F16, Move
-from tests.attention_cases import golden_attention_specs
-from tests.attention_sm90_cases import golden_attention_sm90_specs
-from tests.cases import golden_specs, move_spec
-from tests.chain_cases import golden_chain_specs
 
 
 def kernel_views() -> list[type[View]]:

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.attention import attention
+from benchmarks.cases.chains import gemm_chain
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.attention import FAMILY
@@ -16,9 +19,6 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph, Store
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from tests.attention_cases import attention
-from tests.cases import EPILOGUES
-from tests.chain_cases import gemm_chain
 
 SM80, SM75 = ARCHES["sm_80"], ARCHES["sm_75"]
 WORKLOAD = attention(512, 512, 64, 64, batch=12)

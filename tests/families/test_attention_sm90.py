@@ -9,6 +9,8 @@ from itertools import product
 
 import pytest
 
+from benchmarks.cases.attention import attention, scaled
+from benchmarks.cases.attention_sm90 import KERNELS
 from boltgen.arch import ARCHES
 from boltgen.families.attention_sm90 import FAMILY
 from boltgen.families.attention_sm90.config import AttentionSm90Config
@@ -17,8 +19,6 @@ from boltgen.families.registry import boundaries, candidates, predict
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.problems.workload import Workload
-from tests.attention_cases import attention, scaled
-from tests.attention_sm90_cases import KERNELS
 
 SM90A = ARCHES["sm_90a"]
 WORKLOAD = attention(512, 512, 64, 64, batch=12)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.chains import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
+from benchmarks.cases.kernels import EPILOGUES, in_bf16
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.b2b.candidates import enumerate_configs
@@ -17,8 +19,6 @@ from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES, in_bf16
-from tests.chain_cases import B2B_CONFIGS, chain_case, conv_chain, gemm_chain, paper_chains
 
 SM80, SM75 = arch_named("sm_80"), arch_named("sm_75")
 BIAS_RELU = ("bias_relu", "bias_relu")

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.chains import conv_chain, gemm_chain, paper_chains
+from benchmarks.cases.chains_sm90 import KERNELS
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.families.b2b_sm90 import FAMILY
 from boltgen.families.b2b_sm90.config import B2bSm90Config
@@ -21,9 +24,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import cut_layers
-from tests.cases import EPILOGUES
-from tests.chain_cases import conv_chain, gemm_chain, paper_chains
-from tests.chain_sm90_cases import KERNELS
 
 SM90A = ARCHES["sm_90a"]
 BIAS_RELU = ("bias_relu", "bias_relu")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import all_cases
 from boltgen.arch import ARCHES, Arch
 from boltgen.families.cutlass2.candidates import enumerate_configs
 from boltgen.families.family import Config
@@ -21,8 +23,6 @@ from boltgen.problems.layout_transform.problem import (
 )
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import all_cases
-from tests.chain_cases import all_chain_cases
 
 # Configurations of a problem differ little from the next: so many are passed over.
 _EVERY = 11

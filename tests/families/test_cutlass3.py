@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.chains import gemm_chain
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES, Arch
 from boltgen.codegen.render import render
 from boltgen.families.cutlass3 import FAMILY
@@ -31,8 +33,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.layout_transform.problem import NHWC_F16, LayoutTransform, Move
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES
-from tests.chain_cases import gemm_chain
 
 SM90A = ARCHES["sm_90a"]
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)

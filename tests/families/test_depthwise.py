@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, graph_of
 from boltgen.arch import ARCHES
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.depthwise.traits import Window, vector_of, vector_of_a, window_of
@@ -24,7 +25,6 @@ from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES, graph_of
 
 SM80 = ARCHES["sm_80"]
 LAYER = Depthwise(n=8, h=56, w=56, c=144, r=3, s=3, padding=(1, 1, 1, 1))

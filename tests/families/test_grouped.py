@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS
 from boltgen.arch import arch_named
 from boltgen.families.constants import model_constants
 from boltgen.families.grouped import FAMILY
@@ -25,7 +26,6 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import CONFIGS
 
 SM80 = arch_named("sm_80")
 PROBLEM = GroupedGemm(groups=8, m=2048, n=1024, k=512, b_layout=Layout.COLUMN)

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.attention import attention
+from benchmarks.cases.chains import gemm_chain
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import arch_named
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.b2b_sm90.config import B2bSm90Config
@@ -21,9 +24,6 @@ from boltgen.families.space import Shape
 from boltgen.ir.dtypes import Layout
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from tests.attention_cases import attention
-from tests.cases import EPILOGUES
-from tests.chain_cases import gemm_chain
 
 CONFIG = Cutlass2Config(
     threadblock=Shape(128, 64, 32), warp=Shape(64, 32, 32), instruction=Shape(16, 8, 16), stages=3

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.cases.kernels import EPILOGUES, PROBLEM_TYPES
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.cutlass2.candidates import enumerate_configs, kernel_configs
@@ -21,7 +22,6 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import EPILOGUES, PROBLEM_TYPES
 
 SM80 = arch_named("sm_80")
 GEMM = Gemm(m=1024, n=1024, k=1024)

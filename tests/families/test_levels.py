@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.families.cutlass2.candidates import kernel_configs
 from boltgen.families.cutlass2.levels import level_configs, library_specs
@@ -15,7 +16,6 @@ from boltgen.ir.dtypes import Layout
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES
 
 ROW = Gemm(m=1024, n=1024, k=1024)
 COLUMN = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)

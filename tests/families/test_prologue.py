@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS
 from boltgen.arch import arch_named
 from boltgen.families.prologue import FAMILY
 from boltgen.families.prologue.config import PrologueConfig
@@ -28,7 +29,6 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import CONFIGS
 
 SM80 = arch_named("sm_80")
 PROBLEM = Gemm(m=2048, n=1024, k=512)

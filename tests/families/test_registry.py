@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from benchmarks.cases.attention import attention, scaled
+from benchmarks.cases.chains import conv_chain, gemm_chain
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES, Arch
 from boltgen.codegen.render import render
 from boltgen.errors import BoltgenError, NoLegalConfigError
@@ -43,9 +46,6 @@ from boltgen.problems.layout_transform.problem import (
 )
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.workload import Layer, Workload
-from tests.attention_cases import attention, scaled
-from tests.cases import EPILOGUES
-from tests.chain_cases import conv_chain, gemm_chain
 
 SM80 = ARCHES["sm_80"]
 CONV = Conv2d(n=2, h=14, w=14, c=40, k=64, r=3, s=3, padding=(1, 1, 1, 1))

@@ -34,7 +34,13 @@ def test_a_kernel_that_spills_is_not_measured(
 ) -> None:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
-    source = {"name": "boltgen_k", "text": "k", "is_recorded": False, "fault": fault}
+    source = {
+        "name": "boltgen_k",
+        "text": "k",
+        "is_recorded": False,
+        "is_ours": True,
+        "fault": fault,
+    }
     (bundle / SOURCES.format(arch="sm_80")).write_bytes(
         lzma.compress(json.dumps({"boltgen_k": source}).encode())
     )

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases import attention_sm90 as attention_sm90_cases
+from benchmarks.cases import chains_sm90 as chain_sm90_cases
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import BLACKWELL, all_cases
+from benchmarks.cases.wgmma import launches
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import (
     Attend,
@@ -35,10 +40,6 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
-from tests import attention_sm90_cases, chain_sm90_cases
-from tests.cases import BLACKWELL, all_cases
-from tests.chain_cases import all_chain_cases
-from tests.wgmma_cases import launches
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from boltgen.errors import InterpretError
-from boltgen.graph.attributes import Axis, RegionCall, attributes_of
+from boltgen.graph.attribute_kinds import attributes_of
+from boltgen.graph.attributes import Axis, RegionCall
 from boltgen.graph.graph import GROUPED, INPUT, OPAQUE, PART, REGION, Expr, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.graph.numpy_semantics.operation import Operation

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from boltgen.graph.attributes import attributes_of
+from boltgen.graph.attribute_kinds import attributes_of
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
 

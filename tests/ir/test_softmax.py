@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.cases.attention import attention, scaled
 from boltgen.arch import arch_named
 from boltgen.codegen.epilogue import emit_epilogue
 from boltgen.errors import InvalidProblemError
@@ -20,7 +21,6 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Layer, Workload
-from tests.attention_cases import attention, scaled
 
 
 def _online(x: np.ndarray, step: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.cases.kernels import PROBLEM_TYPES
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.elementwise import (
@@ -25,7 +26,6 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key import canonical, digest
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
-from tests.cases import PROBLEM_TYPES
 
 extents = st.integers(1, 4096)
 gemms = st.builds(

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from boltgen.arch import arch_named
-from boltgen.build.cache import Cache
-from boltgen.build.link import link_shared
-from boltgen.build.pool import compile_all, objects_or_raise
-from boltgen.build.toolchain import find_toolchain
-from boltgen.build.unit import kernel_unit
-from boltgen.codegen.nvcc import DeviceCode
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import all_cases
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.device.choose import DEFAULT_ARCH, activate
-from boltgen.families.source import KernelSource, kernel_symbol, render_library
 from boltgen.ir.kernel import KernelSpec
-from boltgen.settings import settings_from
-from tests.cases import all_cases
-from tests.chain_cases import all_chain_cases
-from tests.kernels.launch import Cuda, KernelLibrary
 from tests.virtual_gpu import all_checks
-
-# About half a minute of nvcc each, a third of it for CUTLASS's headers. A kernel of wgmma takes
-# nvcc 0.7 GB, and libraries are compiled at once.
-_KERNELS_PER_LIBRARY, _WGMMA_KERNELS_PER_LIBRARY = 24, 6
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +37,7 @@ def checking(cuda: Cuda) -> Iterator[Cuda]:
 def kernels(
     request: pytest.FixtureRequest, cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[KernelSpec, KernelLibrary]:
-    """The library of each kernel in `tests/cases.py` that a test of this session launches."""
+    """The library of each kernel of `all_cases` that a test of this session launches."""
     specs = launched(request, [case.spec for case in all_cases()])
     return build_libraries(specs, tmp_path_factory.mktemp("kernels"))
 
@@ -60,7 +46,7 @@ def kernels(
 def chain_kernels(
     request: pytest.FixtureRequest, cuda: Cuda, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[KernelSpec, KernelLibrary]:
-    """The library of each kernel in `tests/chain_cases.py` that a test of this session launches."""
+    """The library of each kernel of `all_chain_cases` that a test of this session launches."""
     specs = launched(request, [case.spec for case in all_chain_cases()])
     return build_libraries(specs, tmp_path_factory.mktemp("chains"))
 
@@ -82,43 +68,6 @@ def launched(
             spec = kernel_of(item.callspec.params if hasattr(item, "callspec") else {})
             found |= dict.fromkeys(every if spec is None else [spec])
     return list(found)
-
-
-def build_libraries(specs: Sequence[KernelSpec], folder: Path) -> dict[KernelSpec, KernelLibrary]:
-    """Compile the kernels to PTX, in libraries by arch, through the user's cache."""
-    settings = settings_from()
-    tools = find_toolchain(settings)
-    groups = list(_groups(specs))
-    units = [
-        kernel_unit(_library_source(group, f"kernels_{i}"), tools, DeviceCode.PTX)
-        for i, group in enumerate(groups)
-    ]
-    objects = objects_or_raise(compile_all(units, Cache(settings.cache_dir), jobs=settings.jobs))
-    libraries: dict[KernelSpec, KernelLibrary] = {}
-    for i, (group, compiled) in enumerate(zip(groups, objects, strict=True)):
-        path = link_shared([compiled.path], folder / f"libkernels_{i}.so", tools)
-        libraries |= dict.fromkeys(group, KernelLibrary(path))
-    return libraries
-
-
-def _groups(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, ...]]:
-    by_arch = sorted(specs, key=lambda spec: (spec.arch, kernel_symbol(spec)))
-    for arch, same_arch in itertools.groupby(by_arch, key=lambda spec: spec.arch):
-        has_wgmma = arch_named(arch).cutlass_api >= 3
-        most = _WGMMA_KERNELS_PER_LIBRARY if has_wgmma else _KERNELS_PER_LIBRARY
-        remaining = list(same_arch)
-        while remaining:
-            yield tuple(remaining[:most])
-            del remaining[:most]
-
-
-def _library_source(specs: Sequence[KernelSpec], name: str) -> KernelSource:
-    return KernelSource(
-        spec=specs[0],
-        symbol=name,
-        workspace_symbol="",
-        text=render_library(specs),
-    )
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.kernels.launch import Cuda
+from benchmarks.harness.kernel_launch import Cuda
 
 
 def counted_of(cuda: Cuda, run: Callable[[], object]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
 from boltgen.check.launch import Device, run_job
 from boltgen.check.protocol import Job
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.workload import Workload
-from tests.kernels.launch import Cuda, KernelLibrary
 
 
 def judged_jobs(

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks.cases.chains import ChainCase
+from benchmarks.harness.chain_launch import ChainInputs, give_workspace
+from benchmarks.harness.kernel_launch import Args, Array, Cuda, KernelLibrary, Operand, poison
 from boltgen.families.registry import launch
 from boltgen.families.source import kernel_symbol
 from boltgen.measure.abi import arguments
 from boltgen.problems import reference
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
-from tests.chain_cases import ChainCase
-from tests.kernels.launch import Args, Array, Cuda, KernelLibrary, Operand, poison
-from tests.kernels.launch_chain import ChainInputs, give_workspace
 
 
 @dataclass(frozen=True, slots=True)

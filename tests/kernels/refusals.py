@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.kernel_launch import KernelError, KernelLibrary
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
-from tests.kernels.launch import KernelError, KernelLibrary
 
 INVALID, MISALIGNED, WORKSPACE = 1, 2, 3
 ADDRESS = 0x7F0000001000  # never dereferenced

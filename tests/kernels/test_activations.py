@@ -11,6 +11,8 @@ import ctypes
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import split_k_cases
+from benchmarks.harness.kernel_launch import Array, Cuda
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
@@ -20,8 +22,6 @@ from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import KernelSource
 from boltgen.ir.functions import FP32_ULP, UnaryOp
 from boltgen.settings import settings_from
-from tests.cases import split_k_cases
-from tests.kernels.launch import Array, Cuda
 
 # Results below FP32's normal numbers may be flushed to zero.
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES, KernelCase
+from benchmarks.harness.kernel_launch import Cuda, random_inputs
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
@@ -33,9 +35,7 @@ from boltgen.problems.problem import Problem
 from boltgen.problems.region import LayerRoles, Operand, Region, Stored
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from tests.cases import CONFIGS, EPILOGUES, KernelCase
 from tests.codegen.region_launch import ARCH, kernels_of, region_launch
-from tests.kernels.launch import Cuda, random_inputs
 
 EPILOGUE = EPILOGUES["residual_before"]
 CONFIG = CONFIGS["sm80_small"][1]

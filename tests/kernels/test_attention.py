@@ -7,6 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.attention import KERNELS, attention, attention_case, scaled
+from benchmarks.harness.chain_launch import (
+    ChainInputs,
+    ChainLaunch,
+    judge_chain,
+    random_chain_inputs,
+)
+from benchmarks.harness.kernel_launch import Cuda, KernelError, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.families.attention import FAMILY
 from boltgen.families.heads.boundary import resized
@@ -17,11 +26,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
-from tests.attention_cases import KERNELS, attention, attention_case, scaled
-from tests.kernels.conftest import build_libraries
 from tests.kernels.counting import counted_of
-from tests.kernels.launch import Cuda, KernelError, KernelLibrary
-from tests.kernels.launch_chain import ChainInputs, ChainLaunch, judge_chain, random_chain_inputs
 from tests.kernels.launch_heads import judge_heads
 from tests.kernels.refusals import INVALID, MISALIGNED
 

@@ -11,6 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.attention import attention, scaled, tile
+from benchmarks.cases.attention_sm90 import tile as tile_sm90
+from benchmarks.cases.chains import ChainCase
+from benchmarks.harness.chain_launch import (
+    ChainInputs,
+    ChainLaunch,
+    judge_chain,
+    random_chain_inputs,
+)
+from benchmarks.harness.kernel_launch import Array, Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.families.heads.boundary import resized
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType
@@ -21,12 +32,6 @@ from boltgen.ir.key_masks import HIDDEN
 from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Workload
-from tests.attention_cases import attention, scaled, tile
-from tests.attention_sm90_cases import tile as tile_sm90
-from tests.chain_cases import ChainCase
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Array, Cuda, KernelLibrary
-from tests.kernels.launch_chain import ChainInputs, ChainLaunch, judge_chain, random_chain_inputs
 
 _BATCH = 3
 _DEPTH = 64

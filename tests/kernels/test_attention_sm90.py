@@ -10,6 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cases.attention import attention, scaled
+from benchmarks.cases.attention_sm90 import KERNELS, SM90A, attention_sm90_case
+from benchmarks.harness.chain_launch import ChainLaunch, judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelError, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.families.attention_sm90 import FAMILY
@@ -20,11 +25,6 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from tests.attention_cases import attention, scaled
-from tests.attention_sm90_cases import KERNELS, SM90A, attention_sm90_case
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelError, KernelLibrary
-from tests.kernels.launch_chain import ChainLaunch, judge_chain, random_chain_inputs
 from tests.kernels.launch_heads import judge_heads
 from tests.kernels.refusals import INVALID, MISALIGNED
 

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.chains import ChainCase
+from benchmarks.harness.chain_launch import random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
@@ -20,11 +23,8 @@ from boltgen.families.source import KernelSource, render_library
 from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import compare
 from boltgen.settings import settings_from
-from tests.chain_cases import ChainCase
 from tests.codegen.region_launch import ARCH, kernels_of
 from tests.codegen.test_adapter_fused import CHAINS, CONFIG, all_launches
-from tests.kernels.launch import Cuda
-from tests.kernels.launch_chain import random_chain_inputs
 
 LAUNCHES = {launch.region.symbol: launch for launch in all_launches()}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.cases.chains import ChainCase, all_chain_cases
+from benchmarks.harness.chain_launch import judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
 from boltgen.ir.kernel import KernelSpec
-from tests.chain_cases import ChainCase, all_chain_cases
-from tests.kernels.launch import Cuda, KernelLibrary
-from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 
 CASES = {case.name: case for case in all_chain_cases()}
 # Both residences and both ways of copying, a convolution, operands in inner layers, four layers.

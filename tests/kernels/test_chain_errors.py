@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.harness.kernel_launch import Args, KernelLibrary
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import structs
-from tests.chain_cases import all_chain_cases
-from tests.kernels.launch import Args, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 _CASES = {case.name: case for case in all_chain_cases()}

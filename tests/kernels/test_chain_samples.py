@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cases.chains import ChainCase
+from benchmarks.harness.chain_launch import judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.ir.kernel import KernelSpec
-from tests.chain_cases import ChainCase
 from tests.chain_samples import sampled_cases, sampled_sm90_cases
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary
-from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 
 # A library for each arch: six kernels each of two, and three by wgmma, which nvcc takes long for.
 CASES = [

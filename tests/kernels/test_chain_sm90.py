@@ -10,6 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cases.chains import ChainCase, conv_chain, gemm_chain
+from benchmarks.cases.chains_sm90 import BIAS_RELU, CONV, KERNELS
+from benchmarks.harness.chain_launch import judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelError, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.families.b2b_sm90 import FAMILY
@@ -18,11 +23,6 @@ from boltgen.families.family import CHECKED_SMS
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from tests.chain_cases import ChainCase, conv_chain, gemm_chain
-from tests.chain_sm90_cases import BIAS_RELU, CONV, KERNELS
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelError, KernelLibrary
-from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 from tests.kernels.refusals import INVALID, MISALIGNED
 
 OF_RF = ("bias_relu", "residual_before")

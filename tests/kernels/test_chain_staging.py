@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import split_k_cases
+from benchmarks.harness.kernel_launch import Cuda
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.link import link_shared
@@ -20,8 +22,6 @@ from boltgen.build.unit import CompiledObject, kernel_unit
 from boltgen.codegen.nvcc import DeviceCode
 from boltgen.families.source import KernelSource
 from boltgen.settings import settings_from
-from tests.cases import split_k_cases
-from tests.kernels.launch import Cuda
 
 SOURCE = Path(__file__).parent / "staging.cu"
 ROWS, DEPTH = 32, 32

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES, in_bf16
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.check.launch import Device, run_job
 from boltgen.check.protocol import Job
@@ -25,9 +28,6 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
-from tests.cases import CONFIGS, EPILOGUES, in_bf16
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 _SAME = (1, 1, 1, 1)

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, graph_of, in_bf16
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.check.launch import Device, run_job
 from boltgen.check.protocol import Job
@@ -22,9 +25,6 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES, graph_of, in_bf16
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.check.launch import Device, run_job
 from boltgen.check.protocol import Job
@@ -25,8 +27,6 @@ from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose_results
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 from tests.kernels.test_norm import affine, residual, residual_after
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Operand, padded, poison, unpadded
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.families.grouped.config import GroupedConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
@@ -17,15 +20,12 @@ from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
-from boltgen.measure.tensors import drawn, input_tensors
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.operands import drawn, input_tensors
 from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import Agreement, compare
 from boltgen.problems.workload import Workload
-from tests.cases import CONFIGS, EPILOGUES
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary, Operand, padded, poison, unpadded
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 Array = np.ndarray[Any, Any]

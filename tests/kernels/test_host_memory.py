@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.kernel_launch import Cuda
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.toolchain import find_toolchain
 from boltgen.build.unit import CompiledObject, adapter_unit
 from boltgen.codegen.adapter import render_adapter
 from boltgen.settings import settings_from
-from tests.kernels.launch import Cuda
 from tests.kernels.test_adapter_execution import LAUNCHES, Regions, stored_arguments
 
 # All that the adapter calls for memory is here: the library is linked to itself, and has its own

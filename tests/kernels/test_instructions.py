@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.chains import ChainCase, all_chain_cases
+from benchmarks.cases.kernels import KernelCase, all_cases
+from benchmarks.harness.chain_launch import ChainLaunch, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Launch, random_inputs
 from boltgen.arch import arch_named
 from boltgen.families.registry import FAMILIES
 from boltgen.families.roofline import LDMATRIX_BYTES
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from tests.cases import KernelCase, all_cases
-from tests.chain_cases import ChainCase, all_chain_cases
 from tests.kernels.counting import counted_of
-from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
-from tests.kernels.launch_chain import ChainLaunch, random_chain_inputs
 
 CASES = {case.name: case for case in all_cases()}
 # Ragged everywhere, in seven columns of tiles of 64 or more: a group of eight has one too few.

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+from benchmarks.cases.kernels import (
+    CONFIGS,
+    DIMENSIONS,
+    EPILOGUES,
+    all_cases,
+    covering,
+    covering_cases,
+)
 from boltgen.ir.elementwise import Binary, BinaryOp, Unary
 from boltgen.ir.functions import UnaryOp
-from tests.cases import CONFIGS, DIMENSIONS, EPILOGUES, all_cases, covering, covering_cases
 
 
 def test_every_pair_of_values_occurs_together() -> None:

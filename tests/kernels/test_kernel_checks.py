@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import all_cases
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Launch, random_inputs
 from boltgen.ir.kernel import KernelSpec
-from tests.cases import all_cases
-from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 
 CASES = {case.name: case for case in all_cases()}
 # Epilogues that branch on their values, or convert those of two columns at once. K has more steps

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import CONFIGS, EPILOGUES, split_k_cases
+from benchmarks.harness.kernel_launch import Args, Conv2dArgs, GemmArgs, KernelLibrary
 from boltgen.families.mma_sync.resources import split_workspace_bytes
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import kernel_symbol
@@ -14,8 +16,6 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from tests.cases import CONFIGS, EPILOGUES, split_k_cases
-from tests.kernels.launch import Args, Conv2dArgs, GemmArgs, KernelLibrary
 from tests.kernels.refusals import (
     ADDRESS,
     INVALID,

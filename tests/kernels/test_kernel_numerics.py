@@ -7,10 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import KernelCase, all_cases
+from benchmarks.harness.kernel_launch import (
+    Cuda,
+    Inputs,
+    KernelError,
+    KernelLibrary,
+    Launch,
+    random_inputs,
+)
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems import reference
-from tests.cases import KernelCase, all_cases
-from tests.kernels.launch import Cuda, Inputs, KernelError, KernelLibrary, Launch, random_inputs
 
 CASES = all_cases()
 CUDA_ERROR = 4  # BOLTGEN_CUDA_ERROR in boltgen/abi.h

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import move_spec
+from benchmarks.harness.kernel_launch import Args, Array, Cuda, KernelError, KernelLibrary
 from boltgen.build.cache import Cache
 from boltgen.build.link import link_shared
 from boltgen.build.pool import compile_all, objects_or_raise
@@ -34,8 +36,6 @@ from boltgen.problems.layout_transform.problem import (
 )
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from tests.cases import move_spec
-from tests.kernels.launch import Args, Array, Cuda, KernelError, KernelLibrary
 
 NCHW_F16 = Form(layout=ImageLayout.NCHW, dtype=DType.F16)
 NCHW_F32 = Form(layout=ImageLayout.NCHW, dtype=DType.F32)

@@ -8,16 +8,16 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import KernelCase, all_cases
+from benchmarks.harness.chain_launch import judge_chain, random_chain_inputs
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Launch, random_inputs
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
-from tests.cases import KernelCase, all_cases
-from tests.chain_cases import all_chain_cases
-from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
-from tests.kernels.launch_chain import judge_chain, random_chain_inputs
 
 CASES = {case.name: case for case in all_cases()}
 GEMM = CASES["split-gemm_ragged"]

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, graph_of
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.prologue.config import PrologueConfig
@@ -21,10 +24,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import EPILOGUES, graph_of
-from tests.kernels.conftest import build_libraries
 from tests.kernels.jobs import judged_jobs
-from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, assert_refused, setting
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32

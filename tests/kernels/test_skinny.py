@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, KernelCase
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Launch, random_inputs
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.families.registry import FAMILIES, boundaries, kernel_spec, launch, violations
 from boltgen.families.skinny.config import SkinnyConfig
@@ -17,10 +20,7 @@ from boltgen.measure.abi import arguments
 from boltgen.problems import reference
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES, KernelCase
-from tests.kernels.conftest import build_libraries
 from tests.kernels.counting import counted_of
-from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 from tests.kernels.refusals import (
     ADDRESS,
     INVALID,

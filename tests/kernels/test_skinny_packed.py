@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, KernelCase
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary, Launch, random_inputs
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.registry import boundaries, kernel_spec, launch, predict, spaces, violations
 from boltgen.families.skinny.config import SkinnyConfig
@@ -19,9 +22,6 @@ from boltgen.problems import reference
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from tests.cases import EPILOGUES, KernelCase
-from tests.kernels.conftest import build_libraries
-from tests.kernels.launch import Cuda, KernelLibrary, Launch, random_inputs
 from tests.kernels.refusals import (
     ADDRESS,
     INVALID,

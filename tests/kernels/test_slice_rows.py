@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import graph_of
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
 from boltgen.families.registry import boundaries, candidates, kernel_spec, launch
 from boltgen.ir.dtypes import DType, Layout
@@ -25,10 +28,7 @@ from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.problem import Problem
 from boltgen.problems.slices import slices
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import graph_of
-from tests.kernels.conftest import build_libraries
 from tests.kernels.jobs import judged_jobs
-from tests.kernels.launch import Cuda, KernelLibrary
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, assert_refused, setting
 
 F16, F32 = DType.F16, DType.F32

@@ -9,6 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import BLACKWELL, KernelCase, all_cases
+from benchmarks.harness.kernel_launch import (
+    Array,
+    Cuda,
+    Inputs,
+    KernelLibrary,
+    Launch,
+    random_inputs,
+)
 from boltgen.families.mma_sync.candidates import SWIZZLES
 from boltgen.families.mma_sync.traits import ConvIterator
 from boltgen.ir.dtypes import Layout
@@ -17,8 +26,6 @@ from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
-from tests.cases import BLACKWELL, KernelCase, all_cases
-from tests.kernels.launch import Array, Cuda, Inputs, KernelLibrary, Launch, random_inputs
 
 CASES = {case.name: case for case in all_cases()}
 

@@ -11,6 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import KernelCase
+from benchmarks.cases.wgmma import CONV, KERNELS
+from benchmarks.harness.kernel_launch import (
+    PADDING,
+    Args,
+    Cuda,
+    Inputs,
+    KernelError,
+    KernelLibrary,
+    Launch,
+    random_inputs,
+)
+from benchmarks.harness.libraries import build_libraries
 from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.device.vgpu import LaunchRecord
@@ -27,19 +40,7 @@ from boltgen.problems import reference
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from tests.cases import KernelCase
-from tests.kernels.conftest import build_libraries, launched
-from tests.kernels.launch import (
-    PADDING,
-    Args,
-    Cuda,
-    Inputs,
-    KernelError,
-    KernelLibrary,
-    Launch,
-    random_inputs,
-)
-from tests.wgmma_cases import CONV, KERNELS
+from tests.kernels.conftest import launched
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +253,7 @@ def test_a_full_tensor_that_tma_cannot_load_is_refused_by_the_kernel_too(
 ) -> None:
     """Half of what it needs is what the vectors of an FP32 output would do with."""
     case = _case("conv-cooperative", 1)
-    monkeypatch.setattr("tests.kernels.launch.VECTOR_BYTES", 8)
+    monkeypatch.setattr("benchmarks.harness.kernel_launch.VECTOR_BYTES", 8)
     with pytest.raises(KernelError, match=r"the full tensor is at address .* needs 16-byte"):
         Launch(cuda, hopper_kernels[case.spec], case).run(random_inputs(case, rng))
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
+from boltgen.measure.lines import from_line, to_line
 from boltgen.measure.protocol import (
     VERSION,
     Answer,
@@ -17,8 +18,6 @@ from boltgen.measure.protocol import (
     FromWorker,
     Greeting,
     Refusal,
-    from_line,
-    to_line,
 )
 
 DEVICE = DeviceIdentity(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import Shelf, build_library, kernel_key, toolchain_text
@@ -37,8 +39,6 @@ from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from tests.build.fakes import FAIL, fake_toolchain
-from tests.cases import EPILOGUES
-from tests.chain_cases import all_chain_cases
 from tests.tuning.samples import A100
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -72,8 +72,8 @@ class Made:
         worker = Worker(
             Setup(ordinal=0, profiler="p.so", runtime="libcudart.so.13"),
             local_worker(
-                {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
                 (sys.executable, "-m", "tests.measure.stub_worker", "well", str(tmp_path / "g")),
+                {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
             ),
         )
         self.bench = WorkerBench(

@@ -30,8 +30,8 @@ def start(tmp_path: Path, how: str = "well", start_seconds: float = 30.0) -> Wor
     return Worker(
         SETUP,
         local_worker(
-            {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
             (sys.executable, "-m", "tests.measure.stub_worker", how, str(tmp_path / "gone")),
+            {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
         ),
         start_seconds=start_seconds,
     )
@@ -57,7 +57,7 @@ def test_a_worker_that_is_well(worker):
 
 
 FAULTS = {
-    "crash": (Fault.CRASH, "was ended by signal SIGSEGV while it ran this candidate"),
+    "crash": (Fault.CRASH, "was ended by signal SIGSEGV while it ran the kernel"),
     "exit": (Fault.CRASH, "ended with status 3"),
     "half": (Fault.CRASH, "ended with status 0"),
     "garbage": (Fault.PROTOCOL, "Segmentation fault (core dumped)"),
@@ -142,7 +142,7 @@ def test_a_worker_that_does_not_start_says_why(tmp_path, how, words):
 
 def test_a_program_that_is_not_there():
     with pytest.raises(DeviceError, match="no-such-python cannot be started: No such file"):
-        Worker(SETUP, local_worker(command=("no-such-python",)))
+        Worker(SETUP, local_worker(("no-such-python",)))
 
 
 def test_closing_twice_is_harmless(tmp_path):
@@ -187,7 +187,7 @@ def test_an_interrupt_leaves_no_answer_behind(worker, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(worker._channel), "receive", interrupt)
+        patched.setattr(LocalChannel, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ask(worker, "good")
     assert isinstance(ask(worker, "good"), Timing)

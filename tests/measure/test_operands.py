@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.attention import attention, scaled
+from benchmarks.cases.chains import all_chain_cases
+from benchmarks.cases.kernels import EPILOGUES, in_bf16
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -19,9 +22,6 @@ from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose, enclose_results
 from boltgen.problems.workload import Workload
-from tests.attention_cases import attention, scaled
-from tests.cases import EPILOGUES, in_bf16
-from tests.chain_cases import all_chain_cases
 from tests.gated import gated
 
 SMALL = Workload.of(Gemm(m=5, n=7, k=9), EPILOGUES["residual_before"])

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES, in_bf16, problem_for
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -14,14 +15,13 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of
-from boltgen.measure.tensors import input_tensors
 from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.operands import input_tensors
 from boltgen.problems.slices import slices
 from boltgen.problems.workload import Layer
-from tests.cases import EPILOGUES, in_bf16, problem_for
 
 SMALL = Gemm(m=5, n=7, k=9)
 

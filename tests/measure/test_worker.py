@@ -24,7 +24,7 @@ from boltgen.ir.kernel import Launch
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceKind, Failure, Fault, Timing
 from boltgen.measure.channel import local_worker
-from boltgen.measure.client import Worker
+from boltgen.measure.client import WORKER, Worker
 from boltgen.measure.protocol import Policy, Request, Setup
 from boltgen.measure.worker import fault_of
 from boltgen.problems.gemm.problem import Gemm
@@ -80,7 +80,9 @@ def start(tools, cache, policy=Policy(modelled=True), budget_bytes=1 << 24, ordi
             policy=policy,
             budget_bytes=budget_bytes,
         ),
-        local_worker(vgpu_environment(SETTINGS, libraries, {"device": "sm_80", "threads": "1"})),
+        local_worker(
+            WORKER, vgpu_environment(SETTINGS, libraries, {"device": "sm_80", "threads": "1"})
+        ),
     )
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.region_oracle import compute
 from boltgen.graph.attributes import RegionCall
 from boltgen.graph.graph import REGION, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes import outline
 from boltgen.passes.outline import CarvedRegion
-from tests.frontend.region_oracle import compute
 from tests.passes.differential import AnyArray, Sizes, assert_same, drawn, sizes_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boltgen.graph.attributes import attributes_of
+from boltgen.graph.attribute_kinds import attributes_of
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
 from boltgen.ir.elementwise import LoadKind
 from boltgen.passes.outline import Symbols

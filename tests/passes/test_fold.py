@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltgen.graph.attributes import attributes_of
+from boltgen.graph.attribute_kinds import attributes_of
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.passes.precision.fold import applied
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.errors import InputError, InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.ir.dtypes import IndexType
@@ -24,7 +25,6 @@ from boltgen.problems.oracle import enclose
 from boltgen.problems.problem import Problem, describe, gathered
 from boltgen.problems.reference import Enclosure
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import EPILOGUES
 
 IN_ORDER = GroupedGemm(groups=3, m=9, n=6, k=5)
 TAKEN = replace(IN_ORDER, a_rows=4, rows_dtype=IndexType.INT64)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.errors import InputError, InvalidProblemError
 from boltgen.families.json_form import decode, encode
 from boltgen.ir.dtypes import DType, IndexType, Layout
@@ -19,7 +20,6 @@ from boltgen.problems.oracle import enclose
 from boltgen.problems.problem import Problem
 from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import EPILOGUES
 
 PROBLEM = GroupedGemm(groups=4, m=9, n=6, k=5, b_layout=Layout.COLUMN)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.cases.chains import conv_chain, gemm_chain
+from benchmarks.cases.kernels import problem_for
 from boltgen.errors import InputError
 from boltgen.ir.dtypes import DType
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
 from boltgen.problems.reference import compare, run
-from tests.cases import problem_for
-from tests.chain_cases import conv_chain, gemm_chain
 
 CHAIN = gemm_chain(40, 72, (48, 24, 16), ("bias_relu", "bias_silu", "identity"))
 

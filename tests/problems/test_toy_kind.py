@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax import op
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.arch import arch_named
 from boltgen.errors import BoltgenError, InvalidProblemError, NoLegalConfigError
 from boltgen.families.json_form import decode, encode
@@ -44,7 +45,6 @@ from boltgen.problems.reference import (
     enclosed_store,
 )
 from boltgen.problems.workload import Layer, Workload
-from tests.frontend.oracle_kernels import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
@@ -17,7 +18,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.reference import run
 from boltgen.problems.workload import MAX_LAYERS, Layer, Workload
-from tests.cases import EPILOGUES
 
 FIRST, SECOND = Gemm(m=100, n=64, k=256), Gemm(m=100, n=16, k=64)
 CONV = Conv2d(n=2, h=56, w=56, c=48, k=32, r=3, s=3, stride=(2, 2), padding=(1, 1, 1, 1))

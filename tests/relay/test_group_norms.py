@@ -15,7 +15,7 @@ from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.group_norm.problem import GroupNorm
 
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(6)
 N, C, H, W, GROUPS, EPSILON = 2, 16, 6, 5, 4, 1e-5

@@ -12,7 +12,7 @@ import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(3)
 ROWS, WIDTH = 8, 16

@@ -9,7 +9,7 @@ import boltgen.relay  # noqa: F401 - it brings the libraries that TVM is linked 
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 BATCH, ROWS, KEYS, DEPTH = 6, 24, 40, 16
 

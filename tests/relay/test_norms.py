@@ -15,7 +15,7 @@ from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.ir.dtypes import DType  # isort: skip
 from boltgen.problems.norm.problem import Norm, NormFunction
 
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 SHAPE = (2, 5, 64)
 RNG = np.random.default_rng(5)

@@ -13,7 +13,7 @@ import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.frontend.relay.translate import translate  # isort: skip
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(5)
 IMAGE = relay.var("x", shape=(1, 6, 6, 4), dtype="float32")

@@ -12,7 +12,7 @@ from boltgen.errors import ModelImportError  # isort: skip
 from boltgen.passes.run import Passes  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.ir.dtypes import DType  # isort: skip
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(7)
 

@@ -14,7 +14,7 @@ from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.problems.problem import gathered
 
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 BATCH, SIZE, WINDOW, C = 2, 8, 4, 32
 RNG = np.random.default_rng(7)

@@ -13,7 +13,7 @@ import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.ir.elementwise import LoadKind  # isort: skip
-from tests.frontend.relay_oracle_kernels import Model  # isort: skip
+from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
 
 RNG = np.random.default_rng(3)
 N, C, K, H, W = 3, 8, 16, 5, 6

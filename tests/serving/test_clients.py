@@ -16,8 +16,8 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 import boltgen
+from benchmarks.harness.server import Server, serving
 from tests.serving.models import LONGEST, MOST, NUMPY, WIDTH
-from tests.serving.process import Server, serving
 
 DATATYPES = {
     "rows": {"x": ("FP32", (3, 2, WIDTH))},

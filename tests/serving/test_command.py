@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.serving.process import PATIENCE_S, ROOT
+from benchmarks.harness.server import PATIENCE_S, ROOT
 
 
 def test_a_port_that_is_taken(compiled: Path) -> None:

@@ -18,8 +18,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 import boltgen
+from benchmarks.harness.server import PATIENCE_S, Server, serving
 from tests.serving.models import MOST, WIDTH
-from tests.serving.process import PATIENCE_S, Server, serving
 
 
 @pytest.fixture(scope="module")

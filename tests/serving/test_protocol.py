@@ -16,8 +16,8 @@ import schemathesis
 from hypothesis import given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from benchmarks.harness.server import PATIENCE_S, Server, serving
 from tests.serving.models import MODELS, WIDTH
-from tests.serving.process import PATIENCE_S, Server, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -14,9 +14,9 @@ import pytest
 import tritonclient.grpc as grpc_client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from benchmarks.harness.server import serving
 from boltgen.errors import ServingError
 from boltgen.serve.tracing import tracing
-from tests.serving.process import serving
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"

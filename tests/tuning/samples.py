@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from benchmarks.cases.kernels import PROBLEM_TYPES
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
 from boltgen.families.b2b.config import B2bConfig, LayerTile
@@ -38,7 +39,6 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.database.records import Record
-from tests.cases import PROBLEM_TYPES
 
 A100 = DeviceIdentity(
     kind=DeviceKind.CUDA,

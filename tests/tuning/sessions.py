@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.cases.resnet50_layers import biased
 from boltgen.arch import arch_named
 from boltgen.families.trial import Trial
 from boltgen.ir.outcome import Failure, Fault
@@ -13,7 +14,6 @@ from boltgen.tuning.session.budget import Budget
 from boltgen.tuning.session.progress import Quiet
 from boltgen.tuning.session.session import Session
 from tests.tuning.fakes import FakeBench
-from tests.tuning.resnet50_layers import biased
 from tests.tuning.samples import GEMM
 
 PLAIN = Task(workload=GEMM)

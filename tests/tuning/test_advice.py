@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.families.registry import candidates
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -28,7 +29,6 @@ from boltgen.tuning.choice.measured_costs import MeasuredCosts
 from boltgen.tuning.choice.select import ModelCosts
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.records import Record
-from tests.cases import EPILOGUES
 from tests.tuning.samples import A100, TOOLS, record
 
 SM75 = ARCHES["sm_75"]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.cases.resnet50_layers import biased
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.constants import model_constants
 from boltgen.families.cutlass2.candidates import enumerate_configs
@@ -22,7 +23,6 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
-from tests.tuning.resnet50_layers import biased
 
 # Two equal sums in another order: some hundred float64 operations, each right to 2**-53.
 ROUNDED = 1 + 200 * 2**-53

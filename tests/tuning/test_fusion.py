@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases.kernels import EPILOGUES
 from boltgen.arch import ARCHES
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.b2b.model import predict
@@ -26,7 +27,6 @@ from boltgen.tuning.choice.measured_costs import MeasuredCosts
 from boltgen.tuning.choice.select import Decision, Measurements, ModelCosts, Task, select
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.records import Record
-from tests.cases import EPILOGUES
 from tests.tuning.samples import A100, NO_LAUNCH, TOOLS, record
 
 SM75, SM80 = ARCHES["sm_75"], ARCHES["sm_80"]

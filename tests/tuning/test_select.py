@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from benchmarks.cases.resnet50_layers import biased, resnet50_tasks
 from boltgen.arch import ARCHES, arch_named
 from boltgen.errors import NoLegalConfigError
 from boltgen.families.registry import candidates, kernel_spec, violations
@@ -21,7 +22,6 @@ from boltgen.tuning.choice.select import (
     WithoutFaults,
     select,
 )
-from tests.tuning.resnet50_layers import biased, resnet50_tasks
 
 SM80 = arch_named("sm_80")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.arena.random_search import random_search
+from benchmarks.cases.resnet50_layers import biased
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL
 from boltgen.families.cutlass2.config import config_of
@@ -30,7 +31,6 @@ from boltgen.tuning.session.options import SessionOptions
 from boltgen.tuning.session.report import SessionReport
 from boltgen.tuning.strategies import STRATEGIES
 from tests.tuning.fakes import FakeBench, formula_us
-from tests.tuning.resnet50_layers import biased
 from tests.tuning.samples import A100, GEMM, TOOLS, content_of, timing
 from tests.tuning.sessions import PLAIN, RELU, SM80, TASKS, Heard, session
 

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.arena import ALL_STRATEGIES
 from benchmarks.arena.random_search import random_search
+from benchmarks.cases.resnet50_layers import biased
 from boltgen.arch import arch_named
 from boltgen.cost.model import ANALYTICAL, COST_MODELS, cost_model_named
 from boltgen.errors import BoltgenError
@@ -40,7 +41,6 @@ from boltgen.tuning.strategies.reach import Reach
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import InOrder, Observation, SearchProblem
 from tests.tuning.fakes import FakeBench, formula_us
-from tests.tuning.resnet50_layers import biased
 
 SM80 = arch_named("sm_80")
 GEMM = Workload.of(Gemm(m=1024, n=1024, k=1024))

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax.expr import MatchCast
 
 import boltgen
+from benchmarks.cases.relax_modules import build, operators
 from boltgen.arch import arch_named
 from boltgen.errors import CompileError, ModelImportError
 from boltgen.frontend.relax import annotate, attach, import_model
@@ -23,7 +24,6 @@ from boltgen.tvm_build.lowering.operators import with_device_kernels
 from boltgen.tvm_build.lowering.plain_schedule import apply_rules, is_complete, schedule_plainly
 from boltgen.tvm_build.lowering.schedules import scheduled, unscheduled
 from boltgen.tvm_build.relax_link import cuda_target
-from tests.frontend.modules import build, operators
 
 op = relax.op
 TARGET = cuda_target(arch_named("sm_80"))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tvm import relax, tirx
 
+from benchmarks.cases.relax_modules import build
 from boltgen.arch import arch_named
 from boltgen.artifact.coverage import RestKernel, rest_verdict
 from boltgen.build.cache import Cache
@@ -16,7 +17,6 @@ from boltgen.frontend.relax.symbols import with_ranges
 from boltgen.settings import settings_from
 from boltgen.tvm_build.relax_link import build_library
 from boltgen.tvm_build.rest.relax_kernels import rest_kernels
-from tests.frontend.modules import build
 
 op = relax.op
 A100 = arch_named("sm_80")

@@ -11,11 +11,14 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 import boltgen
+from benchmarks.cases.relax_modules import build
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
+from boltgen.errors import DeviceError
 from boltgen.installation import install_command
 from boltgen.ir.outcome import DeviceIdentity, DeviceKind, Failure, Fault, Timing
+from boltgen.measure.lines import to_line
 from boltgen.pipeline import PipelineOptions
 from boltgen.running.artifact import Artifact
 from boltgen.settings import settings_from
@@ -25,12 +28,14 @@ from boltgen.tuning.rest.tasks import RestTrial
 from boltgen.tvm_build.lowering.schedules import unscheduled
 from boltgen.tvm_build.model import import_model, partition
 from boltgen.tvm_build.relax_link import cuda_target
+from boltgen.tvm_build.rest import bench as rest_bench
 from boltgen.tvm_build.rest import search as rest_search
+from boltgen.tvm_build.rest import worker as rest_worker
 from boltgen.tvm_build.rest.bench import RestBench
 from boltgen.tvm_build.rest.relax_kernels import rest_functions
 from boltgen.tvm_build.rest.schedule import built_in, identity, named, scheduled, trace_text
 from boltgen.tvm_build.rest.tasks import TvmRest, toolchain
-from tests.frontend.modules import build
+from tests.measure.misbehaving import WAYS, misbehaving
 from tests.tuning.samples import NOON
 from tests.tuning.sessions import Heard
 
@@ -195,6 +200,46 @@ def test_a_bench_times_what_compiles_and_is_right(
     assert "off the built-in schedule's by up to" in outcome.reason
     (_, after), *_ = bench.run(trials[:1])
     assert after == first, "the worker goes on"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_gives_no_time_is_named(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    limit = 0.5 if way == "hangs" else 60.0
+    monkeypatch.setattr(rest_bench, "_MOST_S", {DeviceKind.VGPU: limit})
+    function, settings = kernel(model()), settings_from()
+    made = RestBench(
+        {"k": function},
+        (DeviceKind.VGPU, 0),
+        A100,
+        tools=find_toolchain(settings),
+        cache=Cache(settings.cache_dir),
+        jobs=1,
+        open_channel=misbehaving(to_line(rest_worker.FromWorker, rest_worker.Ready()), way),
+    )
+    trial = RestTrial(name="k", task="k", config=built_in(function, TARGET))
+    try:
+        outcomes = [outcome for _, outcome in made.run([trial, trial])]
+    finally:
+        made.close()
+    _, fault, words = WAYS[way]
+    for outcome in outcomes:
+        assert isinstance(outcome, Failure)
+        assert outcome.fault is fault
+        assert words in outcome.reason
+        assert "about to misbehave" in outcome.log
+
+
+def test_a_device_that_the_worker_cannot_use_is_an_error() -> None:
+    settings = settings_from()
+    with pytest.raises(DeviceError, match="no GPU"):
+        RestBench(
+            {},
+            (DeviceKind.CUDA, 0),
+            A100,
+            tools=find_toolchain(settings),
+            cache=Cache(settings.cache_dir),
+            jobs=1,
+        )
 
 
 def test_metaschedule_searches_within_the_sessions_budget() -> None:

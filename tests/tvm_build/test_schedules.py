@@ -13,6 +13,7 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+from benchmarks.cases.relax_modules import build
 from boltgen.arch import arch_named
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
@@ -21,7 +22,6 @@ from boltgen.settings import settings_from
 from boltgen.tvm_build.lowering import reductions
 from boltgen.tvm_build.lowering.schedules import pipeline, unscheduled
 from boltgen.tvm_build.relax_link import build_library, cuda_target
-from tests.frontend.modules import build
 
 op = relax.op
 Body = Callable[[relax.Expr], relax.Expr]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.harness.driver import CudaError, Driver, entry
 from boltgen.device.vgpu import Finding
-from tests.vgpu.driver import CudaError, Driver, entry
 
 REGISTERS = ".reg .pred %p, %q; .reg .b32 %r<16>; .reg .f32 %f<4>; .reg .b64 %d<8>;"
 SHARED = ".shared .align 16 .b8 tile[4096];"

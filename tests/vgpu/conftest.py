@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.driver import Driver
 from boltgen.build.vgpu import vgpu_libraries
 from boltgen.device.vgpu import Vgpu, load
 from boltgen.settings import settings_from
-from tests.vgpu.driver import Driver
 from tests.virtual_gpu import all_checks, reset
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array, Driver, entry
 from boltgen.errors import VgpuError
-from tests.vgpu.driver import Array, Driver, entry
 
 
 def words_of(matrix: Array, bits: int) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.vgpu.driver import Array, Buffer, Driver
+from benchmarks.harness.driver import Array, Buffer, Driver
 from tests.vgpu.tensor_maps import TYPES, swizzled
 
 

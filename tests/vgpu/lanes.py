@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.vgpu.driver import Array, Driver, entry
+from benchmarks.harness.driver import Array, Driver, entry
 
 _EDGES: dict[str, list[int]] = {
     "int": [
@@ -71,9 +71,11 @@ def run_instruction(
     kinds: tuple[str, ...],
     result: str,
     columns: list[list[int]] | None = None,
+    *,
+    header: str = "",
 ) -> tuple[Array, Array]:
     """`instruction` has %d for the result and %a, %b, %c for the operands, which are those of
-    `operands(kinds)` or the `COUNT` of each of `columns`.
+    `operands(kinds)` or the `COUNT` of each of `columns`. `header` replaces the driver's.
 
     Returns the results of all lanes, and those of a second and third run of the instruction in
     every other third of the lanes, by a guard and by a branch, the others keeping 0x55...
@@ -109,7 +111,7 @@ def run_instruction(
     )
     lines += [fill, instruction, *store(first), fill, guarded, *store(first + 1)]
     lines += [fill, "@!%odd bra SKIP;", instruction, "SKIP:", *store(first + 2), "ret;"]
-    ptx = entry(["u64"] * (first + 3), "\n".join(registers), "\n".join(lines))
+    ptx = header + entry(["u64"] * (first + 3), "\n".join(registers), "\n".join(lines))
     function = driver.function(driver.load(ptx), "k")
     inputs = [
         driver.buffer(np.array(column, f"u{container(kind) // 8}"))

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from tests.vgpu.driver import Array, Buffer, Driver
+from benchmarks.harness.driver import Array, Buffer, Driver
 
 # CUtensorMapDataType.
 TYPES = {

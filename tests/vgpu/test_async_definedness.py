@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Buffer, CudaError, Driver, entry
 from boltgen.device.vgpu import Finding
-from tests.vgpu.driver import Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode
 from tests.vgpu.test_mbarriers import BULK, kernel
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED

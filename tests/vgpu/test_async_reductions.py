@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Driver, entry
+from benchmarks.harness.driver import Array, Driver, entry
 from tests.vgpu.tensor_maps import BFLOAT16, HEADER, Tiling, encode
 from tests.vgpu.test_tensor_copies import OPERATIONS, REGISTERS, SHARED, store_kernel
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import CudaError, Driver, entry
 from boltgen.build.toolchain import find_toolchain
 from boltgen.device.vgpu import Vgpu
 from boltgen.errors import VgpuError
 from boltgen.settings import settings_from
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Code, CudaError, Driver, entry, refused
+from tests.vgpu.refusals import Code, refused
 
 DEVICES = {"sm_100": 100, "sm_103": 103, "sm_120": 120, "sm_121": 121}
 

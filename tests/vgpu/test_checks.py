@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Driver, entry
 from boltgen.device.vgpu import Vgpu
 from boltgen.errors import VgpuError
 from tests.vgpu.checked_kernels import (
@@ -21,7 +22,6 @@ from tests.vgpu.checked_kernels import (
     START,
     run_checked,
 )
-from tests.vgpu.driver import Driver, entry
 
 
 def test_a_finding_says_where(checked: Driver, capfd: pytest.CaptureFixture[str]) -> None:

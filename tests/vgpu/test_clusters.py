@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Code, Driver, entry, refused
+from benchmarks.harness.driver import Driver, entry
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.tensor_maps import HEADER
 
 REGISTERS = ".reg .pred %p; .reg .b32 %t, %a, %b, %v, %r<8>; .reg .b64 %d<4>;"

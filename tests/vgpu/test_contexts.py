@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Code, CudaError, Driver, entry, refused
+from benchmarks.harness.driver import CudaError, Driver, entry
+from tests.vgpu.refusals import Code, refused
 
 INVALID_VALUE = 1
 

@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Buffer, Code, Driver, entry, refused
+from benchmarks.harness.driver import Array, Buffer, Driver, entry
+from tests.vgpu.refusals import Code, refused
 
 # What cooperative_groups::grid_group::sync compiles to; the barrier's words are where %envreg says.
 GRID_BARRIER = """

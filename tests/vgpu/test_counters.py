@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Driver, entry
 from boltgen.errors import VgpuError
-from tests.vgpu.driver import Driver, entry
 from tests.vgpu.test_times import CHAIN, SWIZZLED
 
 REGISTERS = """

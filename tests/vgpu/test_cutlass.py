@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.cutlass_libraries import cutlass_library
+from benchmarks.harness.driver import Array, Buffer, Driver
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.cutlass_libraries import cutlass_library
-from tests.vgpu.driver import Array, Buffer, Driver
 from tests.vgpu.fragments import several_instruction_sets
 
 # All tensors of a test start with this, so an element that is not written shows.
@@ -42,7 +42,7 @@ class Kernels:
 
 @pytest.fixture(scope="session")
 def compiled(loaded: Vgpu) -> Kernels:
-    path = cutlass_library("cutlass_kernels", "sm_80")
+    path = cutlass_library(Path(__file__).with_name("cutlass_kernels.cu"), "sm_80")
     return Kernels(path, ctypes.CDLL(str(path)))
 
 

@@ -7,10 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Driver
+from benchmarks.harness.hopper_gemms import GEMMS, Product, build_gemms
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.driver import Driver
 from tests.vgpu.fragments import instruction_sets
-from tests.vgpu.hopper_gemms import GEMMS, Product, build_gemms
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.cutlass_libraries import cutlass_library
+from benchmarks.harness.driver import Array, Driver
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.cutlass_libraries import cutlass_library
-from tests.vgpu.driver import Array, Driver
 from tests.vgpu.fragments import instruction_sets
 
 SHAPES = [(64, 64, 64), (72, 80, 96), (144, 48, 272)]
@@ -18,7 +19,7 @@ SHAPES = [(64, 64, 64), (72, 80, 96), (144, 48, 272)]
 
 @pytest.fixture(scope="module")
 def library(loaded: Vgpu) -> ctypes.CDLL:
-    return ctypes.CDLL(str(cutlass_library("cutlass_types", "sm_80")))
+    return ctypes.CDLL(str(cutlass_library(Path(__file__).with_name("cutlass_types.cu"), "sm_80")))
 
 
 def _run(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.driver import Driver
 from boltgen.paths import resource_dir
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Driver
 
 _SCRIPT = resource_dir("vgpu") / "declared_names.py"
 _NOT_SUPPORTED = 801

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Driver
+from benchmarks.harness.driver import Driver
 from tests.vgpu.float_reference import Reference, arithmetic, extreme
 from tests.vgpu.fragments import several_instruction_sets
 from tests.vgpu.lanes import operands, run_instruction

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.vgpu.driver import Driver, entry
+from benchmarks.harness.driver import Driver, entry
 from tests.vgpu.float_reference import Reference, arithmetic, extreme
 from tests.vgpu.lanes import operands
 from tests.vgpu.rounding import F16, F32, F64

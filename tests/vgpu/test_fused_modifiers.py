@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Driver
+from benchmarks.harness.driver import Array, Driver
 from tests.vgpu.lanes import COUNT, run_instruction
 
 DTYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}

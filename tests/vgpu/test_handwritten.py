@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.vgpu.driver import Driver, entry
+from benchmarks.harness.driver import Driver, entry
 
 
 def test_a_blank_before_the_type(driver: Driver) -> None:

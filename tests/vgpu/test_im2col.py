@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.harness.cutlass_libraries import cutlass_library
+from benchmarks.harness.driver import Array, Driver, entry
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.cutlass_libraries import cutlass_library
-from tests.vgpu.driver import Array, Code, Driver, entry, refused
 from tests.vgpu.im2col_maps import Columns, column_image, encode_im2col
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
 
@@ -186,7 +188,7 @@ def test_a_prefetch_wants_a_map_of_its_mode(hopper: Driver, mode: str) -> None:
 
 @pytest.fixture(scope="session")
 def convolutions(loaded: Vgpu) -> ctypes.CDLL:
-    return ctypes.CDLL(str(cutlass_library("cutlass_conv", "sm_90a")))
+    return ctypes.CDLL(str(cutlass_library(Path(__file__).with_name("cutlass_conv.cu"), "sm_90a")))
 
 
 def convolved(x: Array, filters: Array, padding: int, stride: int, dilation: int) -> Array:

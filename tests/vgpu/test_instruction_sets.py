@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.harness.driver import Driver
 from boltgen.build.vgpu import host_isas
 from boltgen.errors import VgpuError
 from boltgen.settings import settings_from
-from tests.vgpu.driver import Driver
 from tests.vgpu.fragments import instruction_sets
 
 

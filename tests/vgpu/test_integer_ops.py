@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Driver
+from benchmarks.harness.driver import Driver
 from tests.vgpu.lanes import container, operands, run_instruction, width
 
 Reference = Callable[..., int]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.driver import Array, Driver
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Array, Driver
 from tests.vgpu.test_warp_ops import per_thread
 
 # Lanes 0, 3, 6, ... are one group, 1, 4, ... the next.

@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Array
 
 
 @pytest.fixture(scope="module")

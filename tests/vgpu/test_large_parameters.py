@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Code, Driver, refused
+from benchmarks.harness.driver import Driver
+from tests.vgpu.refusals import Code, refused
 
 MOST = 32764  # bytes of all parameters. Source: CUDA C++ Programming Guide
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Buffer, CudaError, Driver, entry
 from boltgen.device.vgpu import Vgpu
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import HEADER, CudaError, Driver, entry
 from boltgen.device.vgpu import Vgpu
 from boltgen.errors import VgpuError
-from tests.vgpu.driver import HEADER, Code, CudaError, Driver, entry, refused
+from tests.vgpu.refusals import Code, refused
 
 STORE = "ld.param.u64 %d0, [p0]; mov.u32 %r0, {value}; st.global.u32 [%d0], %r0; ret;"
 REGISTERS = ".reg .pred %p; .reg .b32 %r<8>; .reg .b64 %d<4>;"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.driver import Driver
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Code, Driver, refused
+from tests.vgpu.refusals import Code, refused
 
 STACK, PRINTF, HEAP = 0, 1, 2  # CUlimit
 

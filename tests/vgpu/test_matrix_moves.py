@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import CudaError, Driver, entry
+from benchmarks.harness.driver import CudaError, Driver, entry
 from tests.vgpu.fragments import words_of
 
 LANE = np.arange(32)

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Driver, entry
+from benchmarks.harness.driver import Array, Driver, entry
 from tests.vgpu.fragments import (
     instruction_sets,
     multiply_fragments,

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, CudaError, Driver, entry
+from benchmarks.harness.driver import Array, CudaError, Driver, entry
 from tests.vgpu.fragments import (
     instruction_sets,
     multiply_fragments,

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array, Buffer, CudaError, Driver
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.driver import Array, Buffer, CudaError, Driver
 from tests.vgpu.fragments import (
     instruction_sets,
     multiply_fragments,

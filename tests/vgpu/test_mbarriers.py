@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Code, Driver, entry, refused
+from benchmarks.harness.driver import Driver, entry
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.tensor_maps import HEADER
 
 SHARED = ".shared .align 128 .b8 tile[4096]; .shared .align 8 .b64 bar;"
@@ -310,13 +311,17 @@ SEEDS = range(1, 9)
 
 @pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
 def test_a_wait_whose_answer_is_ignored(hopper: Driver, wait: str) -> None:
-    """It looks right while waits do not return early, as they do with a seed."""
+    """Waits return early under checks always, with a seed sometimes, and else never."""
     loop = "mbarrier.try_wait.parity.shared.b64 %q, [bar], 0; @!%q bra W;"
     once = f"mbarrier.{wait}.parity.shared.b64 %q, [bar], 0;"
     assert loop in BULK
+    np.testing.assert_array_equal(run_bulk(hopper, BULK.replace(loop, once)), INPUT + 1)
     hopper.vgpu.set_option("check", "racecheck")
     hopper.vgpu.clear_findings()
-    np.testing.assert_array_equal(run_bulk(hopper, BULK.replace(loop, once)), INPUT + 1)
+    run_bulk(hopper, BULK.replace(loop, once))
+    assert "access to a copy under way" in {f.kind for f in hopper.vgpu.findings()}
+    hopper.vgpu.clear_findings()
+    np.testing.assert_array_equal(run_bulk(hopper, BULK), INPUT + 1)
     assert not hopper.vgpu.findings()
     found = []
     for seed in SEEDS:
@@ -325,6 +330,52 @@ def test_a_wait_whose_answer_is_ignored(hopper: Driver, wait: str) -> None:
         run_bulk(hopper, BULK.replace(loop, once))
         found.append("access to a copy under way" in {f.kind for f in hopper.vgpu.findings()})
     assert any(found) and not all(found)
+
+
+# Two copies to two mbarriers, which a warp looks at in turn until both phases are over.
+IN_TURN = """
+    ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1]; mov.u32 %t, %tid.x; setp.ne.u32 %p, %t, 0;
+    @%p bra READY;
+    mbarrier.init.shared.b64 [bar], 1; mbarrier.init.shared.b64 [other], 1;
+    fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;
+    mbarrier.arrive.expect_tx.shared.b64 _, [other], 64;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%d1], 64, [bar];
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes
+      [tile+64], [%d1+64], 64, [other];
+    READY: bar.sync 0; mov.u32 %n, 0; mov.u32 %v, 0;
+    LOOK: mbarrier.test_wait.parity.shared.b64 %q, [bar], 0; selp.u32 %a, 1, 0, %q;
+    or.b32 %n, %n, %a;
+    mbarrier.test_wait.parity.shared.b64 %q, [other], 0; selp.u32 %a, 1, 0, %q;
+    or.b32 %v, %v, %a; and.b32 %a, %n, %v; setp.eq.u32 %q, %a, 0; @%q bra LOOK;
+    shl.b32 %a, %t, 2; mov.u32 %n, tile; add.u32 %n, %n, %a; ld.shared.u32 %v, [%n];
+    mad.wide.u32 %d0, %t, 4, %d0; st.global.u32 [%d0], %v; ret;"""
+
+
+def test_a_warp_may_look_at_two_mbarriers_in_turn(hopper: Driver) -> None:
+    hopper.vgpu.set_option("check", "all")
+    hopper.vgpu.clear_findings()
+    values = np.arange(32, dtype=np.uint32)
+    out = hopper.buffer(np.zeros(32, np.uint32))
+    text = HEADER + entry(
+        ["u64", "u64"], REGISTERS, IN_TURN, SHARED + " .shared .align 8 .b64 other;"
+    )
+    hopper.run(text, [out, hopper.buffer(values)], block=(32, 1, 1))
+    np.testing.assert_array_equal(hopper.read(out), values)
+    assert not hopper.vgpu.findings()
+
+
+def test_waits_are_counted_alike_under_checks(hopper: Driver) -> None:
+    hopper.vgpu.set_option("counters", "on")
+    found = []
+    for check in ("none", "all"):
+        hopper.vgpu.set_option("check", check)
+        hopper.vgpu.clear_launches()
+        run_bulk(hopper, BULK)
+        out = hopper.buffer(np.zeros(1, np.uint32))
+        hopper.run(kernel(TURNS.format(wait=WAITS["test"])), [out, 0, 0], block=(128, 1, 1))
+        found.append([(c["instructions"], c["modelled"]) for c in hopper.vgpu.counters()])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("wait", WAITS)

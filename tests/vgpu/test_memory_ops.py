@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Buffer, CudaError, Driver, entry
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.driver import Buffer, CudaError, Driver, entry
 
 ILLEGAL_ADDRESS = 700
 MISALIGNED = 716

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Driver
+from benchmarks.harness.driver import Array, Driver
 from tests.vgpu.fragments import multiply_fragments, pack, pack_sums, unpack_sums
 from tests.vgpu.lanes import COUNT, operands, run_instruction
 from tests.vgpu.rounding import BF16, F16, F32, F64, Format, bits_f32

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks.harness.driver import Driver
 from tests.vgpu.checked_kernels import (
     ASYNC,
     CHOICE,
@@ -19,7 +20,6 @@ from tests.vgpu.checked_kernels import (
     SHUFFLE,
     run_checked,
 )
-from tests.vgpu.driver import Driver
 
 
 @dataclass(frozen=True)

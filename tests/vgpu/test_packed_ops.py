@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Driver, entry
+from benchmarks.harness.driver import Driver, entry
 from tests.vgpu.lanes import container, operands, run_instruction, width
 from tests.vgpu.rounding import BF16, F16, F32, Format
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Driver, entry
+from benchmarks.harness.driver import Array, Driver, entry
 from tests.vgpu.test_warp_ops import per_thread
 
 # Zeros, subnormal numbers, the ends of the normal ones, infinities and NaNs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import CudaError, Driver, entry
+from benchmarks.harness.driver import CudaError, Driver, entry
 
 INVALID_PTX = 218
 REGISTERS = """.reg .pred %p; .reg .b16 %h<8>; .reg .b32 %r<40>; .reg .f32 %f<8>; .reg .b64 %d<8>;

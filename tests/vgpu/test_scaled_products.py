@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array, CudaError, Driver, entry
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.driver import Array, CudaError, Driver, entry
 
 DTYPES = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.harness.driver import Driver
 from boltgen.device.vgpu import Vgpu
-from tests.vgpu.driver import Driver
 from tests.vgpu.test_warp_ops import per_thread
 
 ALL = (1 << 32) - 1

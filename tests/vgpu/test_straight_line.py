@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.vgpu.driver import Driver, entry
+from benchmarks.harness.driver import Driver, entry
 
 WORD = (1 << 32) - 1
 REGISTERS = 6

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Buffer, CudaError, Driver, entry
+from benchmarks.harness.driver import Array, Buffer, CudaError, Driver, entry
 from tests.vgpu.tensor_maps import HEADER, TFLOAT32, Tiling, encode, image
 
 SHARED = ".shared .align 1024 .b8 tile[32768]; .shared .align 8 .b64 bar;"

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Buffer, CudaError, Driver
+from benchmarks.harness.driver import Array, Buffer, CudaError, Driver
 from tests.vgpu.tensor_maps import Tiling, encode, image, swizzled
 from tests.vgpu.test_tensor_copies import filled, load_kernel, loaded, store_kernel
 

@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, Buffer, Code, CudaError, Driver, entry, refused
+from benchmarks.harness.driver import Array, Buffer, CudaError, Driver, entry
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.tensor_maps import HEADER, Tiling, encode, image
 from tests.vgpu.test_tensor_copies import REGISTERS, SHARED, coordinates, filled, load_kernel
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import CudaError, Driver, entry
 from boltgen.arch import ARCHES, Arch
 from boltgen.errors import VgpuError
-from tests.vgpu.driver import CudaError, Driver, entry
 
 # Every thread copies 16 bytes: 512 a warp, 4096 a block of 256.
 COPY = entry(
@@ -249,6 +249,34 @@ def test_blocks_that_find_nothing_to_do_take_no_time(timed: Driver, used: int) -
         return elapsed_us(timed, begin, stream.record()) - LAUNCH_US
 
     assert kernel_us(4000) == pytest.approx(kernel_us(used), rel=0.02)
+
+
+# ROUNDS whose lanes also wait for each other, which racecheck follows by operations of its own.
+SYNCED = ROUNDS.replace("ret;", 32 * "bar.warp.sync -1;" + " ret;")
+
+
+@pytest.mark.parametrize("check", ["memcheck", "initcheck", "racecheck", "synccheck", "all"])
+@pytest.mark.parametrize("kernel", ["copy", "rounds", "synced", "mostly empty", "chain"])
+def test_checks_change_no_time(timed: Driver, kernel: str, check: str) -> None:
+    def word(value: int) -> ctypes.c_uint64:
+        return ctypes.c_uint64(timed.buffer(np.array([value], np.uint32)).address)
+
+    times = []
+    for checks in ("none", check):
+        timed.vgpu.set_option("check", checks)
+        numbers = [ctypes.c_uint32(20), ctypes.c_uint32(4)]
+        ptx, arguments, blocks = {
+            "copy": (COPY, copy_arguments(timed, 300), 300),
+            "rounds": (ROUNDS, [word(0), *numbers], 300),
+            "synced": (SYNCED, [word(0), *numbers], 300),
+            "mostly empty": (BOUNDED, [*copy_arguments(timed, 4000), word(200)], 4000),
+            "chain": (CHAIN, [word(0)], 8),
+        }[kernel]
+        stream, function = Stream(timed), timed.function(timed.load(ptx), "k")
+        begin = stream.record()
+        stream.launch(function, arguments, blocks, 32 if kernel == "chain" else 256)
+        times.append(elapsed_us(timed, begin, stream.record()))
+    assert times[0] == times[1] > LAUNCH_US
 
 
 def test_a_grid_of_nothing_but_empty_blocks_takes_time(timed: Driver) -> None:

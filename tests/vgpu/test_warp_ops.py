@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, CudaError, Driver, entry
+from benchmarks.harness.driver import Array, CudaError, Driver, entry
 
 REGISTERS = """
 .reg .pred %p, %q, %s; .reg .b16 %h<4>; .reg .b32 %r<40>; .reg .b64 %d<8>; .reg .f32 %f<8>;

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.vgpu.driver import Array, CudaError, Driver
+from benchmarks.harness.driver import Array, CudaError, Driver
 from tests.vgpu.fragments import instruction_sets
 from tests.vgpu.warpgroup import DTYPES, Layout, Wgmma, multiply
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array, CudaError, Driver, entry
 from boltgen.device.vgpu import Finding
-from tests.vgpu.driver import Array, Code, CudaError, Driver, entry, refused
+from tests.vgpu.refusals import Code, refused
 from tests.vgpu.warpgroup import HEADER, SHARED, Layout, Wgmma, braces, copy_image, unpack_sums
 
 MMA = Wgmma(16)
@@ -217,6 +218,39 @@ def test_a_broken_kernel_is_found(checked_hopper: Driver, control: Control) -> N
     (found,) = [f for f in findings if f.check == control.check and f.kind == control.kind][:1]
     assert control.at in found.ptx
     assert found.kernel == "k"
+
+
+@pytest.mark.parametrize(
+    ("intact", "kind"),
+    [("fence.proxy.async;", "missing proxy fence"), (WAIT, "register of a wgmma under way")],
+)
+def test_what_is_missing_is_one_finding_with_a_count(
+    checked_hopper: Driver, capfd: pytest.CaptureFixture[str], intact: str, kind: str
+) -> None:
+    """Many instructions meet one missing fence, or one missing wait."""
+    kernel = Kernel()
+    product = kernel.mma.text(SUMS, "%d2", "%d3", "", "%p")
+    text = kernel.text().replace(product, "\n".join(12 * [product]))
+    text = text.replace("st.global", "\nst.global")
+    _, findings = kernel.run(checked_hopper, text.replace(intact, ""))
+    (found,) = [f for f in findings if f.kind == kind]
+    assert found.count == {"missing proxy fence": 24}.get(kind, len(SUMS))
+    assert capfd.readouterr().err.count(kind) == 1
+
+
+def test_the_checks_change_no_modelled_time(hopper: Driver) -> None:
+    """Nor how many registers a thread is taken to have, and so how many blocks are resident."""
+    kernel = Kernel()
+    hopper.vgpu.set_option("counters", "on")
+    found = []
+    for check in ("none", "memcheck", "initcheck", "racecheck", "synccheck", "all"):
+        hopper.vgpu.set_option("check", check)
+        hopper.vgpu.clear_launches()
+        kernel.run(hopper, kernel.text())
+        (launch,) = hopper.vgpu.counters()
+        del launch["host_cycles"]
+        found.append(launch)
+    assert all(launch == found[0] for launch in found)
 
 
 def test_undefined_operands_make_undefined_sums(checked_hopper: Driver) -> None:

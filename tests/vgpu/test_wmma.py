@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.harness.driver import Array, CudaError, Driver, entry
 from tests.vgpu.cuda_programs import link, run
-from tests.vgpu.driver import Array, CudaError, Driver, entry
 from tests.vgpu.fragments import words_of
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from tests.vgpu.driver import Array, Buffer, Driver, entry
+from benchmarks.harness.driver import Array, Buffer, Driver, entry
 
 HEADER = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 SHARED = 48 << 10  # of a block, without asking for more

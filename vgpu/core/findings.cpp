@@ -21,9 +21,13 @@ Kept& kept() {
 
 void add_finding(Finding finding, bool print) {
   const std::lock_guard lock(kept().mutex);
+  const auto same_place = [&](const Finding& f) {
+    if (!finding.cause.empty()) return true;
+    return f.ptx_line == finding.ptx_line && (f.ptx_line || f.allocation == finding.allocation);
+  };
   for (Finding& f : kept().list) {
     if (f.check == finding.check && f.kind == finding.kind && f.kernel == finding.kernel &&
-        f.ptx_line == finding.ptx_line && (f.ptx_line || f.allocation == finding.allocation)) {
+        f.cause == finding.cause && same_place(f)) {
       ++f.count;
       return;
     }

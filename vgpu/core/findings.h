@@ -23,10 +23,12 @@ struct Finding {
   u32 bytes = 0;
   u64 allocation = 0;  // number of the allocation that it lies in or beside; 0: none
   std::string message;
-  u64 count = 1;  // how often it was seen
+  std::string cause;  // one mistake that many instructions meet; empty: the instruction's own
+  u64 count = 1;      // how often it was seen: once by each launch and instruction
 };
 
-// Keeps one finding for each check, kind, kernel and PTX line, and prints it to stderr then.
+// Keeps one finding for each check, kind, kernel and cause (or PTX line, where there is no cause),
+// and prints it to stderr then.
 void add_finding(Finding finding, bool print = true);
 std::vector<Finding> findings();
 void clear_findings();

@@ -171,6 +171,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
     std::memset(workspace, 0, kWorkspaceBytes);
   }
   const Options& o = options();
+  Code unneeded = Code::kSuccess;  // the kernel has been lowered
   if (o.checks & kInitcheck) notice_host_writes();
   if (o.checks & kRacecheck) watch_accesses();
   const auto index = allocations();
@@ -179,6 +180,7 @@ Code run(Kernel& kernel, const LaunchShape& shape, const Program& program, const
   state.workspace = reinterpret_cast<u64>(workspace);
   state.early_start = shape.early_start;
   state.program = &program;
+  state.unchecked = kernel.unchecked(&unneeded);
   state.code = program.code.data();
   std::memcpy(state.grid, shape.grid, sizeof(state.grid));
   std::memcpy(state.block, shape.block, sizeof(state.block));
@@ -257,7 +259,7 @@ Code prepare(Kernel& kernel, const LaunchShape& shape, const Program** program) 
   Code code = Code::kSuccess;
   *program = kernel.program(&code);
   if (!*program) return code;
-  return check_shape(kernel, shape, **program);
+  return check_shape(kernel, shape, *kernel.unchecked(&code));
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ void Reporter::report(const Sighting& s) const {
   Finding f = finding_at(kernel_, line_of(s.pc), s.block, s.thread, shape_);
   f.check = s.check == kInitcheck ? "initcheck" : s.check == kRacecheck ? "racecheck" : "synccheck";
   f.kind = s.kind;
+  if (s.cause) f.cause = s.cause;
   f.message = f.kind + ": " + s.text + where_of(kernel_, f);
   if (s.origin >= 0) {
     const u32 line = line_of(s.origin);

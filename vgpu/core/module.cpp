@@ -123,13 +123,20 @@ Kernel::ClusterLimits Kernel::cluster() const {
 }
 
 const Program* Kernel::program(Code* why) {
+  const u32 checks = options().checks & kWatching;
+  const Program* plain = unchecked(why);
+  return plain && checks ? lower(checked_, checks, why) : plain;
+}
+
+const Program* Kernel::unchecked(Code* why) { return lower(unchecked_, 0, why); }
+
+const Program* Kernel::lower(Lowered& kept, u32 checks, Code* why) {
   const std::lock_guard lock(mutex_);
   const Isa* isa = options().isa;
-  const u32 checks = options().checks & kWatching;
-  if (isa_ != isa || checks_ != checks) {
-    isa_ = isa;
-    checks_ = checks;
-    failed_ = Code::kSuccess;
+  if (kept.isa != isa || kept.checks != checks) {
+    kept.isa = isa;
+    kept.checks = checks;
+    kept.failed = Code::kSuccess;
     const auto address = [this](const std::string& symbol) -> std::optional<u64> {
       void* at;
       u64 bytes;
@@ -140,22 +147,23 @@ const Program* Kernel::program(Code* why) {
       if (!module_.variable(symbol, &at, &bytes)) return std::nullopt;
       return reinterpret_cast<u64>(at);
     };
-    program_ = ptx::lower(module_.ast(), function_, *isa, address, checks);
-    if (!program_->unsupported.empty()) {
+    kept.program = ptx::lower(module_.ast(), function_, *isa, address, checks);
+    const std::vector<std::string>& unsupported = kept.program->unsupported;
+    if (!unsupported.empty()) {
       std::string message = "kernel '" + short_name() + "' cannot run on the virtual GPU: ";
-      for (size_t k = 0; k < program_->unsupported.size() && k < 5; ++k) {
-        message += (k ? "; " : "") + program_->unsupported[k];
+      for (size_t k = 0; k < unsupported.size() && k < 5; ++k) {
+        message += (k ? "; " : "") + unsupported[k];
       }
-      if (program_->unsupported.size() > 5) {
-        message += "; and " + std::to_string(program_->unsupported.size() - 5) + " more";
+      if (unsupported.size() > 5) {
+        message += "; and " + std::to_string(unsupported.size() - 5) + " more";
       }
-      failed_ = fail(Code::kInvalidPtx, message);
+      kept.failed = fail(Code::kInvalidPtx, message);
       std::fprintf(stderr, "vgpu: %s\n", message.c_str());
-      failure_ = message;
+      kept.failure = message;
     }
   }
-  *why = failed_ == Code::kSuccess ? Code::kSuccess : fail(failed_, failure_);
-  return failed_ == Code::kSuccess ? program_.get() : nullptr;
+  *why = kept.failed == Code::kSuccess ? Code::kSuccess : fail(kept.failed, kept.failure);
+  return kept.failed == Code::kSuccess ? kept.program.get() : nullptr;
 }
 
 Code Module::load(const void* image, std::unique_ptr<Module>* out) {

@@ -25,8 +25,11 @@ class Kernel {
   Module& module() const { return module_; }
   const std::vector<Param>& params() const { return params_; }
   u32 param_bytes() const { return param_bytes_; }
-  // The lowered code for the instruction set in use, or null: then last_message() says why.
+  // The lowered code for the instruction set and the checks in use, or null: then last_message()
+  // says why.
   const Program* program(Code* why);
+  // The same without checks: limits and times are those of this code, whatever is checked.
+  const Program* unchecked(Code* why);
   u32 max_threads() const;  // .maxntid, or 1024
   bool bounded() const;
   bool limits_registers() const;  // what setmaxnreg wants          // the compiler knew how many
@@ -50,12 +53,18 @@ class Kernel {
   const ptx::Function& function_;
   std::vector<Param> params_;
   u32 param_bytes_ = 0;
+  struct Lowered {
+    std::unique_ptr<Program> program;
+    const Isa* isa = nullptr;
+    u32 checks = 0;
+    Code failed = Code::kSuccess;
+    std::string failure;
+  };
+  const Program* lower(Lowered& kept, u32 checks, Code* why);
+
   std::mutex mutex_;
-  std::unique_ptr<Program> program_;
-  const Isa* isa_ = nullptr;
-  u32 checks_ = 0;
-  Code failed_ = Code::kSuccess;
-  std::string failure_;
+  Lowered unchecked_;
+  Lowered checked_;
 };
 
 class Module {

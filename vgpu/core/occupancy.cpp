@@ -22,7 +22,7 @@ u64 shared_of_block(const DeviceModel& d, u64 bytes) {
 
 Code resources(Kernel& kernel, KernelResources* out) {
   Code code = Code::kSuccess;
-  const Program* p = kernel.program(&code);
+  const Program* p = kernel.unchecked(&code);
   if (!p) return code;
   const DeviceModel& d = options().device;
   out->static_shared = p->static_shared_bytes;
@@ -41,7 +41,7 @@ Code resources(Kernel& kernel, KernelResources* out) {
 
 Code set_max_dynamic_shared(Kernel& kernel, int bytes) {
   Code code = Code::kSuccess;
-  const Program* p = kernel.program(&code);
+  const Program* p = kernel.unchecked(&code);
   if (!p) return code;
   const DeviceModel& d = options().device;
   if (bytes < 0 || static_cast<u64>(bytes) + p->static_shared_bytes >

@@ -42,10 +42,11 @@ class Average {
 
 // Clocks that a block keeps each unit of a multiprocessor busy, all partitions working.
 std::vector<Bound> units(const Rates& rates, const Average& block) {
+  const double floats = block.lanes(Category::kFloat) + 2 * block.lanes(Category::kFloatPair);
   const double integer = block.lanes(Category::kInteger) + block.lanes(Category::kCompare);
   return {{"tensor", block.mma() / rates.mma_flop + block.wgmma() / rates.wgmma_flop},
           {"issue", block.issued() / kPartitions},
-          {"fp32", block.lanes(Category::kFloat) / rates.fp32_results},
+          {"fp32", floats / rates.fp32_results},
           {"fp16", 2 * block.lanes(Category::kHalf) / rates.half_results},
           {"fp64", block.lanes(Category::kDouble) / rates.fp64_results},
           {"integer", integer / kIntegerResults},

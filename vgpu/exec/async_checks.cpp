@@ -29,7 +29,8 @@ void check_made(Warp& w, Cta& cta, u32 at, const MbarrierCheck& b, int lane) {
   if (!unordered(w, b.made)) return;
   report_race(w, {Place::kShared, at, &cta}, 8, lane, "mbarrier not ordered",
               "uses the mbarrier at offset " + std::to_string(at) + " of shared memory, which " +
-                  name_of(w, number_in(b.made)) + " initialised, with no barrier between the two");
+                  name_of(w, number_in(b.made)) + " initialised, with no barrier between the two",
+              "initialisation");
 }
 
 // A barrier of the block is not enough for other CTAs, nor for the async proxy.
@@ -39,7 +40,8 @@ void check_published(Warp& w, Cta& cta, u32 at, const MbarrierCheck& b, const ch
   report_race(w, {Place::kShared, at, &cta}, 8, lane, "missing mbarrier fence",
               std::string(who) + " uses the mbarrier at offset " + std::to_string(at) +
                   " of shared memory, which " + name_of(w, maker) +
-                  " initialised with no fence.mbarrier_init after it");
+                  " initialised with no fence.mbarrier_init after it",
+              "initialisation");
 }
 
 bool races(const Warp& w) { return w.launch->checks->has(kRacecheck); }

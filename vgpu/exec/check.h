@@ -143,6 +143,11 @@ struct WarpCheck {
   bool fenced;
   std::vector<bool> written;
   u64 wgmmas_over;  // of a warpgroup's first warp: those that some warp has waited for
+  // The phase that a wait last returned false for at its first look, and how often in a row waits
+  // have.
+  u32 early_at;
+  u32 early_parity;
+  u32 early_run;
   // Of griddepcontrol.wait: lanes that have waited, or come after one that has; and the warp's
   // latest lane_epoch when its first lane waited.
   u32 waited;
@@ -175,7 +180,8 @@ struct Sighting {
   u64 address = 0;
   u32 bytes = 0;
   s32 pc = 0;
-  s32 origin = -1;  // where the undefined value was first read
+  s32 origin = -1;              // where the undefined value was first read
+  const char* cause = nullptr;  // one mistake that many instructions meet; null: this one's own
   u32 block[3] = {};
   u32 thread = 0;
 };
@@ -188,7 +194,7 @@ class CheckRun {
       : set(set), launch(launch), report_(std::move(report)), remember_(std::move(remember)) {}
 
   bool has(Check c) const { return set & c; }
-  // Reports once for each instruction and kind.
+  // Reports each instruction and kind once.
   void report(const Warp& w, Sighting s, int lane);
   // The number of an origin, 1 to 254; one for each instruction. 255 when there are too many.
   u32 origin(const Warp& w, Place place, u64 address, u32 bytes, int lane, u8 inherited = 0);

@@ -73,6 +73,8 @@ void start_warp(Warp& w, size_t clocks, u32 latest) {
   check.fenced = false;
   check.wgmmas_over = 0;
   check.waited = check.wait_epoch = 0;
+  check.early_at = ~0u;
+  check.early_run = 0;
   check.written.assign(p.register_bytes / 128 + 1, false);
   if (!launch.checks->has(kInitcheck)) return;
   std::memset(check.local_written, 0, static_cast<size_t>(launch.local_bytes) * kWarpSize);

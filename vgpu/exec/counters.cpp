@@ -136,10 +136,10 @@ const CountInfo& info_of(const Warp& w, const Ins& i) {
 }  // namespace
 
 const char* name_of(Category category) {
-  static const char* const kNames[] = {"none",    "integer",    "half",        "float", "double",
-                                       "convert", "compare",    "move",        "load",  "store",
-                                       "atomic",  "async_copy", "matrix_load", "mma",   "warp",
-                                       "barrier", "mbarrier",   "control",     "other"};
+  static const char* const kNames[] = {
+      "none",    "integer", "half",    "float",    "float_pair", "double",     "convert",
+      "compare", "move",    "load",    "store",    "atomic",     "async_copy", "matrix_load",
+      "mma",     "warp",    "barrier", "mbarrier", "control",    "other"};
   static_assert(sizeof(kNames) / sizeof(*kNames) == static_cast<size_t>(Category::kCount));
   return kNames[static_cast<int>(category)];
 }

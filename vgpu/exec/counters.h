@@ -17,6 +17,7 @@ enum class Category : u8 {
   kInteger,
   kHalf,
   kFloat,
+  kFloatPair,
   kDouble,
   kConvert,
   kCompare,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "exec/call_stack.h"
 #include "exec/cluster.h"
 #include "exec/resident.h"
 
@@ -74,10 +75,15 @@ LiveBlocks live_blocks(const LaunchState& launch, const Isa& isa, u32 multiproce
   LiveBlocks all;
   all.count = total;
   all.sampled = wanted;
-  if (wanted.size() < 2 || launch.checks) return all;
+  if (wanted.size() < 2) return all;
   const u32 callers = _mm_getcsr();  // which a program may have set
   _mm_setcsr(0x1f80);
-  Trial trial(launch, isa, multiprocessors, grid_id);
+  LaunchState unchecked = launch;
+  unchecked.program = launch.unchecked;
+  unchecked.code = launch.unchecked->code.data();
+  unchecked.checks = nullptr;
+  unchecked.local_bytes = local_bytes_of(unchecked);
+  Trial trial(unchecked, isa, multiprocessors, grid_id);
   // A walk around the grid, whose stride is the golden section of it and has no common divisor with
   // it, is even over any number of its rows.
   const u64 tried = std::min(kTried, total);

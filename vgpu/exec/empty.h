@@ -26,8 +26,8 @@ struct LiveBlocks {
   u64 instructions = 0;      // those of warps among it
 };
 
-// `launch.samples` blocks that stand for the `total` of the grid. Where all are empty, or checks
-// watch what blocks do, none is taken for empty.
+// `launch.samples` blocks that stand for the `total` of the grid. Where all are empty, none is
+// taken for empty.
 LiveBlocks live_blocks(const LaunchState& launch, const Isa& isa, u32 multiprocessors, u32 grid_id,
                        u64 total);
 

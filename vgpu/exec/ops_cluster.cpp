@@ -1,6 +1,7 @@
 // mbarriers and clusters. Compiled once: nothing here is faster with wider vectors.
 #include "exec/access.h"
 #include "exec/async.h"
+#include "exec/check.h"
 #include "exec/mbarrier.h"
 
 namespace vgpu {
@@ -81,10 +82,28 @@ Status arrive(Warp& w, const Ins& i, u32 mask) {
   return Status::kNext;
 }
 
-// With a seed a wait may return false at its first look, as PTX allows, with no copy landed: code
-// that does not ask again shows then. A coin that the seed repeats.
-bool fails_early(const Warp& w) {
-  if (!w.launch->seed || w.parked || w.gave_up) return false;
+constexpr u32 kMostEarly = 8;  // waits in a row, so a warp that looks at phases in turn goes on
+
+// Under checks the first look at a phase fails, but in blocks whose instructions are counted.
+bool fails_at_first(Warp& w, u32 address, u32 parity) {
+  if (w.sample || w.launch->counting) return false;
+  WarpCheck& c = *w.check;
+  if (c.early_run == kMostEarly || (c.early_at == address && c.early_parity == parity)) {
+    c.early_at = ~0u;
+    c.early_run = 0;
+    return false;
+  }
+  c.early_at = address;
+  c.early_parity = parity;
+  ++c.early_run;
+  return true;
+}
+
+// With a seed or under checks a wait may return false at its first look, as PTX allows, with no
+// copy landed: code that does not ask again shows then. With a seed, by a coin that it repeats.
+bool fails_early(Warp& w, u32 address, u32 parity) {
+  if (w.parked || w.gave_up) return false;
+  if (!w.launch->seed) return w.launch->checks && fails_at_first(w, address, parity);
   u64 x = w.launch->seed ^ w.instructions * 0x9e3779b97f4a7c15ull;
   for (const u32 part : {static_cast<u32>(w.index), w.cta->id[0], w.cta->id[1], w.cta->id[2]})
     x = (x ^ part) * 0xbf58476d1ce4e5b9ull;
@@ -122,11 +141,15 @@ Status wait(Warp& w, const Ins& i, u32 mask) {
   u32 last_address = 0;
   u32 last_parity = 2;
   bool last = false;
-  const bool early = fails_early(w);
+  const auto parity_of = [&](int l) {
+    return kState ? static_cast<u32>(doubles(w, i, 2)[l] >> 63) : words(w, i, 2)[l] & 1;
+  };
+  const int first = __builtin_ctz(mask);
+  const bool early = fails_early(w, address_of(w, i, 1, first), parity_of(first));
   for (u32 left = mask; left; left &= left - 1) {
     const int l = __builtin_ctz(left);
     const u32 address = address_of(w, i, 1, l);
-    const u32 parity = kState ? static_cast<u32>(doubles(w, i, 2)[l] >> 63) : words(w, i, 2)[l] & 1;
+    const u32 parity = parity_of(l);
     if (address != last_address || parity != last_parity) {
       const int answer = phase_over(w, address, parity, early, l);
       if (answer < 0) return Status::kFault;

@@ -120,6 +120,31 @@ void magnitudes(OpTable& t, const char* type) {
                [](float a, float b) { return extreme_magnitude<true, true>(a, b); });
 }
 
+// min or max of three, or of their magnitudes.
+template <bool kMaximum, bool kNan, bool kMagnitude>
+void add_extreme_of_three(OpTable& t, const char* name) {
+  add<F32, F32, F32, F32>(t, name, [](float a, float b, float c) {
+    const auto value = [](float x) {
+      return kMagnitude ? bit_cast<float>(bit_cast<u32>(x) & 0x7fffffffu) : x;
+    };
+    const auto of_two = [](float x, float y) {
+      return kNan ? (kMaximum ? maximum_nan(x, y) : minimum_nan(x, y))
+                  : (kMaximum ? maximum(x, y) : minimum(x, y));
+    };
+    return of_two(of_two(value(a), value(b)), value(c));
+  });
+}
+void extremes_of_three(OpTable& t) {
+  add_extreme_of_three<false, false, false>(t, "min.of3.f32");
+  add_extreme_of_three<false, false, true>(t, "min.abs.of3.f32");
+  add_extreme_of_three<false, true, false>(t, "min.NaN.of3.f32");
+  add_extreme_of_three<false, true, true>(t, "min.NaN.abs.of3.f32");
+  add_extreme_of_three<true, false, false>(t, "max.of3.f32");
+  add_extreme_of_three<true, false, true>(t, "max.abs.of3.f32");
+  add_extreme_of_three<true, true, false>(t, "max.NaN.of3.f32");
+  add_extreme_of_three<true, true, true>(t, "max.NaN.abs.of3.f32");
+}
+
 // A product of two halves is exact in double, and the sum's rounding to 53 bits can not turn a
 // value into a midpoint of the 11-bit result.
 template <class N>
@@ -230,6 +255,7 @@ void register_float(OpTable& t) {
   small_floats<F16>(t, "f16", "f16x2");
   small_floats<BF16>(t, "bf16", "bf16x2");
   magnitudes<F32>(t, "f32");
+  extremes_of_three(t);
   flushes<0x7c00>(t, "f16", "f16x2");
   flushes<0x7f80>(t, "bf16", "bf16x2");
 }

@@ -206,10 +206,12 @@ void check_counts(Warp& w, const Barrier& b, u32 number, bool all, u32 count, in
 
 }  // namespace
 
-void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text) {
+void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text,
+                 const char* cause) {
   if (t.cta && t.cta != w.cta)
     text += ", in CTA " + std::to_string(t.cta->rank) + " of the cluster";
   Sighting s = {kRacecheck, kind, std::move(text), t.place, t.address, bytes};
+  s.cause = cause;
   w.launch->checks->report(w, s, lane);
 }
 
@@ -279,7 +281,8 @@ void race_wgmma(Warp& w, u32 address, u32 bytes) {
     } else if (cell.stored && time_in(cell.write) > proxy[writer]) {
       report_race(w, t, bytes, 0, "missing proxy fence",
                   "wgmma reads what " + name_of(w, writer) +
-                      " stored, with no fence.proxy.async between the two");
+                      " stored, with no fence.proxy.async between the two",
+                  "before wgmma");
     }
   }
 }

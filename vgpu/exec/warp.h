@@ -161,6 +161,7 @@ struct AllocationIndex;
 
 struct LaunchState {
   const Program* program;
+  const Program* unchecked;  // the same without checks, for blocks that are only tried
   const Ins* code;
   u32 grid[3];
   u32 block[3];

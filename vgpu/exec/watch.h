@@ -119,7 +119,8 @@ MbarrierCheck& mbarrier_of(Warp& w, const Cta& cta, u32 at);
 const BulkCopy* copy_at(const Warp& w, const Cta& cta, u32 at);
 // The same in words: which instruction, and the mbarrier that it completes at.
 std::string describe(const Warp& w, const BulkCopy& copy);
-void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text);
+void report_race(Warp& w, Target t, u32 bytes, int lane, const char* kind, std::string text,
+                 const char* cause = nullptr);
 void race(Warp& w, const Ins& i, Target t, u32 bytes, bool write, int lane);
 // A bulk copy's access to global memory, when it lands.
 void race_global_copy(Warp& w, u64 address, u32 bytes, bool write, bool strong, int lane);

@@ -113,7 +113,8 @@ void mark_value(Warp& w, BulkCopy& copy) {
 void report_proxy(Warp& w, const BulkCopy& copy, Target t, u32 writer, const char* what) {
   report_race(w, t, 1, copy.lane, "missing proxy fence",
               std::string("a bulk copy ") + what + " what " + name_of(w, writer) +
-                  " stored, with no fence.proxy.async between the two");
+                  " stored, with no fence.proxy.async between the two",
+              what);
 }
 
 // Shared memory that a copy reads from its issue until it lands.

@@ -52,11 +52,11 @@ Role role_of(const Warp& w, const Ins& wgmma, u32 offset) {
 void report_touch(Warp& w, const WgmmaIssue& issue, const char* what) {
   CheckRun& run = *w.launch->checks;
   const u32 line = w.launch->code[issue.pc].line;
-  run.report(w,
-             {kRacecheck, "register of a wgmma under way",
-              std::string(what) + " the wgmma of PTX line " + std::to_string(line) +
-                  ", which has not been waited for: wgmma.wait_group is missing"},
-             0);
+  Sighting s = {kRacecheck, "register of a wgmma under way",
+                std::string(what) + " the wgmma of PTX line " + std::to_string(line) +
+                    ", which has not been waited for: wgmma.wait_group is missing"};
+  s.cause = what;
+  run.report(w, s, 0);
 }
 
 // A wgmma may only add to the sums of others of its form, and share A with any.
@@ -85,7 +85,9 @@ void check_fence(Warp& w, const Ins& i) {
   const WgmmaForm& form = form_of(w, i);
   WarpCheck& check = *w.check;
   const auto say = [&](const char* text) {
-    w.launch->checks->report(w, {kRacecheck, "missing wgmma.fence", text}, 0);
+    Sighting s = {kRacecheck, "missing wgmma.fence", text};
+    s.cause = text;
+    w.launch->checks->report(w, s, 0);
   };
   if (!check.fenced) return say("the first wgmma comes without a wgmma.fence before it");
   for (u32 k = 0; k < form.sums(); ++k) {

@@ -256,6 +256,7 @@ class Builder {
   void lower_carry(const Instruction& ins);
   void lower_barrier(const Instruction& ins);
   void lower_generic(const Instruction& ins);
+  void lower_float_pair(const Instruction& ins);
   void lower_lop3_with_predicate(const Instruction& ins);
   int flushed(int slot, const std::string& type);
   void lower_by_signature(const std::string& name, const std::vector<Operand>& operands,

@@ -57,10 +57,11 @@ Category category_of(const Parts& parts) {
   if (parts[0] == "wgmma" && !has(parts, "mma_async")) return Category::kOther;
   if (const auto it = kByName.find(parts[0]); it != kByName.end()) return it->second;
   const std::string& type = parts[type_part(parts)];
-  return !is_float(type) ? Category::kInteger
-         : type == "f32" ? Category::kFloat
-         : type == "f64" ? Category::kDouble
-                         : Category::kHalf;
+  return !is_float(type)   ? Category::kInteger
+         : type == "f32"   ? Category::kFloat
+         : type == "f32x2" ? Category::kFloatPair
+         : type == "f64"   ? Category::kDouble
+                           : Category::kHalf;
 }
 
 void Builder::lower_instruction(const Instruction& ins) {
@@ -143,7 +144,7 @@ bool Builder::lower_control(const Instruction& ins) {
   } else if (base == "griddepcontrol") {
     // A launch begins when what it depends on has ended, so only racecheck looks at waits.
     if (!has(ins.parts, "wait") && !has(ins.parts, "launch_dependents")) unknown();
-    if (has(ins.parts, "wait") && (checks_ & kRacecheck)) emit("check.waits", {});
+    if (has(ins.parts, "wait") && (checks_ & kRacecheck)) emit("check.waits", {}).count = {};
   } else if (base == "createpolicy") {
     emit("mov.u64", {result(ins.operands.at(0), 'd', false), constant(Width::kDouble, 0)});
   } else {
@@ -214,7 +215,7 @@ void Builder::lower_barrier(const Instruction& ins) {
   const Parts& parts = ins.parts;
   const auto& o = ins.operands;
   if (has(parts, "warp")) {  // the lanes of a warp move together: only racecheck wants to know
-    if (checks_ & kRacecheck) emit("check.lanes", {source(o.at(0), 'w', "b32")});
+    if (checks_ & kRacecheck) emit("check.lanes", {source(o.at(0), 'w', "b32")}).count = {};
     return;
   }
   const auto number = [&](size_t k) { return source(o.at(k), 'w', "u32"); };
@@ -274,6 +275,32 @@ void Builder::lower_lop3_with_predicate(const Instruction& ins) {
   emit(ins.parts.at(1) + ".pred", {result(elements(o.at(0))[1], 'p', false), any, other});
 }
 
+// add, sub, mul and fma of two f32 in 64 bits: an operation of f32 on each half.
+void Builder::lower_float_pair(const Instruction& ins) {
+  const std::string& base = ins.parts[0];
+  const size_t sources = base == "fma" ? 3 : 2;
+  if (!only(ins.parts, {"rn", "rz", "rm", "rp", "ftz", "f32x2"}) ||
+      !std::set<std::string>{"add", "sub", "mul", "fma"}.count(base))
+    unknown();
+  needs(100);
+  if (ins.operands.size() != sources + 1)
+    throw Unsupported("the number of operands is not expected");
+  std::vector<int> wide;
+  for (size_t k = 1; k <= sources; ++k) wide.push_back(source(ins.operands[k], 'd', "b64"));
+  std::vector<int> halves = {-1};
+  for (const char* half : {"truncate", "high.64"}) {
+    std::vector<int> slots = {new_slot(Width::kWord)};
+    for (const int whole : wide) {
+      slots.push_back(new_slot(Width::kWord));
+      emit(half, {slots.back(), whole});
+    }
+    emit(base + ".f32", slots).control = control_of(ins.parts);
+    halves.push_back(slots[0]);
+  }
+  halves[0] = result(ins.operands[0], 'd', false);
+  emit("pack.64", halves);
+}
+
 void Builder::lower_generic(const Instruction& ins) {
   Parts parts = ins.parts;
   // CUTLASS writes fma.rn.f16x2.relu, which ptxas takes.
@@ -299,6 +326,7 @@ void Builder::lower_generic(const Instruction& ins) {
     lower_lop3_with_predicate(ins);
     return;
   }
+  if (type == "f32x2") return lower_float_pair(ins);
   std::string name = base;
   u32 control = 0;
   bool saturate = false;
@@ -321,13 +349,18 @@ void Builder::lower_generic(const Instruction& ins) {
     type = parts.at(1) == "ftz" ? parts.at(2) : parts.at(1);
   }
   if (type != "pred") type = kBitwise.count(base) ? unsigned_of(type) : untyped_to_unsigned(type);
+  if (floating && (base == "min" || base == "max") && ins.operands.size() == 4) {
+    needs(100);
+    name += ".of3";
+  }
   name += "." + type;
   lower_by_signature(name, ins.operands, type, control);
   const int to = code_.back().slots[0];
   if (saturate) emit("saturate." + type, {to, to});
   if (relu) emit("relu." + type, {to, to});
-  if (control && type == "f32" && (base == "abs" || base == "neg")) {
-    // These only touch the sign bit; adding -0 flushes the subnormal and keeps the sign.
+  static const std::set<std::string> kCopyBits = {"abs", "neg", "min", "max"};
+  if (control && type == "f32" && kCopyBits.count(base)) {
+    // Adding -0 flushes a subnormal and keeps its sign.
     emit("add.f32", {to, to, constant(Width::kWord, 0x80000000u)}).control = control;
   }
 }

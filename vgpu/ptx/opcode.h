@@ -20,7 +20,7 @@ inline bool only(const Parts& parts, const std::set<std::string>& known) {
 }
 inline bool is_float(const std::string& type) {
   return type == "f16" || type == "f32" || type == "f64" || type == "bf16" || type == "f16x2" ||
-         type == "bf16x2";
+         type == "bf16x2" || type == "f32x2";
 }
 // Where the type stands: last, or before a modifier of floats that was put behind it.
 inline size_t type_part(const Parts& parts) {

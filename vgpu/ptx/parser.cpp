@@ -258,6 +258,7 @@ u32 type_bytes(const std::string& type) {
   if (type == "f16x2" || type == "bf16x2") return 4;
   if (type == "bf16") return 2;
   if (type == "b128") return 16;
+  if (type == "f32x2") return 8;
   if (type.size() < 2) return 0;
   const std::string width = type.substr(1);
   if (std::string("busf").find(type[0]) == std::string::npos) return 0;

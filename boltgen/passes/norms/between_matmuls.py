@@ -18,7 +18,7 @@ from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, Cast, Load, Lo
 from boltgen.passes.norms.recognise import find_norms
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.products import Product
-from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.norm.problem import Norm, NormFunction, as_norm_of_rows
 
 _WIDE = DType.F32.value
 
@@ -50,8 +50,8 @@ def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBet
     claimed = {each for product in products for each in product.computed}
     made = {product.tail.output: product for product in products if product.exit is None}
     for norm in find_norms(graph, claimed).found:
-        problem, before = norm.anchor.problem, made.get(norm.anchor.a)
-        if not isinstance(problem, Norm):
+        problem, before = as_norm_of_rows(norm.anchor.problem), made.get(norm.anchor.a)
+        if problem is None:
             continue  # no matmul has whole rows of images
         if before is None or norm.summed is not None:
             continue

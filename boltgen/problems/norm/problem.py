@@ -226,3 +226,8 @@ class Norm:
         variance = np.square(centred).mean(axis=-1, keepdims=True)
         epsilon = float(np.float32(self.epsilon))
         return np.asarray(centred * (1.0 / np.sqrt(variance + epsilon)), dtype=np.float64)
+
+
+def as_norm_of_rows(problem: object) -> Norm | None:
+    """Return `problem` if it is a norm of rows, else None."""
+    return problem if isinstance(problem, Norm) else None

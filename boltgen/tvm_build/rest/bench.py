@@ -1,21 +1,19 @@
-"""Build candidate schedules of TVM's kernels with boltgen's nvcc, and time them in a TVM process.
+"""Build candidates for TVM's kernels with boltgen's nvcc, and time them in a worker.
 
 Arrow: from trials of `tuning.rest.tasks` to outcomes. While one trial is timed, later ones compile.
 """
 
 from __future__ import annotations
 
-import statistics
-import subprocess
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.support.popen_pool import PopenWorker
 
 from boltgen.arch import Arch
 from boltgen.build.cache import Cache
@@ -23,24 +21,31 @@ from boltgen.build.toolchain import Toolchain
 from boltgen.errors import DeviceError, ToolchainError
 from boltgen.ir.key import digest
 from boltgen.ir.outcome import DeviceKind, Failure, Fault, Outcome, Timing
+from boltgen.measure.channel import Channel, OpenChannel, local_worker
+from boltgen.measure.conversation import Conversation, LostError, ask
+from boltgen.measure.lines import to_line
+from boltgen.measure.protocol import Refusal
 from boltgen.running.loaded import last_line
 from boltgen.tuning.rest.tasks import RestTrial
 from boltgen.tvm_build.cuda_compiler import CudaCompiler
 from boltgen.tvm_build.lowering.special_values import tir_pipeline
 from boltgen.tvm_build.relax_link import cuda_target, export_library
-from boltgen.tvm_build.rest import worker as rest_worker
 from boltgen.tvm_build.rest.schedule import built_in, named, scheduled
+from boltgen.tvm_build.rest.worker import FromWorker, Ready, Request, Setup, Tensor
 
-# Time limit of a candidate in seconds; the virtual GPU is slow. Choices.
+WORKER = "boltgen.tvm_build.rest.worker"
+
+# Seconds until the worker has loaded TVM and opened its device.
+_START_S = 120.0
+# A candidate is given so long; the virtual GPU takes its time. Choices.
 _MOST_S = {DeviceKind.CUDA: 30.0, DeviceKind.VGPU: 120.0}
-# The number of samples, and the milliseconds of launches in each; modelled times do not vary.
-_REPEATS = {DeviceKind.CUDA: (10, 20), DeviceKind.VGPU: (1, 0)}
 
 
 class RestBench:
     """Time schedules of `functions`, by identity, on GPU number `ordinal` or the virtual GPU.
 
-    A candidate's results are compared with the built-in schedule's results.
+    A candidate's results are compared with the built-in schedule's. `open_channel` starts a worker,
+    on this machine by default.
 
     Raises:
         DeviceError: a TVM process cannot use the device.
@@ -55,30 +60,37 @@ class RestBench:
         tools: Toolchain,
         cache: Cache,
         jobs: int,
+        open_channel: OpenChannel | None = None,
     ) -> None:
         self._functions = functions
-        self._kind, self._ordinal = device
+        self._kind, ordinal = device
+        self._setup = Setup(device=self._kind.value, ordinal=ordinal, arch=arch.name)
         self._target = cuda_target(arch)
         self._tools = tools
         self._jobs = jobs
         self._compiler = CudaCompiler(arch, tools, cache)
         self._folder = tempfile.TemporaryDirectory(prefix="boltgen-rest-")
-        self._worker = PopenWorker(
-            rest_worker.begin,
-            (self._kind.value, arch.name),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._conversation = Conversation(open_channel or local_worker(WORKER), self._greet)
         try:
-            self._worker.send(len, ((),))  # start the process
-            self._worker.recv()
-        except Exception as error:
+            self._conversation.start()
+        except DeviceError:
             self.close()
-            raise DeviceError(last_line(error)) from error
+            raise
+
+    def _greet(self, channel: Channel) -> None:
+        try:
+            message = ask(channel, partial(_line, self._setup), FromWorker, _START_S)
+        except LostError as lost:
+            raise DeviceError(
+                f"the process that is to time TVM's kernels {lost.how} before it began\n{lost.said}"
+            ) from lost
+        if isinstance(message, Refusal):
+            raise DeviceError(message.reason)
+        assert isinstance(message, Ready)
 
     def close(self) -> None:
-        """Stop the process. A second call is harmless."""
-        self._worker.kill()
+        """Stop the process; harmless when done twice."""
+        self._conversation.stop()
         self._folder.cleanup()
 
     def run(self, trials: Sequence[RestTrial]) -> Generator[tuple[RestTrial, Outcome], None, None]:
@@ -116,44 +128,27 @@ class RestBench:
             return library
         if isinstance(reference, Failure):
             raise ToolchainError(f"{trial.name} does not compile as built in: {reference.reason}")
-        arguments = (
-            str(library),
-            str(reference),
-            _tensors(function),
-            ("cuda", self._ordinal),
-            _REPEATS[self._kind],
+        request = Request(
+            library=str(library), reference=str(reference), tensors=_tensors(function)
         )
         try:
-            self._worker.send(rest_worker.times_us, arguments, timeout=_MOST_S[self._kind])
-            return _timing(self._worker.recv(), modelled=self._kind is DeviceKind.VGPU)
-        except ArithmeticError as error:
-            return Failure(fault=Fault.WRONG_RESULT, reason=last_line(error))
-        except TimeoutError:
-            reason = f"no answer within {_MOST_S[self._kind]:g} s"
-            return Failure(fault=Fault.TIMEOUT, reason=reason)
-        except Exception as error:  # the worker re-raises any exception
-            self._worker.kill()  # after a fault a device needs a new process
-            fault = Fault.CRASH if isinstance(error, ChildProcessError) else Fault.LAUNCH
-            return Failure(fault=fault, reason=last_line(error))
+            answer = self._conversation.ask(
+                partial(_line, request), FromWorker, _MOST_S[self._kind]
+            )
+        except LostError as lost:
+            return lost.failure
+        except DeviceError as error:
+            return Failure(fault=Fault.DEVICE_LOST, reason=str(error))
+        assert isinstance(answer, Timing | Failure)
+        if isinstance(answer, Failure) and answer.fault is Fault.LAUNCH:
+            self._conversation.stop()  # the worker ends
+        return answer
 
 
-def _tensors(function: tirx.PrimFunc) -> tuple[tuple[tuple[int, ...], str], ...]:
+def _line(message: Setup | Request, _: Channel) -> bytes:
+    return to_line(type(message), message)
+
+
+def _tensors(function: tirx.PrimFunc) -> tuple[Tensor, ...]:
     """Return the shape and the type of each argument."""
-    return tuple((tuple(map(int, each.shape)), str(each.dtype)) for each in function.params)
-
-
-def _timing(samples_us: Sequence[float], *, modelled: bool) -> Timing:
-    if modelled:
-        (once_us,) = samples_us
-        return Timing.exact(once_us)
-    p20, _, _, p80 = statistics.quantiles(samples_us, n=5, method="inclusive")
-    return Timing(
-        median_us=statistics.median(samples_us),
-        p20_us=p20,
-        p80_us=p80,
-        low_us=min(samples_us),
-        high_us=max(samples_us),
-        repeats=len(samples_us),
-        launches=1,
-        cold_l2=False,
-    )
+    return tuple(Tensor(tuple(map(int, each.shape)), str(each.dtype)) for each in function.params)

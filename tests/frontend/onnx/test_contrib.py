@@ -10,12 +10,12 @@ import onnxruntime.capi.onnxruntime_pybind11_state as runtime
 import pytest
 from onnx import helper
 
+from benchmarks.cases.onnx_models import operators, prepared, results
 from benchmarks.contrib_cases import Case, cases, noise
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx.rewrites import RULES
 from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import operators, prepared, results
-from tests.frontend.oracle_kernels import Model
 
 CASES = {case.label: case for case in cases()}
 STANDARD = {"", "ai.onnx"}

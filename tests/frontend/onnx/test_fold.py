@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.cases.onnx_models import assert_same, model, node, noise, operators, prepared
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx import prepare
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.relax.onnx_reader import converter
-from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared
 
 FLATTEN = (
     node("Shape", ["x"], ["shape"]),

@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+from benchmarks.cases.onnx_models import model, node, noise
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import model, node, noise
 
 
 def sound() -> ModelProto:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
-from tests.frontend.oracle_kernels import Model
 
 WIDTH, HEADS, PLACES, WORDS = 64, 4, 8, 50
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from benchmarks.cases.onnx_models import model, node, noise, operators, prepared, results
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx import order
-from tests.frontend.onnx.models import model, node, noise, operators, prepared, results
 
 CHAIN = [
     node("Relu", ["x"], ["a"]),

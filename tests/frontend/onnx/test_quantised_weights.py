@@ -13,10 +13,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from benchmarks.cases.onnx_models import model, node, noise, operators, results
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx import Importer, prepare
 from boltgen.frontend.relax.onnx_reader import converter
-from tests.frontend.onnx.models import model, node, noise, operators, results
 
 N = 10
 PACKED = converter()

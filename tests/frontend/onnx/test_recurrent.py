@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks.cases.onnx_models import assert_same, model, node, noise, operators, prepared
 from boltgen.errors import ModelImportError
-from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared
 
 STEPS, BATCH, SIZE, HIDDEN = 5, 3, 4, 6
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

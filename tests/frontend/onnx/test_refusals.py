@@ -11,10 +11,10 @@ import tvm
 from onnx import TensorProto, numpy_helper
 from tvm import relax
 
+from benchmarks.cases.onnx_models import model, node, noise, operators, prepared, results
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx import prepare, relay_importer
 from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import model, node, noise, operators, prepared, results
 
 
 def run(made: onnx.ModelProto, *inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,9 +10,17 @@ import pytest
 import tvm
 from tvm import relax
 
+from benchmarks.cases.onnx_models import (
+    assert_same,
+    model,
+    node,
+    noise,
+    operators,
+    prepared,
+    results,
+)
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared, results
 
 SHAPE = (2, 3, 9, 7)
 

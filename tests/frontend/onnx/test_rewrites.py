@@ -11,10 +11,7 @@ import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from boltgen.errors import ModelImportError
-from boltgen.frontend.onnx.rewrites import RULES
-from boltgen.frontend.relax import import_model
-from tests.frontend.onnx.models import (
+from benchmarks.cases.onnx_models import (
     assert_same,
     model,
     node,
@@ -23,7 +20,10 @@ from tests.frontend.onnx.models import (
     prepared,
     results,
 )
-from tests.frontend.oracle_kernels import Model
+from benchmarks.harness.oracle_kernels import Model
+from boltgen.errors import ModelImportError
+from boltgen.frontend.onnx.rewrites import RULES
+from boltgen.frontend.relax import import_model
 
 IMAGE = {"x": (2, 4, 9, 7)}
 FILTERS = noise(6, 4, 3, 3, seed=1)
@@ -215,7 +215,7 @@ def test_one_sign_of_infinity(sign: str) -> None:
 def assert_same_booleans(
     made: onnx.ModelProto, after: onnx.ModelProto, x: np.ndarray[Any, Any]
 ) -> None:
-    from tests.frontend.onnx.models import results
+    from benchmarks.cases.onnx_models import results
 
     np.testing.assert_array_equal(results(made, {"x": x})[0], results(after, {"x": x})[0])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.cases.onnx_models import model, node, prepared
 from boltgen.errors import ModelImportError
 from boltgen.frontend.onnx import ranges_of
-from tests.frontend.onnx.models import model, node, prepared
 
 SUM = [node("Add", ["x", "z"], ["y"])]
 OPEN = {"x": ("batch", 4), "z": ("batch", 1)}

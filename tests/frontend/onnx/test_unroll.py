@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.cases.onnx_models import assert_same, model, node, noise, operators, prepared
 from boltgen.errors import ModelImportError
-from tests.frontend.onnx.models import assert_same, model, node, noise, operators, prepared
 
 
 def body(

@@ -14,11 +14,11 @@ import tvm_ffi
 from tvm import relax
 
 import boltgen.relax
+from benchmarks.cases.relax_modules import build
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate, attach
 from boltgen.problems.region import Region
 from boltgen.tvm_build import relax_model
-from tests.frontend.modules import build
 
 op = relax.op
 

@@ -10,9 +10,9 @@ import pytest
 import tvm
 from tvm import relax
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate
-from tests.frontend.oracle_kernels import Model
 
 BATCH, ROWS, KEYS, HEADS, HEAD = 2, 24, 40, 3, 16
 SHAPES = {"q": (BATCH, ROWS, HEADS, HEAD), "k": (BATCH, KEYS, HEADS, HEAD)}

@@ -11,9 +11,9 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, nn
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.model import import_model, partition
-from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance
 
 

@@ -11,10 +11,10 @@ import onnx.reference
 import pytest
 from onnx import helper
 
+from benchmarks.cases.onnx_models import model, noise
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.graph.recursion import Steps, answer
-from tests.frontend.onnx.models import model, noise
-from tests.frontend.oracle_kernels import Model
 
 node = helper.make_node
 # More than Python's limit of 1,000 calls. A shallow one, of the same kind, is computed.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.problems.norm.problem import Norm
 from boltgen.problems.problem import gathered
 from tests.embeddings import LENGTH, TOKENS, expected, exported, tokens
-from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance
 
 # Operators of TVM's that take rows: of positions.

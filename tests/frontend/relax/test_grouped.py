@@ -10,6 +10,7 @@ import torch
 from tvm import relax
 from tvm.relax.frontend import nn
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate
 from boltgen.frontend.relax.grouped import call_of_torch
@@ -18,7 +19,6 @@ from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.extent import Dim
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.problem import gathered
-from tests.frontend.oracle_kernels import Model
 from tests.moe import (
     GROUPS,
     ROWS,

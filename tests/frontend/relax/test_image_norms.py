@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.cases.relax_modules import operators
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.passes.run import Partitioned, Passes
 from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.norm.problem import Norm
 from boltgen.problems.workload import Workload
-from tests.frontend.modules import operators
-from tests.frontend.oracle_kernels import Model
 
 Normalise = Callable[[torch.Tensor], torch.Tensor]
 SHAPE = (2, 8, 6, 5)

@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 from tvm import relax
 
+from benchmarks.cases.relax_modules import build
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import TensorSpec, annotate, import_model
 from boltgen.installation import install_command
-from tests.frontend.modules import build
-from tests.frontend.oracle_kernels import Model
 
 WEIGHT = np.linspace(-1, 1, 8 * 16, dtype=np.float32).reshape(8, 16)
 

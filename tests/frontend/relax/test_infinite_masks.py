@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.model import import_model, partition
-from tests.frontend.oracle_kernels import Model
 
 KEYS, WIDTH = 16, 64
 EMPTY = (3, 5)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.model import import_model, partition
-from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance
 
 BATCH, LENGTH, WIDTH, HEAD, HEADS = 2, 20, 64, 16, 4

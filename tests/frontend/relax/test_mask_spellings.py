@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.ir.elementwise import Softmax
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.model import import_model, partition
-from tests.frontend.oracle_kernels import Model
 from tests.test_end_to_end import fp16_tolerance
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 40, 64, 4

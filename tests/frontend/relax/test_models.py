@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 
 import models
+from benchmarks.cases.relax_modules import operators
+from benchmarks.harness.oracle_kernels import Model
+from benchmarks.harness.region_oracle import assert_stored
 from boltgen.frontend.relax import ImportedModel, annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.problems.layout_transform.problem import Form, ImageLayout
-from tests.frontend.modules import operators
-from tests.frontend.oracle_kernels import Model
-from tests.frontend.region_oracle import assert_stored
 
 
 def _products(model: onnx.ModelProto) -> int:

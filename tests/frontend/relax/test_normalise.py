@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional
 from tvm import relax
 
+from benchmarks.cases.relax_modules import build, operators
+from benchmarks.harness.oracle_kernels import Model
+from benchmarks.harness.region_oracle import assert_stored
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.ir.dtypes import DType
 from boltgen.passes.run import Passes
 from boltgen.problems.layout_transform.problem import Form, ImageLayout
-from tests.frontend.modules import build, operators
-from tests.frontend.oracle_kernels import Model
-from tests.frontend.region_oracle import assert_stored
 
 op = relax.op
 

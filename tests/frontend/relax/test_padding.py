@@ -11,14 +11,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.cases.relax_modules import operators
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.arch import arch_named
 from boltgen.frontend.relax import import_model
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.region import Region
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.graph_costs import GraphTimes
-from tests.frontend.modules import operators
-from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net
 
 

@@ -11,9 +11,9 @@ import tvm
 from torch.nn import functional
 from tvm import relax
 
+from benchmarks.cases.relax_modules import build, operators
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.ir.dtypes import DType
-from tests.frontend.modules import build, operators
-from tests.frontend.oracle_kernels import Model
 
 op = relax.op
 HALF_ULP = 2.0**-11  # of FP16, relative

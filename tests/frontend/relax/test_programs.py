@@ -10,10 +10,10 @@ from tvm import relax
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as R  # noqa: N812
 
+from benchmarks.cases.relax_modules import build
+from benchmarks.harness.oracle_kernels import Model, register
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.extent import Symbol
-from tests.frontend.modules import build
-from tests.frontend.oracle_kernels import Model, register
 
 op = relax.op
 EYE = np.eye(8, dtype=np.float32)

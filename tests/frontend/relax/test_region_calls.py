@@ -13,9 +13,9 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from benchmarks.cases.relax_modules import build
 from boltgen.frontend.relax import annotate, attach
 from boltgen.passes.run import Passes
-from tests.frontend.modules import build
 
 op = relax.op
 EYE = np.eye(8, dtype=np.float16)

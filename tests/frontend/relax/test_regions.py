@@ -14,14 +14,14 @@ from tvm import relax
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as R  # noqa: N812
 
+from benchmarks.cases.relax_modules import build, operators
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import annotate
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Symbol
 from boltgen.passes.run import Passes
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
-from tests.frontend.modules import build, operators
-from tests.frontend.oracle_kernels import Model
 
 op = relax.op
 Expr = relax.Expr

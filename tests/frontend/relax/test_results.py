@@ -10,11 +10,11 @@ import pytest
 from tvm import relax
 from tvm.relax import op
 
+from benchmarks.cases.relax_modules import build, operators
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import annotate
 from boltgen.passes.run import Partitioned, Passes
 from boltgen.problems.workload import Cut
-from tests.frontend.modules import build, operators
-from tests.frontend.oracle_kernels import Model
 
 Expr = relax.Expr
 ROWS, WIDTH = 24, 64

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.cases.relax_modules import operators
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import annotate, import_model
 from boltgen.graph.attributes import Slice
 from boltgen.ir.dtypes import DType
 from boltgen.passes.run import Passes
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.workload import Workload
-from tests.frontend.modules import operators
-from tests.frontend.oracle_kernels import Model
 from tests.frontend.relax.test_normalise import Net
 
 SHAPE = (2, 6, 16)

@@ -10,6 +10,8 @@ import torch
 from torch.nn import functional
 from tvm import relax
 
+from benchmarks.cases.relax_modules import build, operators
+from benchmarks.harness.oracle_kernels import Model
 from benchmarks.small_number_cases import Case, cases
 from benchmarks.small_numbers import outcome
 from boltgen.frontend.relax import annotate
@@ -18,8 +20,6 @@ from boltgen.model_passes import passes_for
 from boltgen.passes.run import Passes
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.relax_model import Model as Imported
-from tests.frontend.modules import build, operators
-from tests.frontend.oracle_kernels import Model
 
 op = relax.op
 RNG = np.random.default_rng(7)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.torch.program import import_program
-from tests.frontend.oracle_kernels import Model
 
 torch.manual_seed(0)
 PAIRS = torch.randn(4, 4, 2)

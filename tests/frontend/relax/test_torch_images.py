@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.torch.program import import_program
-from tests.frontend.oracle_kernels import Model
 
 X = torch.randn(2, 4, 7, 9, generator=torch.Generator().manual_seed(0))
 GRID = torch.rand(2, 5, 6, 2, generator=torch.Generator().manual_seed(1)) * 2.6 - 1.3

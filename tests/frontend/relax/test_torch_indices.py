@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.torch.program import import_program
-from tests.frontend.oracle_kernels import Model
 
 X = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)
 ROWS, COLUMNS = torch.tensor([0, 2, -1]), torch.tensor([3, -2, 1])

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.torch.program import import_program
-from tests.frontend.oracle_kernels import Model
 
 X = torch.linspace(-2, 2, 15).reshape(3, 5)
 COUNTS = (torch.arange(15).reshape(3, 5) * 7) % 11 - 5

@@ -16,11 +16,11 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.errors import ModelImportError
 from boltgen.frontend.relax import import_model
 from boltgen.frontend.torch.program import ImportedProgram, import_program, with_shapes
 from boltgen.ir.dtypes import DType
-from tests.frontend.oracle_kernels import Model
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # The relative error of one rounding in the type of a program's results.

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.frontend.relax import import_model
-from tests.frontend.oracle_kernels import Model
 
 X = torch.linspace(-2, 2, 15).reshape(3, 5)
 COUNTS = torch.arange(15).reshape(3, 5) % 7

@@ -16,9 +16,9 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
+from benchmarks.harness.region_oracle import compute
 from boltgen.passes.run import Partitioned
 from boltgen.problems.region import Region
-from tests.frontend.region_oracle import compute
 
 _PREFIX = "boltgen.oracle."
 # The calling convention of TVM up to 0.19, in terms of the types that C has.

@@ -1,4 +1,4 @@
-"""What a region's kernel computes, by the numpy oracle; the same for both frontends."""
+"""Compute a region as its kernel does, by the NumPy oracle; the same for both frontends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from boltgen.codegen.adapter import SliceSource, symbol_sources
 from boltgen.ir.elementwise import Load, LoadKind
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import Dim, Symbol
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.layout_transform.problem import Form, Move, nhwc, reference_move
 from boltgen.problems.oracle import enclose_results
@@ -46,7 +46,7 @@ def _operand(
 
 def _of_sizes(region: Region, arrays: Sequence[np.ndarray]) -> Region:
     """The region where its symbols have the values that a call with `arrays` gives them."""
-    values = {}
+    values: dict[Symbol, int] = {}
     for source in symbol_sources(region):
         shape = arrays[source.parameter].shape
         if isinstance(source, SliceSource):
@@ -131,7 +131,7 @@ def _in_rows(view: HeadView, d: np.ndarray) -> np.ndarray:
     assert (view.offset, view.row) == (0, view.heads * columns)
     assert view.heads == 1 or view.stride == columns
     heads = d.reshape(-1, view.heads, rows, columns)
-    made = heads.transpose(0, 2, 1, 3).reshape(-1, rows, *view.inner)
+    made: np.ndarray = heads.transpose(0, 2, 1, 3).reshape(-1, rows, *view.inner)
     return made.swapaxes(0, 1) if view.rows_first else made
 
 

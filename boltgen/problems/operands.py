@@ -1,7 +1,8 @@
-"""The random tensors of a layer: numbers of elements, and ranges of values."""
+"""The operands of a layer for a trial: which tensors there are, their ranges, and random values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -13,14 +14,17 @@ from boltgen.ir.key_masks import HIDDEN
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.grouped.problem import in_groups
+from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.problem import Problem, element_b, gathered
 from boltgen.problems.reference import AnyArray
-from boltgen.problems.slices import loaded_shape
+from boltgen.problems.slices import loaded_shape, slices
 from boltgen.problems.workload import Layer
 
 # Operands are drawn from [-1.5, 1.5), so that sums stay within FP16's range. The epilogue's
 # divisors and operands of roots and logarithms are drawn from [0.5, 1.5).
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
+# Numbers that a kernel only moves.
+_MOST_MOVED = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,52 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
         return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
     packed, n, k = tensor.packed
     return packed.drawn(rng, n, k, tensor.high).reshape(shape)
+
+
+def draw(
+    layer: Layer, rng: np.random.Generator, *, is_sliced: bool
+) -> tuple[AnyArray, LayerInputs]:
+    """Draw A, and the other inputs of a layer.
+
+    `is_sliced`: the operands of the epilogue differ between the products of a batch.
+    """
+    problem, loads = layer.problem, layer.loads
+    if problem.is_exact:
+        moved = rng.uniform(-_MOST_MOVED, _MOST_MOVED, problem.a_shape)
+        return moved.astype(problem.in_dtype.numpy), LayerInputs(np.zeros(problem.b_shape))
+    batch = problem.d_shape[:1] if problem.batch > 1 else ()
+    span = problem.d_shape[len(batch) :]
+    ahead = batch if is_sliced else ()
+
+    def shape_of(load: Load, columns: int) -> tuple[int, ...]:
+        shapes = {
+            LoadKind.TENSOR: (*ahead, *span[:-1], columns),
+            LoadKind.ROW: (*ahead, columns),
+            LoadKind.SLICE_ROW: (slices(problem), columns),
+            LoadKind.POSITION_ROW: (problem.slice_rows, columns),
+            LoadKind.COLUMN: (*ahead, prod(span[:-1])),
+        }
+        return (*shapes[load.kind], *load.parts_shape)
+
+    tensors = input_tensors(layer)
+    own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
+    own += [(tensor.count,) for tensor in tensors[len(own) : len(tensors) - len(loads)]]
+    shapes = (*own, *map(shape_of, loads, layer.columns_of_loads))
+    a, *others = (drawn(tensor, shape, rng) for tensor, shape in zip(tensors, shapes, strict=True))
+    for load, array in zip(loads, others[len(own) - 1 :], strict=True):
+        if load.hides:
+            hide_some(array, rng)
+    return a, layer_inputs(layer, others)
+
+
+def layer_inputs(layer: Layer, arrays: Sequence[AnyArray]) -> LayerInputs:
+    """Return the arrays behind A, which are in the order of `input_tensors`, by what they are."""
+    problem, left = layer.problem, list(arrays)
+    b = left.pop(0) if problem.is_product else np.zeros(0)
+    ends = left.pop(0) if in_groups(problem) is not None else np.zeros(0)
+    rows = left.pop(0) if gathered(problem) is not None else np.zeros(0)
+    before = len(layer.prologue.loads)
+    return LayerInputs(b, tuple(left[before:]), tuple(left[:before]), ends, rows)
 
 
 def hide_some(mask: AnyArray, rng: np.random.Generator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from benchmarks.cases.chains import ChainCase, conv_chain, gemm_chain
 from boltgen.arch import Arch, arch_named
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.chain.boundary import of_rows
@@ -13,7 +14,6 @@ from boltgen.families.registry import boundaries, kernel_spec, violations
 from boltgen.ir.dtypes import Layout
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
-from tests.chain_cases import ChainCase, conv_chain, gemm_chain
 
 SM90A = arch_named("sm_90a")
 BIAS_RELU = ("bias_relu", "bias_relu")

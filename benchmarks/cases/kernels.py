@@ -25,7 +25,7 @@ from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, IndexType, Layout
-from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadKind, Unary
+from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadKind, Node, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
@@ -235,7 +235,7 @@ OPERATIONS = ("gemm_row", "gemm_column", "batched", "conv", "conv_strided", "con
 def problem_for(operation: str, align_in: int, align_out: int, dtypes: str) -> Problem:
     """A problem whose operands have those alignments (of FP16)."""
     accumulator, output = DTYPES[dtypes]
-    types = {"acc_dtype": accumulator, "out_dtype": output}
+    types: dict[str, Any] = {"acc_dtype": accumulator, "out_dtype": output}
     if output is BF16:
         types["in_dtype"] = BF16
     n, k, c = _N[align_out], _K[align_in], _C[align_in]
@@ -296,12 +296,11 @@ def covering(
             if name in row:
                 continue
             fitting = [x for x in dimensions[name] if allowed({**row, name: x})]
-            row[name] = max(
-                fitting,
-                key=lambda x, name=name: sum(
-                    _pair(names, (name, x), other) in open_pairs for other in row.items()
-                ),
-            )
+            pairs = {
+                x: sum(_pair(names, (name, x), other) in open_pairs for other in row.items())
+                for x in fitting
+            }
+            row[name] = max(fitting, key=pairs.__getitem__)
         covered = {_pair(names, x, y) for x, y in itertools.combinations(row.items(), 2)}
         if not covered & open_pairs:
             raise AssertionError(f"no combination has {first}")
@@ -373,7 +372,7 @@ def split_k_cases() -> list[KernelCase]:
     half = replace(gemm, acc_dtype=F16)
     ragged = Gemm(m=70, n=137, k=333)
     conv = Conv2d(n=1, h=9, w=8, c=72, k=136, r=3, s=3, padding=(1, 1, 1, 1))
-    table = [
+    table: list[tuple[str, Problem, int, str, str]] = [
         ("gemm2", gemm, 2, "sm80_small", "residual_before"),
         ("gemm3", gemm, 3, "sm80_small", "residual_before"),
         ("gemm40", gemm, 40, "sm80_small", "residual_before"),
@@ -547,7 +546,7 @@ def newer_arch_cases() -> list[KernelCase]:
 
 def in_bf16(graph: ElementwiseGraph) -> ElementwiseGraph:
     """`graph` with BF16 in the place of FP16."""
-    is_half = {Load(kind, F16): Load(kind, BF16) for kind in LoadKind}
+    is_half: dict[Node, Node] = {Load(kind, F16): Load(kind, BF16) for kind in LoadKind}
     nodes = (
         replace(node, dtype=BF16) if isinstance(node, Cast) and node.dtype is F16 else node
         for node in graph.nodes
@@ -618,7 +617,7 @@ def golden_specs() -> dict[str, KernelSpec]:
     gemm = Gemm(m=150, n=136, k=104, b_layout=Layout.COLUMN)
     conv = Conv2d(n=2, h=9, w=11, c=40, k=136, r=3, s=3, padding=(1, 1, 1, 1))
     image = replace(conv, c=4, r=7, s=7, stride=(2, 2), padding=(3, 3, 3, 3))
-    table = {
+    table: dict[str, tuple[str, Problem, str, str]] = {
         "gemm_sm75": ("sm_75", gemm, "sm75_square", "bias_gelu_erf"),
         "gemm_sm80": ("sm_80", gemm, "sm80_square", "two_tensors"),
         "gemm_sm90": ("sm_90", gemm, "sm80_deep", "scalars"),

@@ -6,16 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltgen.families.registry import launch
-from boltgen.families.source import kernel_symbol
-from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import LoadKind
-from boltgen.measure.abi import arguments
-from boltgen.problems import reference
-from boltgen.problems.inputs import LayerInputs
-from boltgen.problems.oracle import enclose
-from tests.chain_cases import ChainCase
-from tests.kernels.launch import (
+from benchmarks.cases.chains import ChainCase
+from benchmarks.harness.kernel_launch import (
     PADDING,
     Args,
     Array,
@@ -27,6 +19,14 @@ from tests.kernels.launch import (
     poison,
     unpadded,
 )
+from boltgen.families.registry import launch
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import LoadKind
+from boltgen.measure.abi import arguments
+from boltgen.problems import reference
+from boltgen.problems.inputs import LayerInputs
+from boltgen.problems.oracle import enclose
 
 
 @dataclass(frozen=True, slots=True)

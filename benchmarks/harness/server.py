@@ -34,11 +34,13 @@ class Server:
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def rest(self, **options: Any) -> http_client.InferenceServerClient:
+        """Return a client of the REST interface."""
         return http_client.InferenceServerClient(
             self.http, connection_timeout=PATIENCE_S, network_timeout=PATIENCE_S, **options
         )
 
     def rpc(self) -> grpc_client.InferenceServerClient:
+        """Return a client of the gRPC interface."""
         return grpc_client.InferenceServerClient(self.grpc)
 
     def ask(
@@ -53,6 +55,7 @@ class Server:
             return error.code, error.read()
 
     def infer(self, model: str, inputs: list[dict[str, Any]], **more: Any) -> tuple[int, Any]:
+        """Return the status and the answer of an inference by REST."""
         status, answer = self.ask(
             f"/v2/models/{model}/infer", json.dumps({"inputs": inputs, **more}).encode()
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from benchmarks.cases.kernels import KernelCase, in_bf16
 from boltgen.arch import Arch, arch_named
 from boltgen.families.boundary import with_rows
 from boltgen.families.cutlass3.config import Cutlass3Config, Raster, Schedule, Scheduler
@@ -19,7 +20,6 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
-from tests.cases import KernelCase, in_bf16
 
 SM90A = arch_named("sm_90a")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from benchmarks.cases.attention import attention, relu_and_residual, scaled
+from benchmarks.cases.chains import ChainCase
 from boltgen.arch import Arch, arch_named
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.registry import boundaries, kernel_spec
@@ -11,8 +13,6 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.workload import Workload
-from tests.attention_cases import attention, relu_and_residual, scaled
-from tests.chain_cases import ChainCase
 
 SM90A = arch_named("sm_90a")
 _TENSOR, _ROW, _COLUMN = LoadKind.TENSOR, LoadKind.ROW, LoadKind.COLUMN

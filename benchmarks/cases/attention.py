@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from benchmarks.cases.chains import ChainCase
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.ir.dtypes import DType, Layout
@@ -13,7 +14,6 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from tests.chain_cases import ChainCase
 
 
 def attention(

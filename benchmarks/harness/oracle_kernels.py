@@ -11,13 +11,13 @@ import numpy as np
 import tvm
 import tvm_ffi
 
+from benchmarks.harness.region_oracle import compute
 from boltgen.frontend.relax import annotate, attach
 from boltgen.ir.dtypes import DType
 from boltgen.passes.run import Partitioned, Passes
 from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.region import Region
 from boltgen.tvm_build.relax_link import host_machine
-from tests.frontend.region_oracle import compute
 
 
 def register(region: Region) -> None:

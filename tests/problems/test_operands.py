@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from boltgen.ir.key_masks import HIDDEN
-from boltgen.measure.tensors import hide_some
+from boltgen.problems.operands import hide_some
 
 
 def test_a_mask_shows_some_keys_in_a_row_of_each_sequence() -> None:

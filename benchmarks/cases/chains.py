@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.cases.kernels import BLACKWELL, DTYPES, EPILOGUES
 from boltgen.arch import ARCHES, arch_named
 from boltgen.families.b2b.candidates import enumerate_configs
 from boltgen.families.b2b.config import B2bConfig, LayerTile
@@ -18,7 +19,6 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from tests.cases import BLACKWELL, DTYPES, EPILOGUES
 
 _SM80 = Shape(16, 8, 16)
 _SM75 = Shape(16, 8, 8)

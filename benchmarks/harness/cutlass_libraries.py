@@ -1,4 +1,4 @@
-"""Libraries of CUTLASS kernels of `.cu` files here, linked to CUDA's runtime."""
+"""Libraries of CUTLASS kernels, linked to CUDA's runtime."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.settings import settings_from
 
 
-def cutlass_library(name: str, arch: str) -> Path:
-    """The library of `<name>.cu`, compiled for `arch` through the user's cache."""
+def cutlass_library(source: Path, arch: str) -> Path:
+    """Return the library of a `.cu` file, compiled for `arch` through the user's cache."""
     tools = find_toolchain(settings_from())
     cutlass = tools.cutlass.include
     unit = program_unit(
-        name,
-        Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"),
+        source.stem,
+        source.read_text(encoding="utf-8"),
         tools,
         arch=arch,
         flags=("-shared", "-Xcompiler", "-fPIC", "-w", "--expt-relaxed-constexpr"),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tests.vgpu.cutlass_libraries import cutlass_library
-from tests.vgpu.driver import Array, Buffer, Driver
+from benchmarks.harness.cutlass_libraries import cutlass_library
+from benchmarks.harness.driver import Array, Buffer, Driver
 
 # Type of A and B, and of C and D.
-GEMMS = {
+GEMMS: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
     "pingpong_f16": (np.dtype(np.float16), np.dtype(np.float16)),
     "pingpong_e4m3": (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.float16)),
     "cooperative_s8": (np.dtype(np.int8), np.dtype(np.float32)),
@@ -22,7 +23,7 @@ GEMMS = {
 
 def build_gemms() -> Path:
     """The library with a function for each of GEMMS, through the user's cache."""
-    return cutlass_library("cutlass_hopper", "sm_90a")
+    return cutlass_library(Path(__file__).with_name("cutlass_hopper.cu"), "sm_90a")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Product:
 
     @staticmethod
     def random(driver: Driver, name: str, m: int, n: int, k: int) -> Product:
+        """Draw operands, and put them on the device."""
         operand, output = GEMMS[name]
         rng = np.random.default_rng(m + n + k)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from benchmarks.cases.kernels import KernelCase
 from boltgen.arch import device_for
 from boltgen.device.vgpu import Vgpu
 from boltgen.families.cutlass3.config import Cutlass3Config
@@ -25,7 +26,6 @@ from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.measure.abi import arguments, structs
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.problem import Problem
-from tests.cases import KernelCase
 
 Array = np.ndarray[Any, Any]
 Args: TypeAlias = Any  # one of the structs
@@ -64,6 +64,7 @@ class Cuda:
         self.vgpu.clear_error()
 
     def check(self, status: int) -> None:
+        """Raise RuntimeError with the device's own words if a call has failed."""
         if status:
             raise RuntimeError(self.vgpu.last_error())
 
@@ -80,6 +81,7 @@ class Cuda:
         return address
 
     def download(self, address: int, like: Array) -> Array:
+        """Return the array at an address, in the form of `like`."""
         result = np.empty_like(like)
         target = result.ctypes.data_as(ctypes.c_void_p)
         self._copy(target, ctypes.c_void_p(address), result.nbytes, kind=2)
@@ -89,9 +91,11 @@ class Cuda:
         self.check(self._runtime.cudaMemcpy(target, source, ctypes.c_size_t(size), kind))
 
     def synchronise(self) -> None:
+        """Wait for all launches."""
         self.check(self._runtime.cudaDeviceSynchronize())
 
     def free_all(self) -> None:
+        """Free every allocation."""
         for pointer in self._live:
             self.check(self._runtime.cudaFree(pointer))
         self._live.clear()
@@ -109,11 +113,13 @@ class KernelLibrary:
         return KernelLibrary(Path(shutil.copy(self.path, folder / "copied.so")))
 
     def workspace_bytes(self, symbol: str, args: Args) -> int:
+        """Return the workspace that a launch needs, in bytes."""
         query = self._library[workspace_symbol(symbol)]
         query.restype = ctypes.c_size_t
         return int(query(ctypes.byref(args)))
 
     def launch(self, symbol: str, args: Args) -> None:
+        """Launch a kernel; raise KernelError if its entry refuses."""
         status = Status()
         code = self._library[symbol](ctypes.byref(args), ctypes.byref(status))
         assert code == status.code

@@ -1,0 +1,1 @@
+"""Kernels, chains and models that tests and benchmarks run."""

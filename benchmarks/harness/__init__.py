@@ -1,0 +1,1 @@
+"""Libraries, launches, servers and oracles with which tests and benchmarks run something."""
