@@ -136,7 +136,7 @@ def test_the_result_type_is_the_problem_output_type() -> None:
 def test_as_many_groups_as_channels_are_a_depthwise_convolution() -> None:
     anchor = _conv2d(groups=16, kernel_layout="HWOI", weight=(3, 3, 32, 1))
     assert isinstance(anchor, Anchor)
-    stride, padding, dilation = (CONV[key] for key in ("strides", "padding", "dilation"))
+    stride, padding, dilation = CONV.strides, CONV.padding, CONV.dilation
     assert anchor.problem == Depthwise(
         n=2, h=9, w=8, c=16, r=3, s=3, multiplier=2,
         stride=stride, padding=padding, dilation=dilation,

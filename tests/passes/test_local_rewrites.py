@@ -125,6 +125,9 @@ def _grown(b: Net, step: tuple[int, int, int], x: int, y: int) -> int:  # noqa: 
             mask = b.weight(1, 3, 2, 2, 4) if how % 2 else b.weight(3, 1, 1, 4)
             return b.reshape(b.elementwise("add", windows, mask), SHAPE)
         case _:
+            # `guarded_rows` takes scores for numbers, and step 3 makes NaN of rows without keys.
+            unknown = b.operator("isnan", (x,), SHAPE, "bool")
+            x = b.operator("where", (unknown, b.number(0.0), x), SHAPE, F32)
             masked = b.operator("where", (b.truths(which), x, b.number(-np.inf)), SHAPE, F32)
             weights = b.operator("nn.softmax", (masked,), SHAPE, F32, axis=3)
             empty = b.operator("isnan", (weights,), SHAPE, "bool")
