@@ -135,6 +135,16 @@ def test_blocks_of_pytorch(name: str, checking: Vgpu) -> None:
     _judge(artifact, x, module(x), checking)
 
 
+def test_the_mean_of_each_channel_is_a_result_of_the_kernel(checking: Vgpu) -> None:
+    module, x = _made("excited")
+    artifact = boltgen.compile(module, (x,), arch="sm_80")
+    _judge(artifact, x, module(x), checking)
+    kernels = [launch.kernel for launch in checking.launches()]
+    assert not any("sum" in kernel for kernel in kernels if "boltgen" not in kernel), kernels
+    (label,) = (each.label for each in artifact.metadata.regions if "mean" in each.label)
+    assert label.startswith("conv2d + add + ")
+
+
 def test_one_library_is_for_several_batches(checking: Vgpu) -> None:
     module, x = _made("inverted")
     batch = torch.export.Dim("batch", min=1, max=8)

@@ -16,8 +16,8 @@ from boltgen.build.library.kernels import Shelf, build_library, kernel_key, tool
 from boltgen.build.unit import kernel_unit
 from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.cutlass2.levels import level_configs, library_specs
+from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.family import Level
 from boltgen.families.mma_sync.traits import kernel_traits
 from boltgen.families.registry import kernel_spec

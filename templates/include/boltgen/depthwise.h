@@ -15,6 +15,7 @@
 #include "boltgen/activations.h"
 #include "boltgen/launch.h"
 #include "boltgen/norm_operands.h"
+#include "boltgen/reductions.h"
 
 namespace boltgen {
 
@@ -98,6 +99,50 @@ struct OfPixels<Operands<Operand...>> {
 template <typename Loads, typename... Result>
 struct OfPixels<OperandsAndResults<Loads, Result...>> {
   using Type = OperandsAndResults<typename OfPixels<Loads>::Type, Result...>;
+};
+
+/// One number for each channel of each image: those of a thread's pixels are added at its end.
+template <typename Reduction, int kVector>
+class VectorResult<Reduced<Row<float>, Reduction>, kVector> {
+ public:
+  CUTLASS_DEVICE
+  explicit VectorResult(boltgen_operand const& result)
+      : pointer_(static_cast<float*>(const_cast<void*>(result.pointer))), rows_each_(result.ld) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int e = 0; e < kVector; ++e) {
+      sums_[e] = Reduction::empty();
+    }
+  }
+
+  VectorResult(VectorResult const&) = delete;
+  VectorResult& operator=(VectorResult const&) = delete;
+
+  CUTLASS_DEVICE
+  void put(float value, int element) { values_[element] = value; }
+
+  CUTLASS_DEVICE
+  void store(Place const& place, bool inside) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int e = 0; e < kVector; ++e) {
+      sums_[e] = inside ? Reduction::merge(sums_[e], Reduction::term(values_[e])) : sums_[e];
+    }
+  }
+
+  /// Adds what the thread has of the image that `first`, its first pixel, is in.
+  CUTLASS_DEVICE
+  void finish(Place const& first, int columns) const {
+    float* const row = pointer_ + first.row / rows_each_ * columns + first.column;
+    CUTLASS_PRAGMA_UNROLL
+    for (int e = 0; e < kVector; ++e) {
+      Reduction::add(row + e, sums_[e]);
+    }
+  }
+
+ private:
+  float* pointer_;
+  int64_t rows_each_;
+  float values_[kVector];
+  float sums_[kVector];
 };
 
 /// Vectors have kVector_ of D's channels, and kMultiplier_ neighbouring ones are of one channel of
@@ -333,6 +378,8 @@ struct Depthwise {
               vector, params.d + place.row * params.k + channel, inside);
         }
       }
+      int64_t const first = (int64_t(image) * params.p + row) * params.q + column;
+      operands.finish(Place{first, channel}, params.k);
     }
   };
 };
