@@ -96,6 +96,12 @@ class Multiplied(nn.Module):
         return torch.relu(self.depthwise(x))
 
 
+def _narrow() -> nn.Module:
+    """Channels that are no multiple of a vector, between convolutions that could pad theirs."""
+    between = nn.Conv2d(20, 20, 3, padding=1, groups=20)
+    return nn.Sequential(nn.Conv2d(3, 20, 3, 2, 1), nn.ReLU(), between, nn.Conv2d(20, 8, 1))
+
+
 _IMAGE = (2, 16, 10, 9)
 MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "inverted": (lambda: Inverted(1), _IMAGE),
@@ -103,6 +109,7 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "excited": (Excited, _IMAGE),
     "convnext": (ConvNext, (2, 24, 9, 7)),
     "causal": (Causal, (2, 24, 21)),
+    "narrow": (_narrow, (2, 3, 12, 12)),
     "multiplied": (Multiplied, (1, 12, 9, 8)),
 }
 
