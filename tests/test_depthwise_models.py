@@ -96,6 +96,12 @@ class Multiplied(nn.Module):
         return torch.relu(self.depthwise(x))
 
 
+def _narrow() -> nn.Module:
+    """Channels that are no multiple of a vector, between convolutions that could pad theirs."""
+    between = nn.Conv2d(20, 20, 3, padding=1, groups=20)
+    return nn.Sequential(nn.Conv2d(3, 20, 3, 2, 1), nn.ReLU(), between, nn.Conv2d(20, 8, 1))
+
+
 _IMAGE = (2, 16, 10, 9)
 MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "inverted": (lambda: Inverted(1), _IMAGE),
@@ -103,6 +109,7 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "excited": (Excited, _IMAGE),
     "convnext": (ConvNext, (2, 24, 9, 7)),
     "causal": (Causal, (2, 24, 21)),
+    "narrow": (_narrow, (2, 3, 12, 12)),
     "multiplied": (Multiplied, (1, 12, 9, 8)),
 }
 
@@ -133,6 +140,16 @@ def test_blocks_of_pytorch(name: str, checking: Vgpu) -> None:
     module, x = _made(name)
     artifact = boltgen.compile(module, (x,), arch="sm_80")
     _judge(artifact, x, module(x), checking)
+
+
+def test_the_mean_of_each_channel_is_a_result_of_the_kernel(checking: Vgpu) -> None:
+    module, x = _made("excited")
+    artifact = boltgen.compile(module, (x,), arch="sm_80")
+    _judge(artifact, x, module(x), checking)
+    kernels = [launch.kernel for launch in checking.launches()]
+    assert not any("sum" in kernel for kernel in kernels if "boltgen" not in kernel), kernels
+    (label,) = (each.label for each in artifact.metadata.regions if "mean" in each.label)
+    assert label.startswith("conv2d + add + ")
 
 
 def test_one_library_is_for_several_batches(checking: Vgpu) -> None:

@@ -53,7 +53,8 @@ SHARE: dict[str, tuple[str, ...]] = {
     "kernels": (
         *("tests/kernels/test_activations.py", "tests/kernels/test_adapter_execution.py"),
         *("tests/kernels/test_attention.py", "tests/kernels/test_chain_adapter.py"),
-        *("tests/kernels/test_grouped.py", "tests/kernels/test_moves.py"),
+        *("tests/kernels/test_depthwise.py", "tests/kernels/test_grouped.py"),
+        "tests/kernels/test_moves.py",
         *("tests/kernels/test_norm.py", "tests/kernels/test_prologue.py"),
         "tests/kernels/test_skinny.py",
         *(f"{_NUMERICS}[{name}" for name in ("split-", "batch-", "tiny-", "first")),
@@ -66,6 +67,7 @@ SHARE: dict[str, tuple[str, ...]] = {
     "models": (
         *("tests/compiled/test_compile_and_run.py", "tests/device/test_device.py"),
         *("tests/conformance/test_conformance.py", "tests/test_derived_extents.py"),
+        "tests/test_depthwise_models.py::test_blocks_of_pytorch[inverted]",
     ),
     "relay": (f"{_RELAY}[test_cases.py]", f"{_RELAY}[test_masks.py]"),
     "serving": (f"{_SERVER}[test_answering.py]", f"{_SERVER}[test_clients.py]"),

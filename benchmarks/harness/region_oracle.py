@@ -140,7 +140,8 @@ def _activation(region: Region, array: np.ndarray) -> np.ndarray:
     if region.a_stored is None:
         return array
     first = region.workload.first.problem
-    channels = first.a_shape[-1]
+    # The problem may take pixels in pairs, the call pads each one.
+    channels = math.prod(first.a_shape) // math.prod(region.a_stored.rows)
     move = Move(source=region.a_stored.form, target=nhwc(first.in_dtype))
     images = array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
     return reference_move(move, images, channels)

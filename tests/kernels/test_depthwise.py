@@ -18,7 +18,7 @@ from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
@@ -37,6 +37,15 @@ def _gated(b: ElementwiseBuilder) -> None:
     gated = b.binary(BinaryOp.MULTIPLY, b.unary(UnaryOp.SILU, total), b.load(LoadKind.SLICE_ROW))
     b.store(gated)
     b.store(total, dtype=F16)
+
+
+def _squeezed(b: ElementwiseBuilder) -> None:
+    """The mean of each image's channels, the sum of squares and the maximum."""
+    x = b.unary(UnaryOp.HARDSWISH, b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW)))
+    b.store(x)
+    b.store(b.binary(BinaryOp.MULTIPLY, x, b.scalar(1 / 35)), LoadKind.ROW, F32, Reduction.SUM)
+    b.store(x, LoadKind.ROW, F32, Reduction.SUM_OF_SQUARES)
+    b.store(x, LoadKind.ROW, F32, Reduction.MAXIMUM)
 
 
 def _config(threads: int, rows: int, columns: int, slab: int) -> DepthwiseConfig:
@@ -109,6 +118,11 @@ KERNELS: Mapping[str, tuple[DepthwiseConfig, Workload, str]] = {
     "gated": (
         _config(64, 2, 2, 8),
         _case((3, 5, 7, 64), (3, 3), graph_of(_gated), padding=_SAME),
+        "sm_80",
+    ),
+    "squeezed": (
+        _config(64, 2, 4, 4),
+        _case((3, 5, 7, 40), (3, 3), graph_of(_squeezed), padding=_SAME),
         "sm_80",
     ),
 }

@@ -6,14 +6,18 @@ import math
 from collections.abc import Iterator
 
 from boltgen.arch import Arch
-from boltgen.errors import InvalidProblemError
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.depthwise.traits import depthwise_of, vector_of, vector_of_a, window_of
 from boltgen.families.family import Footprint
-from boltgen.families.rejections import MMA_SYNC_IN_F32, others_rejection, type_rejection
+from boltgen.families.rejections import (
+    MMA_SYNC_IN_F32,
+    graph_rejection,
+    others_rejection,
+    type_rejection,
+)
 from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
-from boltgen.ir.elementwise import MAX_OPERANDS
+from boltgen.ir.elementwise import LoadKind
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Layer, Workload
 
@@ -38,17 +42,9 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return f"it multiplies A as it is, not {layer.prologue.describe()}"
     if (reason := type_rejection(problem, arch, MMA_SYNC_IN_F32)) is not None:
         return reason
-    if any(store.reduction for store in layer.epilogue.results):
-        return f"it stores full tensors, not {layer.epilogue.describe()}"
-    if (reason := others_rejection(layer.epilogue)) is not None:
-        return reason
-    try:
-        count = len(layer.loads) + len(layer.further)
-    except InvalidProblemError as error:
-        return str(error)
-    if count > MAX_OPERANDS:
-        return f"it has {count} operands and further results; a launch passes {MAX_OPERANDS}"
-    return None
+    if any(store.kind is LoadKind.COLUMN for store in layer.epilogue.results):
+        return f"a thread has few of a pixel's channels: {layer.epilogue.describe()}"
+    return graph_rejection(layer.epilogue) or others_rejection(layer.epilogue)
 
 
 def violations(layer: Layer, config: DepthwiseConfig, arch: Arch) -> tuple[Violation, ...]:

@@ -28,6 +28,8 @@ from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Layer
 
 _WARP = 32
+# The least bytes that L2 moves. Source: CUDA C++ Best Practices Guide, coalesced access.
+_SECTOR_BYTES = 32
 
 
 def bytes_moved(layer: Layer) -> int:
@@ -102,7 +104,10 @@ def predict(
     arithmetic = _arithmetic(layer, config)
     issued = (loads + arithmetic) / (SCHEDULERS * _WARP)
     of_warp = (_steps(problem) + 1) * arch.memory_latency_clocks
-    l2_bytes = count * _block_bytes(problem, config) + out_bytes
+    # Each thread adds a number for each of its channels, in a sector of its own.
+    added = sum(store.reduction is not None for store in layer.epilogue.results)
+    sums_bytes = added * count * config.threads * vector_of(problem) * _SECTOR_BYTES
+    l2_bytes = count * _block_bytes(problem, config) + out_bytes + sums_bytes
     clocks = {
         "its instructions": threads * max(issued, arithmetic / lanes(arch)),
         "loads of an SM": threads * loads * vector_bytes / SHARED_BYTES_PER_CLOCK,

@@ -13,8 +13,8 @@
 #include <cutlass/numeric_conversion.h>
 
 #include "boltgen/activations.h"
+#include "boltgen/depthwise_operands.h"
 #include "boltgen/launch.h"
-#include "boltgen/norm_operands.h"
 
 namespace boltgen {
 
@@ -52,52 +52,6 @@ struct Window {
 /// Any other filter: a tile's pixels are read for each of its columns.
 struct AnyWindow {
   static constexpr int kTaps = 0;
-};
-
-/// An operand of which all of a thread's pixels have the same vector: it is loaded once.
-template <typename Operand>
-struct Fixed : Operand {};
-
-template <typename Operand, int kVector>
-class VectorOperand<Fixed<Operand>, kVector> : public VectorOperand<Operand, kVector> {
- public:
-  using VectorOperand<Operand, kVector>::VectorOperand;
-
-  CUTLASS_DEVICE
-  void load(Place const& place, bool) {
-    if (!is_loaded_) {  // known when the loops over pixels are unrolled
-      VectorOperand<Operand, kVector>::load(place, true);
-      is_loaded_ = true;
-    }
-  }
-
- private:
-  bool is_loaded_ = false;
-};
-
-template <typename Operand>
-struct OfPixels {
-  using Type = Operand;
-};
-
-template <typename Element>
-struct OfPixels<Row<Element>> {
-  using Type = Fixed<Row<Element>>;
-};
-
-template <typename Element>
-struct OfPixels<SliceRow<Element>> {
-  using Type = Fixed<SliceRow<Element>>;
-};
-
-template <typename... Operand>
-struct OfPixels<Operands<Operand...>> {
-  using Type = Operands<typename OfPixels<Operand>::Type...>;
-};
-
-template <typename Loads, typename... Result>
-struct OfPixels<OperandsAndResults<Loads, Result...>> {
-  using Type = OperandsAndResults<typename OfPixels<Loads>::Type, Result...>;
 };
 
 /// Vectors have kVector_ of D's channels, and kMultiplier_ neighbouring ones are of one channel of
@@ -333,6 +287,8 @@ struct Depthwise {
               vector, params.d + place.row * params.k + channel, inside);
         }
       }
+      int64_t const first = (int64_t(image) * params.p + row) * params.q + column;
+      operands.finish(Place{first, channel}, params.k);
     }
   };
 };

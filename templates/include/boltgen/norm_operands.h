@@ -108,32 +108,46 @@ class VectorOperands<Operands<Operand...>, kVector> {
 
   CUTLASS_DEVICE
   void store(Place const&, bool) const {}
+
+  CUTLASS_DEVICE
+  void finish(Place const&, int) const {}
+};
+
+/// A further result of a graph for a thread: a vector at each place that it visits.
+template <typename Element, int kVector>
+class VectorResult {
+  using Vector = cutlass::AlignedArray<Element, kVector>;
+
+ public:
+  CUTLASS_DEVICE
+  explicit VectorResult(boltgen_operand const& result)
+      : pointer_(static_cast<Element*>(const_cast<void*>(result.pointer))), ld_(result.ld) {}
+
+  CUTLASS_DEVICE
+  void put(float value, int element) {
+    vector_[element] = cutlass::NumericConverter<Element, float>()(value);
+  }
+
+  CUTLASS_DEVICE
+  void store(Place const& place, bool inside) {
+    cutlass::arch::global_store<Vector, sizeof(Vector)>(
+        vector_, pointer_ + place.row * ld_ + place.column, inside);
+  }
+
+  CUTLASS_DEVICE
+  void finish(Place const&, int) const {}
+
+ private:
+  Element* pointer_;
+  int64_t ld_;
+  Vector vector_;
 };
 
 template <typename Loads, typename... Result, int kVector>
 class VectorOperands<OperandsAndResults<Loads, Result...>, kVector> {
-  template <size_t kIndex, typename Element>
-  struct Slot {
-    using Vector = cutlass::AlignedArray<Element, kVector>;
-
-    CUTLASS_DEVICE
-    explicit Slot(boltgen_operand const& result)
-        : pointer(static_cast<Element*>(const_cast<void*>(result.pointer))), ld(result.ld) {}
-
-    CUTLASS_DEVICE
-    void put(float value, int element) {
-      vector[element] = cutlass::NumericConverter<Element, float>()(value);
-    }
-
-    CUTLASS_DEVICE
-    void store(Place const& place, bool inside) const {
-      cutlass::arch::global_store<Vector, sizeof(Vector)>(
-          vector, pointer + place.row * ld + place.column, inside);
-    }
-
-    Element* pointer;
-    int64_t ld;
-    Vector vector;
+  template <size_t kIndex, typename Result_>
+  struct Slot : VectorResult<Result_, kVector> {
+    using VectorResult<Result_, kVector>::VectorResult;
   };
 
   template <typename Sequence>
@@ -150,8 +164,13 @@ class VectorOperands<OperandsAndResults<Loads, Result...>, kVector> {
     }
 
     CUTLASS_DEVICE
-    void store(Place const& place, bool inside) const {
+    void store(Place const& place, bool inside) {
       (Slot<kIndex, Result>::store(place, inside), ...);
+    }
+
+    CUTLASS_DEVICE
+    void finish(Place const& first, int columns) const {
+      (Slot<kIndex, Result>::finish(first, columns), ...);
     }
   };
 
@@ -179,7 +198,11 @@ class VectorOperands<OperandsAndResults<Loads, Result...>, kVector> {
 
   /// Stores the vector of each further result whose elements were computed last.
   CUTLASS_DEVICE
-  void store(Place const& place, bool inside) const { results_.store(place, inside); }
+  void store(Place const& place, bool inside) { results_.store(place, inside); }
+
+  /// Ends what reduces: the thread's first place, and the columns of D.
+  CUTLASS_DEVICE
+  void finish(Place const& first, int columns) const { results_.finish(first, columns); }
 };
 
 /// What a graph loads: its operands without its further results, which lie behind all operands.
@@ -199,7 +222,10 @@ struct LoadsOf<OperandsAndResults<Loads, Result...>> {
   static void check_results(ArgumentCheck& check, boltgen_operand const* operands, int first,
                             int columns, int vector) {
     int index = first;
-    ((check_operand<Tensor<Result>>(check, index, operands[index], columns, vector), ++index), ...);
+    ((check_operand<typename ResultOperand<Result>::Type>(check, index, operands[index], columns,
+                                                          vector),
+      ++index),
+     ...);
   }
 };
 

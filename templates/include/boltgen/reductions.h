@@ -273,6 +273,10 @@ inline MatrixOfD matrix_of_d(boltgen_conv2d_args const& args) {
   return {int64_t(args.n) * args.p * args.q, args.k, 1};
 }
 
+inline MatrixOfD matrix_of_d(boltgen_depthwise_args const& args) {
+  return {int64_t(args.n) * args.p * args.q, args.k, 1};
+}
+
 /// Clears the memory of one result, if it is a reduction. What is null, or empty, is left for the
 /// launch to refuse.
 template <typename Result>
