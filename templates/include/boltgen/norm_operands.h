@@ -4,13 +4,13 @@
 
 #include <cutlass/arch/memory.h>
 #include <cutlass/array.h>
-#include <cutlass/numeric_conversion.h>
 
 #include <utility>
 
 #include "boltgen/launch.h"
 #include "boltgen/norm_rows.h"
 #include "boltgen/results.h"
+#include "boltgen/widen.h"
 
 namespace boltgen {
 
@@ -25,19 +25,21 @@ class VectorOperand {
 
   CUTLASS_DEVICE
   void load(Place const& place, bool inside) {
-    vector_.clear();
-    cutlass::arch::global_load<Vector, sizeof(Vector)>(vector_, rows_(place.row) + place.column,
+    Vector vector;
+    vector.clear();
+    cutlass::arch::global_load<Vector, sizeof(Vector)>(vector, rows_(place.row) + place.column,
                                                        inside);
+    widen(values_, vector);
   }
 
   CUTLASS_DEVICE
-  float get(int element) const { return float(Element(vector_[element])); }
+  float get(int element) const { return values_[element]; }
 
  private:
   using Vector = cutlass::AlignedArray<Element, kVector>;
 
   typename Operand::Rows rows_;
-  Vector vector_;
+  float values_[kVector];
 };
 
 template <typename Element, int kVector>
@@ -121,19 +123,17 @@ class VectorOperands<OperandsAndResults<Loads, Result...>, kVector> {
         : pointer(static_cast<Element*>(const_cast<void*>(result.pointer))), ld(result.ld) {}
 
     CUTLASS_DEVICE
-    void put(float value, int element) {
-      vector[element] = cutlass::NumericConverter<Element, float>()(value);
-    }
+    void put(float value, int element) { values[element] = value; }
 
     CUTLASS_DEVICE
     void store(Place const& place, bool inside) const {
       cutlass::arch::global_store<Vector, sizeof(Vector)>(
-          vector, pointer + place.row * ld + place.column, inside);
+          narrow<Element>(values), pointer + place.row * ld + place.column, inside);
     }
 
     Element* pointer;
     int64_t ld;
-    Vector vector;
+    float values[kVector];
   };
 
   template <typename Sequence>
