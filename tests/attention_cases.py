@@ -154,7 +154,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
     ),
     "bf16": (
         "sm_80",
-        tile(64, 64, 32, 48),
+        tile(128, 64, 32, 48),
         attention(
             100,
             136,

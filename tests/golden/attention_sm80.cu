@@ -69,7 +69,7 @@ using Output = boltgen::AttentionLayer<
 using Kernel = boltgen::Attention<
     /*RowsKeysDepth=*/cutlass::gemm::GemmShape<64, 32, 64>, /*Columns=*/64,
     /*Warps=*/4, /*Stages=*/3, /*Splits=*/1,
-    /*Element=*/cutlass::half_t, /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
+    /*HoldsQueries=*/true, /*Element=*/cutlass::half_t, /*Instruction=*/cutlass::gemm::GemmShape<16, 8, 16>,
     /*IsCausal=*/false, /*Window=*/0,
     /*ElementD=*/cutlass::half_t, /*AlignmentA=*/8,
     Scores, Output, /*HasAsyncCopies=*/true>;

@@ -12,7 +12,11 @@ import math
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import is_async
-from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.attention.resources import (
+    holds_queries,
+    registers_per_thread,
+    shared_memory_bytes,
+)
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
@@ -24,6 +28,7 @@ from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     bytes_per_clock,
     fitting_threadblocks,
+    lanes,
     of_element,
     tensor_operand_bytes,
     tensor_tflops,
@@ -35,6 +40,9 @@ from boltgen.problems.workload import Workload
 # FlashAttention-2 reaches 35 % of an H100's peak, where mma.sync reaches 62.9 %. Source: Shah et
 # al., FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
 _REACHED_OF_MMA_SYNC = 0.35 / 0.629
+# Clocks that a warp waits in each step: for the other warps, and for two shuffles of each row. An
+# estimate; other threadblocks of the SM cover it.
+_STEP_CLOCKS = 120
 # The four lanes of a row read 16 neighbouring bytes: half of a sector.
 _READ_SECTORS = 2
 
@@ -93,29 +101,40 @@ def _clocks(
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
     size = workload.first.problem.in_dtype.size_bytes
-    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+    steps = _steps(workload, config)
     elements = round(resident * config.rows * config.keys * steps)
     flops = 2 * elements * (config.depth + config.columns)
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = flops / tensor_rate
-    arithmetic = softmax_clocks(workload, elements, arch, c)
+    # A step scales what was summed before.
+    scaled = resident * config.rows * config.columns * steps
+    arithmetic = softmax_clocks(workload, elements, arch, c) + scaled / lanes(arch)
     loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * size
     loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
-    first = 2 * arch.memory_latency_clocks
+    first = 2 * arch.memory_latency_clocks + steps * _STEP_CLOCKS / resident
     both = {"tensor": tensor, "exponentials": arithmetic}
     if resident * config.warps < 2 * SCHEDULERS:
         both = {"tensor and exponentials": tensor + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * size, arch, c)
-    both["shared memory"] = (
-        resident * config.warps * steps * _read_bytes(config, size) / SHARED_BYTES_PER_CLOCK
-    )
+    read_bytes = resident * config.warps * _read_bytes(workload, config, arch)
+    both["shared memory"] = read_bytes / SHARED_BYTES_PER_CLOCK
     return {name: first + clocks for name, clocks in both.items()}
 
 
-def _read_bytes(config: AttentionConfig, size: int) -> int:
-    """Bytes of shared memory that a warp reads in a step: keys, values, and its rows of Q."""
-    operands = config.keys * (config.depth + config.columns) + config.warp_rows * config.depth
-    return operands * size
+def _steps(workload: Workload, config: AttentionConfig) -> int:
+    """Return the mean number of steps of a threadblock."""
+    return math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+
+
+def _read_bytes(workload: Workload, config: AttentionConfig, arch: Arch) -> int:
+    """Return the bytes of shared memory that a warp reads: keys and values in each step, its rows
+    of Q as often or once.
+    """
+    steps = _steps(workload, config)
+    is_once = holds_queries(config, is_async=is_async(workload, arch))
+    elements = steps * config.keys * (config.depth + config.columns)
+    elements += (1 if is_once else steps) * config.warp_rows * config.depth
+    return elements * workload.first.problem.in_dtype.size_bytes
 
 
 def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
@@ -123,7 +142,7 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
     columns.
     """
     first, last = workload.layers
-    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+    steps = _steps(workload, config)
     width = config.depth + config.columns
     m, n, k = arch.mma_shapes[0]
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
@@ -135,7 +154,7 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
         threadblocks=math.ceil(first.problem.gemm.m / config.rows) * workload.batch * config.splits,
         steps=steps,
         products=steps * config.warp_rows * config.keys * width / (m * n * k),
-        shared_loads=steps * _read_bytes(config, size) / LDMATRIX_BYTES,
+        shared_loads=_read_bytes(workload, config, arch) / LDMATRIX_BYTES,
         copies=steps * copied,
         copy_bytes=narrowest * size,
         outputs=outputs,

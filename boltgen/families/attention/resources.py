@@ -17,6 +17,8 @@ _CACHE_LINE_BYTES = 128
 _STATISTICS_PER_ROW = 2
 # A lane has two of sixteen rows.
 _ROWS_PER_LANE = 16 // 2
+# A thread with so many accumulators and elements of Q has enough registers left for the rest.
+_MOST_HELD = 128
 
 
 def stage_bytes(workload: Workload, config: AttentionConfig) -> int:
@@ -39,15 +41,33 @@ def shared_memory_bytes(workload: Workload, config: AttentionConfig) -> int:
     return queries + config.stages * stage_bytes(workload, config)
 
 
+def holds_queries(config: AttentionConfig, *, is_async: bool) -> bool:
+    """Whether a warp keeps its rows of Q in registers: it reads them once, and not in every step.
+
+    Without asynchronous copies these registers are taken by what is on its way.
+    """
+    return is_async and _accumulators(config) + _queries(config) <= _MOST_HELD
+
+
+def _accumulators(config: AttentionConfig) -> int:
+    return config.warp_rows * (config.keys + config.columns) // _WARP
+
+
+def _queries(config: AttentionConfig) -> int:
+    """Registers of a thread for the warp's rows of Q: two elements each."""
+    return config.warp_rows * config.depth // (2 * _WARP)
+
+
 def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_async: bool) -> int:
     """Estimated registers of a thread: scores and sums, a row's statistics, and fragments.
 
     Without asynchronous copies also what is on its way from global to shared memory.
     """
     rows = config.warp_rows
-    accumulators = rows * (config.keys + config.columns) // _WARP
     # A of sixteen rows by sixteen is 4 registers, and so are 16 columns of B.
     fragments = rows // 16 * 4 + 4
+    if holds_queries(config, is_async=is_async):
+        fragments += _queries(config)
     statistics = _STATISTICS_PER_ROW * rows // _ROWS_PER_LANE
     staged = 0
     if not is_async:
@@ -56,7 +76,7 @@ def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_asyn
         vector_bytes = narrowest * workload.first.problem.in_dtype.size_bytes
         wasted = max(1, _REGISTER_BYTES // vector_bytes)
         staged = wasted * stage_bytes(workload, config) // (_REGISTER_BYTES * config.threads)
-    return accumulators + fragments + statistics + staged + BOOKKEEPING_REGISTERS
+    return _accumulators(config) + fragments + statistics + staged + BOOKKEEPING_REGISTERS
 
 
 def split_workspace_bytes(workload: Workload, config: AttentionConfig) -> int:
