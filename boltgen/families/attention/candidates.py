@@ -18,6 +18,7 @@ _KEYS = (32, 64, 128)
 _WARPS = (4, 8)
 _STAGES = (2, 3)
 _SPLITS = (1, 2, 4, 8, 16, 32)
+_KEY_WARPS = (1, 2)
 # Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
 _LEAST_STEPS = 2
 # Columns of Q and V in a threadblock: columns beyond the head are zero, and multiplied all the
@@ -62,6 +63,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
             "warps": config.warps,
             "stages": config.stages,
             "splits": config.splits,
+            "key_warps": config.key_warps,
         }
 
     return Space(
@@ -72,6 +74,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
             Knob("warps", _WARPS, 4),
             Knob("stages", _STAGES, 2),
             Knob("splits", _SPLITS, 1),
+            Knob("key_warps", _KEY_WARPS, 1),
         ),
         config_at=config_at,
         point_of=point_of,
@@ -82,17 +85,31 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
 
 
 def _tried(workload: Workload) -> Iterator[AttentionConfig]:
-    for rows, keys, warps, stages, splits in itertools.product(
-        _ROWS, _KEYS, _WARPS, _STAGES, _SPLITS
-    ):
-        config = _config(workload, rows=rows, keys=keys, warps=warps, stages=stages, splits=splits)
+    values = (_ROWS, _KEYS, _WARPS, _STAGES, _SPLITS, _KEY_WARPS)
+    for rows, keys, warps, stages, splits, key_warps in itertools.product(*values):
+        config = _config(
+            workload,
+            rows=rows,
+            keys=keys,
+            warps=warps,
+            stages=stages,
+            splits=splits,
+            key_warps=key_warps,
+        )
         # Warps of less than sixteen rows have no fragment.
         if config is not None and config.warp_rows % 16 == 0:
             yield config
 
 
 def _config(
-    workload: Workload, *, rows: int, keys: int, warps: int, stages: int, splits: int
+    workload: Workload,
+    *,
+    rows: int,
+    keys: int,
+    warps: int,
+    stages: int,
+    splits: int,
+    key_warps: int,
 ) -> AttentionConfig | None:
     """Return the configuration with the least tile that holds the head, or None if no tile does."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
@@ -107,6 +124,7 @@ def _config(
         warps=warps,
         stages=stages,
         splits=splits,
+        key_warps=key_warps,
     )
 
 

@@ -31,6 +31,7 @@ class AttentionView:
     warps: int
     stages: int
     splits: int
+    key_warps: int
     holds_queries: str
     instruction: str
     element_d: str
@@ -52,7 +53,8 @@ def stem(spec: KernelSpec) -> str:
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
     split = f"_split{config.splits}" if config.splits > 1 else ""
-    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}{split}"
+    warps = f"_k{config.key_warps}" if config.key_warps > 1 else ""
+    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}{split}{warps}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
@@ -71,6 +73,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def _sharing(config: AttentionConfig) -> str:
+    if config.key_warps > 1:
+        return f"{config.key_warps} warps share the keys of their rows, "
     return f"{config.splits} threadblocks share the keys, " if config.splits > 1 else ""
 
 
@@ -88,6 +92,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         warps=config.warps,
         stages=config.stages,
         splits=config.splits,
+        key_warps=config.key_warps,
         holds_queries=str(_holds_queries(spec)).lower(),
         instruction=_instruction(spec).cutlass,
         element=traits.in_dtype.cutlass,

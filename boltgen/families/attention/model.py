@@ -1,8 +1,8 @@
 """Predicts the time of an attention kernel, by what of a multiprocessor it uses up first.
 
 Every threadblock multiplies all keys with its rows, also rows beyond the last and the padding of
-the head, and reads all of K and V from L2. A warp multiplies, or computes exponentials; both at
-once need several warps on a scheduler.
+the head, and reads all of K and V from L2. A warp multiplies, or computes exponentials; the units
+work at once where a scheduler has several warps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from boltgen.families.attention.resources import (
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
-from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
+from boltgen.families.heads.model import (
+    exponential_clocks,
+    mean_steps,
+    score_arithmetic,
+    score_clocks,
+)
 from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
     LDMATRIX_BYTES,
@@ -107,14 +112,15 @@ def _clocks(
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = flops / tensor_rate
     # A step scales what was summed before.
-    scaled = resident * config.rows * config.columns * steps
-    arithmetic = softmax_clocks(workload, elements, arch, c) + scaled / lanes(arch)
+    scaled = resident * config.rows * config.key_warps * config.columns * steps
+    arithmetic = score_clocks(workload, elements, arch, c) + scaled / lanes(arch)
+    exponentials = exponential_clocks(elements)
     loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * size
     loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
     first = 2 * arch.memory_latency_clocks + steps * _STEP_CLOCKS / resident
-    both = {"tensor": tensor, "exponentials": arithmetic}
+    both = {"tensor": tensor, "exponentials": exponentials, "arithmetic": arithmetic}
     if resident * config.warps < 2 * SCHEDULERS:
-        both = {"tensor and exponentials": tensor + arithmetic}
+        both = {"tensor and exponentials": tensor + exponentials + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * size, arch, c)
     read_bytes = resident * config.warps * _read_bytes(workload, config, arch)
     both["shared memory"] = read_bytes / SHARED_BYTES_PER_CLOCK
@@ -132,7 +138,7 @@ def _read_bytes(workload: Workload, config: AttentionConfig, arch: Arch) -> int:
     """
     steps = _steps(workload, config)
     is_once = holds_queries(config, is_async=is_async(workload, arch))
-    elements = steps * config.keys * (config.depth + config.columns)
+    elements = steps * config.warp_keys * (config.depth + config.columns)
     elements += (1 if is_once else steps) * config.warp_rows * config.depth
     return elements * workload.first.problem.in_dtype.size_bytes
 
@@ -153,7 +159,7 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
     return Instructions(
         threadblocks=math.ceil(first.problem.gemm.m / config.rows) * workload.batch * config.splits,
         steps=steps,
-        products=steps * config.warp_rows * config.keys * width / (m * n * k),
+        products=steps * config.warp_rows * config.warp_keys * width / (m * n * k),
         shared_loads=_read_bytes(workload, config, arch) / LDMATRIX_BYTES,
         copies=steps * copied,
         copy_bytes=narrowest * size,

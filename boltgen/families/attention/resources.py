@@ -50,7 +50,7 @@ def holds_queries(config: AttentionConfig, *, is_async: bool) -> bool:
 
 
 def _accumulators(config: AttentionConfig) -> int:
-    return config.warp_rows * (config.keys + config.columns) // _WARP
+    return config.warp_rows * (config.warp_keys + config.columns) // _WARP
 
 
 def _queries(config: AttentionConfig) -> int:
@@ -77,6 +77,16 @@ def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_asyn
         wasted = max(1, _REGISTER_BYTES // vector_bytes)
         staged = wasted * stage_bytes(workload, config) // (_REGISTER_BYTES * config.threads)
     return _accumulators(config) + fragments + statistics + staged + BOOKKEEPING_REGISTERS
+
+
+def merged_bytes(config: AttentionConfig) -> int:
+    """Return the shared memory in which warps of the same rows add their sums, 0 where none do.
+
+    Source: templates/include/boltgen/attention_split.h, WarpPairs.
+    """
+    of_lane = config.warp_rows // _ROWS_PER_LANE * (_STATISTICS_PER_ROW + config.columns // 4)
+    others = config.threads - config.threads // config.key_warps
+    return others * of_lane * DType.F32.size_bytes
 
 
 def split_workspace_bytes(workload: Workload, config: AttentionConfig) -> int:

@@ -68,11 +68,13 @@ struct StreamedOperand {
   CUTLASS_DEVICE
   void finish(Element* tile) { copy_.finish(tile); }
 
-  /// Where a lane reads B's sixteen rows and columns.
+  /// Where a lane reads B's sixteen rows and columns, from the tile's key `first` on.
   CUTLASS_DEVICE
-  static LaneVectors<Tile> vectors_of(int lane) {
-    return kRowMajor ? LaneVectors<Tile>(lane % 16, lane / 16)
-                     : LaneVectors<Tile>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  static LaneVectors<Tile> vectors_of(int lane, int first) {
+    int const row = kRowMajor ? lane % 16 : lane % 8 + lane / 16 * 8;
+    int const half = kRowMajor ? lane / 16 : lane / 8 % 2;
+    return kKeysAreRows ? LaneVectors<Tile>(first + row, half)
+                        : LaneVectors<Tile>(row, first / 8 + half);
   }
 
  private:
@@ -135,11 +137,12 @@ struct WarpProduct {
 ///
 /// Where it is causal, a row ends with the key of its own place, counted from the last of both, and
 /// begins so many as kWindow before that, if it is not 0. So many threadblocks as `kSplits` share
-/// the keys of a tile of rows. A warp that `kHoldsQueries` has its rows of Q in registers, and else
-/// reads them from shared memory in each step.
-template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, bool kHoldsQueries,
-          typename Multiplied, typename Instruction, bool kIsCausal, int kWindow,
-          typename ElementD_, int kAlignmentA_, typename Scores_, typename Output_,
+/// the keys of a tile of rows, and so many warps as `kKeyWarps` the keys of a step. A warp that
+/// `kHoldsQueries` has its rows of Q in registers, and else reads them from shared memory in each
+/// step.
+template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, int kKeyWarps,
+          bool kHoldsQueries, typename Multiplied, typename Instruction, bool kIsCausal,
+          int kWindow, typename ElementD_, int kAlignmentA_, typename Scores_, typename Output_,
           bool kHasAsyncCopies>
 struct Attention {
   using Element = Word;
@@ -153,12 +156,15 @@ struct Attention {
   static constexpr int kMostColumns = kColumns;
   static constexpr int kThreadCount = 32 * kWarps;
   static constexpr int kAlignmentA = kAlignmentA_;
-  static constexpr int kWarpRows = kRows / kWarps;
+  static constexpr int kRowWarps = kWarps / kKeyWarps;
+  static constexpr int kWarpRows = kRows / kRowWarps;
+  static constexpr int kWarpKeys = kKeys / kKeyWarps;
   static constexpr int kM = kWarpRows / 16;
-  static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kDepth % 16 == 0 && kColumns % 16 == 0,
+  static_assert(kWarpRows % 16 == 0 && kWarpKeys % 16 == 0 && kDepth % 16 == 0 &&
+                    kColumns % 16 == 0,
                 "whole fragments of mma.m16n8k16");
 
-  using First = WarpProduct<Multiplied, Instruction, kM, kKeys / 8>;
+  using First = WarpProduct<Multiplied, Instruction, kM, kWarpKeys / 8>;
   using Second = WarpProduct<Multiplied, Instruction, kM, kColumns / 8>;
   using Keys = StreamedOperand<typename Scores::LayoutB, kDepth, kKeys, /*KeysAreColumns=*/true,
                                Scores::kAlignmentB, kThreadCount, kHasAsyncCopies>;
@@ -176,6 +182,9 @@ struct Attention {
   using Masks = KeyMasks<typename Scores::Graph::Operands>;
   using Split = SharedKeys<kM, kColumns / 8, kSplits, kThreadCount>;
   static constexpr int kBlocksOfTile = kSplits;
+  using Pairs = WarpPairs<kM, kColumns / 8, kThreadCount / 2>;
+  static_assert(kKeyWarps == 1 || (kKeyWarps == 2 && kSplits == 1),
+                "warps add their sums in pairs");
 
   struct Params {
     int rows;
@@ -203,7 +212,8 @@ struct Attention {
   CUTLASS_DEVICE
   void operator()(Params const& params, SharedStorage& shared) {
     int const thread = int(threadIdx.x), lane = int(threadIdx.x % 32);
-    int const warp_row = cutlass::canonical_warp_idx_sync() * kWarpRows;
+    int const warp = cutlass::canonical_warp_idx_sync();
+    int const warp_row = warp % kRowWarps * kWarpRows, warp_key = warp / kRowWarps * kWarpKeys;
     // Causal rows are the longer the later they are: the longest come first, and none last alone.
     int const first_row = int(kIsCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kRows;
     int const batch = int(blockIdx.z);
@@ -268,8 +278,8 @@ struct Attention {
     typename Second::FragmentC sums;
     sums.clear();
     HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
-    LaneVectors<typename Keys::Tile> const of_keys = Keys::vectors_of(lane);
-    LaneVectors<typename Values::Tile> const of_values = Values::vectors_of(lane);
+    LaneVectors<typename Keys::Tile> const of_keys = Keys::vectors_of(lane, warp_key);
+    LaneVectors<typename Values::Tile> const of_values = Values::vectors_of(lane, warp_key);
     // The lane's first row, and its first column in eight.
     int const row = first_row + warp_row + lane / 4, column = lane % 4 * 2;
     for (int step = first_step; step < steps; ++step) {
@@ -290,21 +300,28 @@ struct Attention {
         }
         First::template multiply<Keys>(scores, a, shared.keys[step % kStages], k, of_keys);
       }
-      finish_step<Scores, kIsCausal, kWindow, kM, kKeys>(
+      finish_step<Scores, kIsCausal, kWindow, kM, kWarpKeys>(
           scores, masks.own, row, params.rows, first_row + warp_row, first_row + warp_row + 16 * kM,
-          step * kKeys, column, keys, last_key);
-      auto const factors = statistics.template update<kKeys / 8>(scores);
+          step * kKeys + warp_key, column, keys, last_key);
+      auto const factors = statistics.template update<kWarpKeys / 8>(scores);
       statistics.template scale<kColumns / 8>(sums, factors);
       multiply_values(sums, scores, shared.values[step % kStages], of_values);
       if constexpr (!kAsync) {
         finish(step + 1);
       }
     }
-    if constexpr (kSplits > 1) {
-      // No thread reads tiles any more, and no copy writes them.
-      if constexpr (kHasAsyncCopies) {
-        cutlass::arch::cp_async_wait<0>();
+    // No thread reads tiles after a barrier, and no copy writes them.
+    if constexpr (kHasAsyncCopies) {
+      cutlass::arch::cp_async_wait<0>();
+    }
+    if constexpr (kKeyWarps > 1) {
+      static_assert(sizeof(float[Pairs::kFloats]) <= sizeof(SharedStorage),
+                    "sums lie in the tiles");
+      if (!Pairs::merge(statistics, sums, reinterpret_cast<float*>(&shared))) {
+        return;
       }
+    }
+    if constexpr (kSplits > 1) {
       Split split(params.partials, params.arrived, int64_t(batch) * gridDim.x + blockIdx.x);
       if (!split.merge(statistics, sums, int(blockIdx.y), params.rows - row,
                        reinterpret_cast<int*>(shared.queries))) {
@@ -337,7 +354,7 @@ struct Attention {
                               typename First::FragmentC const& exponentials, Element const* values,
                               LaneVectors<typename Values::Tile> const& lane) {
     CUTLASS_PRAGMA_UNROLL
-    for (int k = 0; k < kKeys; k += 16) {
+    for (int k = 0; k < kWarpKeys; k += 16) {
       typename Second::FragmentA a;
       CUTLASS_PRAGMA_UNROLL
       for (int m = 0; m < kM; ++m) {
