@@ -13,6 +13,7 @@ from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import is_async
 from boltgen.families.attention.resources import (
+    ROWS_PER_LANE,
     holds_queries,
     registers_per_thread,
     shared_memory_bytes,
@@ -48,6 +49,10 @@ _REACHED_OF_MMA_SYNC = 0.35 / 0.629
 # Clocks that a warp waits in each step: for the other warps, and for two shuffles of each row. An
 # estimate; other threadblocks of the SM cover it.
 _STEP_CLOCKS = 120
+# Instructions of a warp beside the arithmetic of scores: of each step, of each of a lane's rows in
+# it, and of a copy with its address. Counted in PTX.
+_STEP_INSTRUCTIONS, _ROW_INSTRUCTIONS, _COPY_INSTRUCTIONS = 50, 12, 10
+_WARP = 32
 # The four lanes of a row read 16 neighbouring bytes: half of a sector.
 _READ_SECTORS = 2
 
@@ -124,15 +129,30 @@ def _clocks(
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * size, arch, c)
     read_bytes = resident * config.warps * _read_bytes(workload, config, arch)
     both["shared memory"] = read_bytes / SHARED_BYTES_PER_CLOCK
+    issued = resident * config.warps * _issued(workload, config, arch)
+    both["issue"] = issued / SCHEDULERS
     return {name: first + clocks for name, clocks in both.items()}
 
 
-def _steps(workload: Workload, config: AttentionConfig) -> int:
-    """Return the mean number of steps of a threadblock."""
-    return math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+def _steps(workload: Workload, config: AttentionConfig) -> float:
+    """Return the mean number of steps of a threadblock; those that share keys have whole ones."""
+    steps = mean_steps(workload, config.rows, config.keys)
+    return steps if config.splits == 1 else math.ceil(steps / config.splits)
 
 
-def _read_bytes(workload: Workload, config: AttentionConfig, arch: Arch) -> int:
+def _issued(workload: Workload, config: AttentionConfig, arch: Arch) -> float:
+    """Return the instructions of a warp along the keys."""
+    of_launch = instructions(workload, config, arch)
+    lane_rows = config.warp_rows / ROWS_PER_LANE
+    scores = config.warp_rows * config.warp_keys / _WARP * score_arithmetic(workload)
+    scaled = config.warp_rows * config.columns / _WARP
+    of_step = scores + scaled + _STEP_INSTRUCTIONS + lane_rows * _ROW_INSTRUCTIONS
+    # Each load has an addition, for its address.
+    moved = 2 * of_launch.shared_loads + _COPY_INSTRUCTIONS * of_launch.copies
+    return of_launch.products + moved + of_launch.steps * of_step
+
+
+def _read_bytes(workload: Workload, config: AttentionConfig, arch: Arch) -> float:
     """Return the bytes of shared memory that a warp reads: keys and values in each step, its rows
     of Q as often or once.
     """

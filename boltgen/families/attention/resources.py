@@ -16,7 +16,7 @@ _CACHE_LINE_BYTES = 128
 # The greatest score and the sum of each of a lane's rows.
 _STATISTICS_PER_ROW = 2
 # A lane has two of sixteen rows.
-_ROWS_PER_LANE = 16 // 2
+ROWS_PER_LANE = 16 // 2
 # A thread with so many accumulators and elements of Q has enough registers left for the rest.
 _MOST_HELD = 128
 
@@ -68,7 +68,7 @@ def registers_per_thread(workload: Workload, config: AttentionConfig, *, is_asyn
     fragments = rows // 16 * 4 + 4
     if holds_queries(config, is_async=is_async):
         fragments += _queries(config)
-    statistics = _STATISTICS_PER_ROW * rows // _ROWS_PER_LANE
+    statistics = _STATISTICS_PER_ROW * rows // ROWS_PER_LANE
     staged = 0
     if not is_async:
         narrowest = min(layer.problem.alignment_b for layer in workload.layers)
@@ -84,7 +84,7 @@ def merged_bytes(config: AttentionConfig) -> int:
 
     Source: templates/include/boltgen/attention_split.h, WarpPairs.
     """
-    of_lane = config.warp_rows // _ROWS_PER_LANE * (_STATISTICS_PER_ROW + config.columns // 4)
+    of_lane = config.warp_rows // ROWS_PER_LANE * (_STATISTICS_PER_ROW + config.columns // 4)
     others = config.threads - config.threads // config.key_warps
     return others * of_lane * DType.F32.size_bytes
 
@@ -100,7 +100,7 @@ def split_workspace_bytes(workload: Workload, config: AttentionConfig) -> int:
         return 0
     tiles = math.ceil(workload.first.problem.gemm.m / config.rows) * workload.batch
     counts = math.ceil(tiles * 4 / _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
-    rows = config.warp_rows // _ROWS_PER_LANE
+    rows = config.warp_rows // ROWS_PER_LANE
     # A lane has two of eight columns.
     of_lane = rows * (_STATISTICS_PER_ROW + config.columns // 4)
     return counts + tiles * config.splits * config.threads * of_lane * DType.F32.size_bytes
