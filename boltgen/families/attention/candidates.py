@@ -21,6 +21,8 @@ _SPLITS = (1, 2, 4, 8, 16, 32)
 _KEY_WARPS = (1, 2)
 # Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
 _LEAST_STEPS = 2
+# Keys of each of two warps that share those of a step: a step of fewer is mostly its own overhead.
+_LEAST_WARP_KEYS = 32
 # Columns of Q and V in a threadblock: columns beyond the head are zero, and multiplied all the
 # same.
 _HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
@@ -38,8 +40,10 @@ def enumerate_configs(workload: Workload, arch: Arch) -> tuple[AttentionConfig, 
 
 def _is_worth(workload: Workload, config: AttentionConfig, arch: Arch) -> bool:
     """Whether its threadblocks share keys only where a device is idle otherwise, and have no rows
-    in vain.
+    in vain, and its warps share no few keys.
     """
+    if config.key_warps > 1 and config.warp_keys < _LEAST_WARP_KEYS:
+        return False
     if config.splits == 1:
         return True
     scores = workload.first.problem.gemm
