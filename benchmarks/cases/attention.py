@@ -91,6 +91,7 @@ def tile(
     warps: int = 4,
     stages: int = 2,
     splits: int = 1,
+    key_warps: int = 1,
 ) -> AttentionConfig:
     """A configuration, shortly."""
     return AttentionConfig(
@@ -101,6 +102,7 @@ def tile(
         warps=warps,
         stages=stages,
         splits=splits,
+        key_warps=key_warps,
     )
 
 
@@ -115,7 +117,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
     ),
     "masked": (
         "sm_80",
-        tile(64, 32, 64, 64, stages=3),
+        tile(64, 32, 64, 64, stages=3, key_warps=2),
         attention(150, 130, 64, 48, batch=2, scores=scaled(64, _TENSOR, _ROW, _COLUMN)),
     ),
     "wide": (
@@ -125,7 +127,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
     ),
     "two-fragments": (
         "sm_80",
-        tile(128, 64, 80, 96),
+        tile(128, 64, 80, 96, warps=8, key_warps=2),
         attention(
             130,
             136,
@@ -154,7 +156,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
     ),
     "bf16": (
         "sm_80",
-        tile(64, 64, 32, 48),
+        tile(128, 64, 32, 48),
         attention(
             100,
             136,
@@ -191,7 +193,7 @@ KERNELS: Mapping[str, tuple[str, AttentionConfig, Workload]] = {
     ),
     "sm75": (
         "sm_75",
-        tile(64, 64, 64, 64),
+        tile(64, 64, 64, 64, key_warps=2),
         attention(100, 136, 64, 64, batch=2, scores=scaled(64, _TENSOR)),
     ),
 }

@@ -147,7 +147,7 @@ class TritonEntry:
     def compiled(self) -> Sequence[Compiled]:
         """Return its PTX, for the ptxas that Triton has."""
         assert compiler is not None, "entries are of an installed Triton"
-        return [Compiled(ptx=self._made.asm["ptx"], ptxas=compiler.PTXAS)]
+        return [Compiled(ptx=self._made.asm["ptx"], ptxas=compiler.ptxas_for(self.arch))]
 
 
 class Triton:

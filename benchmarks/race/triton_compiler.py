@@ -8,6 +8,7 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
 from benchmarks.race import triton_kernels
@@ -15,9 +16,18 @@ from benchmarks.race.contestant import CannotRunError
 from benchmarks.race.triton_setup import WARP, Setup
 from boltgen.arch import arch_named
 
-PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 # Triton specialises a kernel for pointers and extents that are multiples of this.
 _DIVISOR = 16
+
+
+def ptxas_for(arch: str) -> Path:
+    """Return the ptxas for which Triton writes PTX: newer architectures have a newer one."""
+    return Path(get_ptxas(_capability(arch)).path)
+
+
+def _capability(arch: str) -> int:
+    major, minor = arch_named(arch).compute_capability
+    return 10 * major + minor
 
 
 def made(setup: Setup, pointers: int, arch: str) -> Any:
@@ -42,8 +52,7 @@ def made(setup: Setup, pointers: int, arch: str) -> Any:
         constexprs=dict(setup.constants),
         attrs={(names.index(name),): [["tt.divisibility", _DIVISOR]] for name in aligned},
     )
-    major, minor = arch_named(arch).compute_capability
-    target = GPUTarget("cuda", 10 * major + minor, WARP)
+    target = GPUTarget("cuda", _capability(arch), WARP)
     # Fused multiply-adds are the default of this release, which warns unless they are asked for.
     options = {
         "num_warps": setup.warps,

@@ -86,12 +86,21 @@ def test_no_other_family_computes_a_softmax() -> None:
     ("workload", "config", "arch", "rule", "words"),
     [
         (WORKLOAD, replace(CONFIG, rows=32), SM80, "whole_fragments", ("rows of a warp: 8",)),
-        (WORKLOAD, replace(CONFIG, keys=40), SM80, "whole_fragments", ("keys: 40",)),
+        (WORKLOAD, replace(CONFIG, keys=40), SM80, "whole_fragments", ("keys of a warp: 40",)),
         (WORKLOAD, replace(CONFIG, depth=48), SM80, "head_size", ("depth", "48 of 64")),
         (WORKLOAD, replace(CONFIG, columns=32), SM80, "head_size", ("columns", "32 of 64")),
         (WORKLOAD, replace(CONFIG, stages=1), SM80, "stages", ("1 stages", "2 to")),
         (WORKLOAD, replace(CONFIG, stages=3), SM75, "stages", ("3 stages", "2 to 2")),
         (WORKLOAD, replace(CONFIG, splits=0), SM80, "splits", ("0 threadblocks", "1 to 64")),
+        (WORKLOAD, replace(CONFIG, key_warps=0), SM80, "key_warps", ("0 warps",)),
+        (WORKLOAD, replace(CONFIG, key_warps=2, splits=2), SM80, "key_warps", ("2 threadblocks",)),
+        (
+            attention(64, 64, 16, 256),
+            replace(WIDE, keys=32, depth=16, key_warps=2),
+            SM80,
+            "merged_sums",
+            ("67584", "36864"),
+        ),
         (
             attention(64, 64, 256, 256),
             replace(WIDE, keys=128, stages=3),

@@ -1,6 +1,8 @@
 // CUTLASS's device-wide convolution in the tile of its example 16, with FP16 results.
-#include <cutlass/conv/device/implicit_gemm_convolution.h>
+// The kernel's header first: the device's one asks for sizes that it does not include.
 #include <cutlass/conv/kernel/default_conv2d_fprop.h>
+
+#include <cutlass/conv/device/implicit_gemm_convolution.h>
 
 using Half = cutlass::half_t;
 using Nhwc = cutlass::layout::TensorNHWC;

@@ -18,9 +18,12 @@ _KEYS = (32, 64, 128)
 _WARPS = (4, 8)
 _STAGES = (2, 3)
 _SPLITS = (1, 2, 4, 8, 16, 32)
-# The fewest steps of keys for a threadblock: with fewer, the pipeline is never full.
+_KEY_WARPS = (1, 2)
+# Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
 _LEAST_STEPS = 2
-# Columns of Q and V in a threadblock; columns beyond the head are zero, but multiplied all the
+# Keys of each of two warps that share those of a step: a step of fewer is mostly its own overhead.
+_LEAST_WARP_KEYS = 32
+# Columns of Q and V in a threadblock: columns beyond the head are zero, and multiplied all the
 # same.
 _HEADS = (16, 32, 64, 80, 96, 128, 160, 192, 256)
 
@@ -36,7 +39,11 @@ def enumerate_configs(workload: Workload, arch: Arch) -> tuple[AttentionConfig, 
 
 
 def _is_worth(workload: Workload, config: AttentionConfig, arch: Arch) -> bool:
-    """Return whether threadblocks share keys only if SMs would idle, and have no useless rows."""
+    """Whether its threadblocks share keys only where a device is idle otherwise, and have no rows
+    in vain, and its warps share no few keys.
+    """
+    if config.key_warps > 1 and config.warp_keys < _LEAST_WARP_KEYS:
+        return False
     if config.splits == 1:
         return True
     scores = workload.first.problem.gemm
@@ -60,6 +67,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
             "warps": config.warps,
             "stages": config.stages,
             "splits": config.splits,
+            "key_warps": config.key_warps,
         }
 
     return Space(
@@ -70,6 +78,7 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
             Knob("warps", _WARPS, 4),
             Knob("stages", _STAGES, 2),
             Knob("splits", _SPLITS, 1),
+            Knob("key_warps", _KEY_WARPS, 1),
         ),
         config_at=config_at,
         point_of=point_of,
@@ -80,17 +89,31 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionConfig]:
 
 
 def _tried(workload: Workload) -> Iterator[AttentionConfig]:
-    for rows, keys, warps, stages, splits in itertools.product(
-        _ROWS, _KEYS, _WARPS, _STAGES, _SPLITS
-    ):
-        config = _config(workload, rows=rows, keys=keys, warps=warps, stages=stages, splits=splits)
-        # A warp of fewer than sixteen rows has no fragment.
+    values = (_ROWS, _KEYS, _WARPS, _STAGES, _SPLITS, _KEY_WARPS)
+    for rows, keys, warps, stages, splits, key_warps in itertools.product(*values):
+        config = _config(
+            workload,
+            rows=rows,
+            keys=keys,
+            warps=warps,
+            stages=stages,
+            splits=splits,
+            key_warps=key_warps,
+        )
+        # Warps of less than sixteen rows have no fragment.
         if config is not None and config.warp_rows % 16 == 0:
             yield config
 
 
 def _config(
-    workload: Workload, *, rows: int, keys: int, warps: int, stages: int, splits: int
+    workload: Workload,
+    *,
+    rows: int,
+    keys: int,
+    warps: int,
+    stages: int,
+    splits: int,
+    key_warps: int,
 ) -> AttentionConfig | None:
     """Return the configuration with the smallest tile that holds the head, or None."""
     scores, output = (layer.problem.gemm for layer in workload.layers)
@@ -105,6 +128,7 @@ def _config(
         warps=warps,
         stages=stages,
         splits=splits,
+        key_warps=key_warps,
     )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from boltgen.arch import arch_named
 from boltgen.families.attention.config import AttentionConfig
+from boltgen.families.attention.resources import holds_queries
 from boltgen.families.chain.traits import ChainTraits
 from boltgen.families.heads.code import LayerView, kind_text, layer_views, problem_texts
 from boltgen.families.space import Shape
@@ -30,6 +31,8 @@ class AttentionView:
     warps: int
     stages: int
     splits: int
+    key_warps: int
+    holds_queries: str
     instruction: str
     element_d: str
     alignment_a: int
@@ -50,7 +53,8 @@ def stem(spec: KernelSpec) -> str:
     config, traits = _parts(spec)
     tile = f"{config.rows}x{config.keys}x{config.columns}"
     split = f"_split{config.splits}" if config.splits > 1 else ""
-    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}{split}"
+    warps = f"_k{config.key_warps}" if config.key_warps > 1 else ""
+    return f"{kind_text(traits)}_{spec.arch.replace('_', '')}_{tile}_s{config.stages}{split}{warps}"
 
 
 def describe(spec: KernelSpec) -> dict[str, str]:
@@ -69,6 +73,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 
 
 def _sharing(config: AttentionConfig) -> str:
+    if config.key_warps > 1:
+        return f"{config.key_warps} warps share the keys of their rows, "
     return f"{config.splits} threadblocks share the keys, " if config.splits > 1 else ""
 
 
@@ -86,6 +92,8 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         warps=config.warps,
         stages=config.stages,
         splits=config.splits,
+        key_warps=config.key_warps,
+        holds_queries=str(_holds_queries(spec)).lower(),
         instruction=_instruction(spec).cutlass,
         element=traits.in_dtype.cutlass,
         is_causal="true" if traits.is_causal else "false",
@@ -94,6 +102,13 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> AttentionView:
         alignment_a=traits.alignment_a,
         has_async_copies="true" if arch_named(spec.arch).has_async_copies else "false",
     )
+
+
+def _holds_queries(spec: KernelSpec) -> bool:
+    config, traits = _parts(spec)
+    is_async = arch_named(spec.arch).has_async_copies
+    is_async &= all(layer.alignment_b > 1 for layer in traits.layers)
+    return holds_queries(config, is_async=is_async)
 
 
 def _instruction(spec: KernelSpec) -> Shape:

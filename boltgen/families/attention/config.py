@@ -10,8 +10,10 @@ from typing import ClassVar
 class AttentionConfig:
     """One attention kernel: a threadblock has `rows` of Q, and takes `keys` of them per step.
 
-    `depth` is at least the columns of Q, `columns` at least the columns of V. `stages` counts the
-    stages of the pipeline that loads K and V. `splits` threadblocks share the keys.
+    `depth` is at least the columns of Q, `columns` at least the columns of V; `stages` counts the
+    stages of the pipeline that brings K and V from global memory. As many threadblocks as `splits`
+    share the keys. As many warps of a threadblock as `key_warps` have the same rows, and each a
+    part of the keys of a step: each key is read from shared memory for more rows at once.
     """
 
     family: ClassVar[str] = "attention"
@@ -23,6 +25,7 @@ class AttentionConfig:
     warps: int
     stages: int
     splits: int = field(default=1, metadata={"absent_at_default": True})
+    key_warps: int = field(default=1, metadata={"absent_at_default": True})
 
     @property
     def tile(self) -> str:
@@ -36,9 +39,15 @@ class AttentionConfig:
 
     @property
     def warp_rows(self) -> int:
-        """Rows of a warp; it has all keys and columns of its rows."""
-        return self.rows // self.warps
+        """Rows of a warp, which has all columns of each."""
+        return self.rows * self.key_warps // self.warps
+
+    @property
+    def warp_keys(self) -> int:
+        """Keys of a warp in a step."""
+        return self.keys // self.key_warps
 
     def __str__(self) -> str:
         split = f"/{self.splits}" if self.splits > 1 else ""
-        return f"{self.tile}w{self.warps}s{self.stages}{split}"
+        shared = f"k{self.key_warps}" if self.key_warps > 1 else ""
+        return f"{self.tile}w{self.warps}{shared}s{self.stages}{split}"

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
-from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.attention.resources import (
+    merged_bytes,
+    registers_per_thread,
+    shared_memory_bytes,
+)
 from boltgen.families.resources import INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
 from boltgen.problems.workload import Workload
@@ -16,6 +20,7 @@ _HEADER = "templates/include/boltgen/attention.h"
 _FRAGMENT = 16
 # With more splits the last threadblock sums longer than the others multiply.
 _MOST_SPLITS = 64
+_KEY_WARPS = (1, 2)
 
 
 def is_async(workload: Workload, arch: Arch) -> bool:
@@ -35,6 +40,7 @@ def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
         *_extent_violations(workload, config),
         *_stage_violations(workload, config, arch),
         *_split_violations(config),
+        *_merge_violations(workload, config),
         *capacity_violations(
             arch,
             shared_bytes=shared_memory_bytes(workload, config),
@@ -46,14 +52,27 @@ def violations(workload: Workload, config: AttentionConfig, arch: Arch) -> tuple
 
 
 def _tile_violations(config: AttentionConfig) -> Iterator[Violation]:
+    if config.key_warps not in _KEY_WARPS or (config.key_warps > 1 and config.splits > 1):
+        yield Violation(
+            name="key_warps",
+            message=f"{config.key_warps} warps and {config.splits} threadblocks share the keys; "
+            "two warps can, of one threadblock",
+            reason="pairs of warps add their sums; templates/include/boltgen/attention_split.h",
+        )
+        return
     extents = {
         "rows of a warp": config.warp_rows,
-        "keys": config.keys,
+        "keys of a warp": config.warp_keys,
         "depth": config.depth,
         "columns": config.columns,
     }
+    is_even = not (
+        config.warps % config.key_warps
+        or config.keys % config.key_warps
+        or config.rows * config.key_warps % config.warps
+    )
     for name, extent in extents.items():
-        if extent < _FRAGMENT or extent % _FRAGMENT or config.rows % config.warps:
+        if extent < _FRAGMENT or extent % _FRAGMENT or not is_even:
             yield Violation(
                 name="whole_fragments",
                 message=f"{name}: {extent} of {config}",
@@ -104,4 +123,15 @@ def _split_violations(config: AttentionConfig) -> Iterator[Violation]:
             message=f"{config.splits} threadblocks share the keys, which takes 1 to {_MOST_SPLITS}",
             reason="the last of them adds what all of them leave; "
             "templates/include/boltgen/attention_split.h",
+        )
+
+
+def _merge_violations(workload: Workload, config: AttentionConfig) -> Iterator[Violation]:
+    needed, held = merged_bytes(config), shared_memory_bytes(workload, config)
+    if needed > held:
+        yield Violation(
+            name="merged_sums",
+            message=f"warps that share keys leave {needed} bytes of sums; tiles have {held}",
+            reason="they lie where the tiles were; " + _HEADER,
+            slack=1.0 - needed / held,
         )

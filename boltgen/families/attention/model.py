@@ -1,8 +1,8 @@
 """Predict the time of an attention kernel from the resource that limits a multiprocessor.
 
-Every threadblock multiplies all keys with its rows, including rows beyond the last and the padding
-of the head, and reads all of K and V from L2. A warp either multiplies or computes exponentials;
-overlap needs several warps per scheduler.
+Every threadblock multiplies all keys with its rows, also rows beyond the last and the padding of
+the head, and reads all of K and V from L2. A warp multiplies, or computes exponentials; the units
+work at once where a scheduler has several warps.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ import math
 from boltgen.arch import Arch
 from boltgen.families.attention.config import AttentionConfig
 from boltgen.families.attention.legality import is_async
-from boltgen.families.attention.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.attention.resources import (
+    ROWS_PER_LANE,
+    holds_queries,
+    registers_per_thread,
+    shared_memory_bytes,
+)
 from boltgen.families.chain.traffic import operands_bytes, outputs_bytes
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Prediction
-from boltgen.families.heads.model import mean_steps, score_arithmetic, softmax_clocks
+from boltgen.families.heads.model import (
+    exponential_clocks,
+    mean_steps,
+    score_arithmetic,
+    score_clocks,
+)
 from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
     LDMATRIX_BYTES,
@@ -24,6 +34,7 @@ from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     bytes_per_clock,
     fitting_threadblocks,
+    lanes,
     of_element,
     tensor_operand_bytes,
     tensor_tflops,
@@ -35,7 +46,14 @@ from boltgen.problems.workload import Workload
 # reaches 35 % of an H100's peak, where mma.sync could reach 62.9 %. Source: Shah et al.,
 # FlashAttention-3, 2024, abstract; `mma_sync_fraction` of `boltgen.arch`.
 _REACHED_OF_MMA_SYNC = 0.35 / 0.629
-# The four lanes of a row read 16 neighbouring bytes, half of a sector.
+# Clocks that a warp waits in each step: for the other warps, and for two shuffles of each row. An
+# estimate; other threadblocks of the SM cover it.
+_STEP_CLOCKS = 120
+# Instructions of a warp beside the arithmetic of scores: of each step, of each of a lane's rows in
+# it, and of a copy with its address. Counted in PTX.
+_STEP_INSTRUCTIONS, _ROW_INSTRUCTIONS, _COPY_INSTRUCTIONS = 50, 12, 10
+_WARP = 32
+# The four lanes of a row read 16 neighbouring bytes: half of a sector.
 _READ_SECTORS = 2
 
 
@@ -93,35 +111,62 @@ def _clocks(
     scores = workload.first
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
     size = workload.first.problem.in_dtype.size_bytes
-    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+    steps = _steps(workload, config)
     elements = round(resident * config.rows * config.keys * steps)
     flops = 2 * elements * (config.depth + config.columns)
     tensor_rate = tensor_tflops(DType.F32, arch) * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = flops / tensor_rate
-    arithmetic = softmax_clocks(workload, elements, arch, c)
+    # A step scales what was summed before.
+    scaled = resident * config.rows * config.key_warps * config.columns * steps
+    arithmetic = score_clocks(workload, elements, arch, c) + scaled / lanes(arch)
+    exponentials = exponential_clocks(elements)
     loaded_bytes = resident * steps * config.keys * (config.depth + config.columns) * size
     loaded_bytes += elements * tensor_operand_bytes(scores.epilogue)
-    first = 2 * arch.memory_latency_clocks
-    both = {"tensor": tensor, "exponentials": arithmetic}
+    first = 2 * arch.memory_latency_clocks + steps * _STEP_CLOCKS / resident
+    both = {"tensor": tensor, "exponentials": exponentials, "arithmetic": arithmetic}
     if resident * config.warps < 2 * SCHEDULERS:
-        both = {"tensor and exponentials": tensor + arithmetic}
+        both = {"tensor and exponentials": tensor + exponentials + arithmetic}
     both["l2"] = loaded_bytes / bytes_per_clock(narrowest * size, arch, c)
-    both["shared memory"] = (
-        resident * config.warps * steps * _read_bytes(config, size) / SHARED_BYTES_PER_CLOCK
-    )
+    read_bytes = resident * config.warps * _read_bytes(workload, config, arch)
+    both["shared memory"] = read_bytes / SHARED_BYTES_PER_CLOCK
+    issued = resident * config.warps * _issued(workload, config, arch)
+    both["issue"] = issued / SCHEDULERS
     return {name: first + clocks for name, clocks in both.items()}
 
 
-def _read_bytes(config: AttentionConfig, size: int) -> int:
-    """Return the bytes of shared memory that a warp reads per step: keys, values, its rows of Q."""
-    operands = config.keys * (config.depth + config.columns) + config.warp_rows * config.depth
-    return operands * size
+def _steps(workload: Workload, config: AttentionConfig) -> float:
+    """Return the mean number of steps of a threadblock; those that share keys have whole ones."""
+    steps = mean_steps(workload, config.rows, config.keys)
+    return steps if config.splits == 1 else math.ceil(steps / config.splits)
+
+
+def _issued(workload: Workload, config: AttentionConfig, arch: Arch) -> float:
+    """Return the instructions of a warp along the keys."""
+    of_launch = instructions(workload, config, arch)
+    lane_rows = config.warp_rows / ROWS_PER_LANE
+    scores = config.warp_rows * config.warp_keys / _WARP * score_arithmetic(workload)
+    scaled = config.warp_rows * config.columns / _WARP
+    of_step = scores + scaled + _STEP_INSTRUCTIONS + lane_rows * _ROW_INSTRUCTIONS
+    # Each load has an addition, for its address.
+    moved = 2 * of_launch.shared_loads + _COPY_INSTRUCTIONS * of_launch.copies
+    return of_launch.products + moved + of_launch.steps * of_step
+
+
+def _read_bytes(workload: Workload, config: AttentionConfig, arch: Arch) -> float:
+    """Return the bytes of shared memory that a warp reads: keys and values in each step, its rows
+    of Q as often or once.
+    """
+    steps = _steps(workload, config)
+    is_once = holds_queries(config, is_async=is_async(workload, arch))
+    elements = steps * config.warp_keys * (config.depth + config.columns)
+    elements += (1 if is_once else steps) * config.warp_rows * config.depth
+    return elements * workload.first.problem.in_dtype.size_bytes
 
 
 def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Instructions:
     """Return the instructions of a launch; a warp multiplies its rows with all keys and columns."""
     first, last = workload.layers
-    steps = math.ceil(mean_steps(workload, config.rows, config.keys) / config.splits)
+    steps = _steps(workload, config)
     width = config.depth + config.columns
     m, n, k = arch.mma_shapes[0]
     narrowest = min(layer.problem.alignment_b for layer in workload.layers)
@@ -132,8 +177,8 @@ def instructions(workload: Workload, config: AttentionConfig, arch: Arch) -> Ins
     return Instructions(
         threadblocks=math.ceil(first.problem.gemm.m / config.rows) * workload.batch * config.splits,
         steps=steps,
-        products=steps * config.warp_rows * config.keys * width / (m * n * k),
-        shared_loads=steps * _read_bytes(config, size) / LDMATRIX_BYTES,
+        products=steps * config.warp_rows * config.warp_keys * width / (m * n * k),
+        shared_loads=_read_bytes(workload, config, arch) / LDMATRIX_BYTES,
         copies=steps * copied,
         copy_bytes=narrowest * size,
         outputs=outputs,

@@ -40,11 +40,20 @@ def mean_steps(workload: Workload, rows: int, keys: int) -> float:
 
 
 def softmax_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:
-    """Return the clocks in which an SM computes the softmax of `elements` scores."""
+    """Clocks in which an SM makes exponentials of so many scores, one thing at a time."""
+    return exponential_clocks(elements) + score_clocks(workload, elements, arch, c)
+
+
+def exponential_clocks(elements: int) -> float:
+    """Clocks of the SM's units of special functions."""
+    return elements / _EXPONENTIALS_PER_CLOCK
+
+
+def score_clocks(workload: Workload, elements: int, arch: Arch, c: ModelConstants) -> float:
+    """Clocks of the SM's FP32 units."""
     graph = workload.first.epilogue
     own = elements * _score_instructions(graph) / lanes(arch)
-    of_graph = 0.0 if scale_of(graph) else arithmetic_clocks(graph, elements, arch, c)
-    return elements / _EXPONENTIALS_PER_CLOCK + own + of_graph
+    return own + (0.0 if scale_of(graph) else arithmetic_clocks(graph, elements, arch, c))
 
 
 def _score_instructions(graph: ElementwiseGraph) -> float:

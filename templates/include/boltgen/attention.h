@@ -68,6 +68,15 @@ struct StreamedOperand {
   CUTLASS_DEVICE
   void finish(Element* tile) { copy_.finish(tile); }
 
+  /// Where a lane reads B's sixteen rows and columns, from the tile's key `first` on.
+  CUTLASS_DEVICE
+  static LaneVectors<Tile> vectors_of(int lane, int first) {
+    int const row = kRowMajor ? lane % 16 : lane % 8 + lane / 16 * 8;
+    int const half = kRowMajor ? lane / 16 : lane / 8 % 2;
+    return kKeysAreRows ? LaneVectors<Tile>(first + row, half)
+                        : LaneVectors<Tile>(row, first / 8 + half);
+  }
+
  private:
   Element const* source_;
   int64_t ld_;
@@ -94,18 +103,17 @@ struct WarpProduct {
   /// Adds the product of `a` and of B's sixteen rows that begin with `k`.
   template <typename Operand>
   CUTLASS_DEVICE static void multiply(FragmentC& sums, FragmentA const& a, Element const* tile,
-                                      int k, int lane) {
-    using Tile = typename Operand::Tile;
+                                      int k, LaneVectors<typename Operand::Tile> const& lane) {
     Mma const mma;
     auto* const c = reinterpret_cast<typename Mma::FragmentC*>(&sums);
     CUTLASS_PRAGMA_UNROLL
     for (int n = 0; n < kN; n += 2) {
       cutlass::Array<unsigned, 4> b;
       if constexpr (Operand::kRowMajor) {
-        int const offset = Tile::offset(k + lane % 16, n + lane / 16);
+        int const offset = lane.offset(k, n / 2);
         cutlass::arch::ldsm<cutlass::layout::ColumnMajor, 4>(b, tile + offset);
       } else {
-        int const offset = Tile::offset(8 * n + lane % 8 + lane / 16 * 8, k / 8 + lane / 8 % 2);
+        int const offset = lane.offset(8 * n, k / 16);
         cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(b, tile + offset);
       }
       CUTLASS_PRAGMA_UNROLL
@@ -129,10 +137,13 @@ struct WarpProduct {
 ///
 /// Where it is causal, a row ends with the key of its own place, counted from the last of both, and
 /// begins so many as kWindow before that, if it is not 0. So many threadblocks as `kSplits` share
-/// the keys of a tile of rows.
-template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, typename Multiplied,
-          typename Instruction, bool kIsCausal, int kWindow, typename ElementD_, int kAlignmentA_,
-          typename Scores_, typename Output_, bool kHasAsyncCopies>
+/// the keys of a tile of rows, and so many warps as `kKeyWarps` the keys of a step. A warp that
+/// `kHoldsQueries` has its rows of Q in registers, and else reads them from shared memory in each
+/// step.
+template <typename Tile, int kColumns, int kWarps, int kStages, int kSplits, int kKeyWarps,
+          bool kHoldsQueries, typename Multiplied, typename Instruction, bool kIsCausal,
+          int kWindow, typename ElementD_, int kAlignmentA_, typename Scores_, typename Output_,
+          bool kHasAsyncCopies>
 struct Attention {
   using Element = Word;
   using ElementD = ElementD_;
@@ -145,12 +156,15 @@ struct Attention {
   static constexpr int kMostColumns = kColumns;
   static constexpr int kThreadCount = 32 * kWarps;
   static constexpr int kAlignmentA = kAlignmentA_;
-  static constexpr int kWarpRows = kRows / kWarps;
+  static constexpr int kRowWarps = kWarps / kKeyWarps;
+  static constexpr int kWarpRows = kRows / kRowWarps;
+  static constexpr int kWarpKeys = kKeys / kKeyWarps;
   static constexpr int kM = kWarpRows / 16;
-  static_assert(kWarpRows % 16 == 0 && kKeys % 16 == 0 && kDepth % 16 == 0 && kColumns % 16 == 0,
+  static_assert(kWarpRows % 16 == 0 && kWarpKeys % 16 == 0 && kDepth % 16 == 0 &&
+                    kColumns % 16 == 0,
                 "whole fragments of mma.m16n8k16");
 
-  using First = WarpProduct<Multiplied, Instruction, kM, kKeys / 8>;
+  using First = WarpProduct<Multiplied, Instruction, kM, kWarpKeys / 8>;
   using Second = WarpProduct<Multiplied, Instruction, kM, kColumns / 8>;
   using Keys = StreamedOperand<typename Scores::LayoutB, kDepth, kKeys, /*KeysAreColumns=*/true,
                                Scores::kAlignmentB, kThreadCount, kHasAsyncCopies>;
@@ -159,6 +173,7 @@ struct Attention {
                       /*KeysAreColumns=*/false, Output::kAlignmentB, kThreadCount, kHasAsyncCopies>;
   static constexpr bool kAsync = Keys::kAsync && Values::kAsync;
   static_assert(kAsync || kStages == 2, "copies through registers are double-buffered");
+  static_assert(kAsync || !kHoldsQueries, "copies through registers take those of Q");
 
   using QueryTile = SwizzledTile<kRows, kDepth>;
   using QueryCopy =
@@ -167,6 +182,9 @@ struct Attention {
   using Masks = KeyMasks<typename Scores::Graph::Operands>;
   using Split = SharedKeys<kM, kColumns / 8, kSplits, kThreadCount>;
   static constexpr int kBlocksOfTile = kSplits;
+  using Pairs = WarpPairs<kM, kColumns / 8, kThreadCount / 2>;
+  static_assert(kKeyWarps == 1 || (kKeyWarps == 2 && kSplits == 1),
+                "warps add their sums in pairs");
 
   struct Params {
     int rows;
@@ -193,8 +211,9 @@ struct Attention {
 
   CUTLASS_DEVICE
   void operator()(Params const& params, SharedStorage& shared) {
-    int const thread = int(threadIdx.x), lane = thread % 32;
-    int const warp_row = cutlass::canonical_warp_idx_sync() * kWarpRows;
+    int const thread = int(threadIdx.x), lane = int(threadIdx.x % 32);
+    int const warp = cutlass::canonical_warp_idx_sync();
+    int const warp_row = warp % kRowWarps * kWarpRows, warp_key = warp / kRowWarps * kWarpKeys;
     // Causal rows are the longer the later they are: the longest come first, and none last alone.
     int const first_row = int(kIsCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kRows;
     int const batch = int(blockIdx.z);
@@ -219,6 +238,9 @@ struct Attention {
     queries.start(shared.queries, a + first_row * params.lda, params.lda, params.rows - first_row,
                   params.depth);
     queries.finish(shared.queries);
+    if constexpr (kHoldsQueries) {
+      cutlass::arch::cp_async_fence();
+    }
     Keys k(scores_layer, head, keys, params.depth, thread);
     Values v(output_layer, head, keys, output_layer.n, thread);
     auto const start = [&](int step) {
@@ -241,11 +263,23 @@ struct Attention {
       start(first_step + step);
     }
     finish(first_step);
+    Queries held;
+    if constexpr (kHoldsQueries) {
+      // All that was started before K and V is there.
+      cutlass::arch::cp_async_wait<kStages - 1>();
+      __syncthreads();
+      CUTLASS_PRAGMA_UNROLL
+      for (int k = 0; k < kDepth; k += 16) {
+        load_queries(held[k / 16], shared.queries, k, warp_row, lane);
+      }
+    }
 
     RowStatistics<kM, typename Scores::Scale> statistics;
     typename Second::FragmentC sums;
     sums.clear();
     HeadOperands<typename Scores::Graph::Operands> const masks(scores_layer, head);
+    LaneVectors<typename Keys::Tile> const of_keys = Keys::vectors_of(lane, warp_key);
+    LaneVectors<typename Values::Tile> const of_values = Values::vectors_of(lane, warp_key);
     // The lane's first row, and its first column in eight.
     int const row = first_row + warp_row + lane / 4, column = lane % 4 * 2;
     for (int step = first_step; step < steps; ++step) {
@@ -258,22 +292,36 @@ struct Attention {
 
       typename First::FragmentC scores;
       scores.clear();
-      multiply_queries(scores, shared.queries, shared.keys[step % kStages], warp_row, lane);
-      finish_step<Scores, kIsCausal, kWindow, kM, kKeys>(
+      CUTLASS_PRAGMA_UNROLL
+      for (int k = 0; k < kDepth; k += 16) {
+        auto& a = held[kHoldsQueries ? k / 16 : 0];
+        if constexpr (!kHoldsQueries) {
+          load_queries(a, shared.queries, k, warp_row, lane);
+        }
+        First::template multiply<Keys>(scores, a, shared.keys[step % kStages], k, of_keys);
+      }
+      finish_step<Scores, kIsCausal, kWindow, kM, kWarpKeys>(
           scores, masks.own, row, params.rows, first_row + warp_row, first_row + warp_row + 16 * kM,
-          step * kKeys, column, keys, last_key);
-      auto const factors = statistics.template update<kKeys / 8>(scores);
+          step * kKeys + warp_key, column, keys, last_key);
+      auto const factors = statistics.template update<kWarpKeys / 8>(scores);
       statistics.template scale<kColumns / 8>(sums, factors);
-      multiply_values(sums, scores, shared.values[step % kStages], lane);
+      multiply_values(sums, scores, shared.values[step % kStages], of_values);
       if constexpr (!kAsync) {
         finish(step + 1);
       }
     }
-    if constexpr (kSplits > 1) {
-      // No thread reads tiles any more, and no copy writes them.
-      if constexpr (kHasAsyncCopies) {
-        cutlass::arch::cp_async_wait<0>();
+    // No thread reads tiles after a barrier, and no copy writes them.
+    if constexpr (kHasAsyncCopies) {
+      cutlass::arch::cp_async_wait<0>();
+    }
+    if constexpr (kKeyWarps > 1) {
+      static_assert(sizeof(float[Pairs::kFloats]) <= sizeof(SharedStorage),
+                    "sums lie in the tiles");
+      if (!Pairs::merge(statistics, sums, reinterpret_cast<float*>(&shared))) {
+        return;
       }
+    }
+    if constexpr (kSplits > 1) {
       Split split(params.partials, params.arrived, int64_t(batch) * gridDim.x + blockIdx.x);
       if (!split.merge(statistics, sums, int(blockIdx.y), params.rows - row,
                        reinterpret_cast<int*>(shared.queries))) {
@@ -287,18 +335,16 @@ struct Attention {
   }
 
  private:
+  /// A of the first product: of all steps along its depth, or of one.
+  using Queries = typename First::FragmentA[kHoldsQueries ? kDepth / 16 : 1];
+
   CUTLASS_DEVICE
-  static void multiply_queries(typename First::FragmentC& scores, Element const* queries,
-                               Element const* keys, int warp_row, int lane) {
+  static void load_queries(typename First::FragmentA& a, Element const* queries, int k,
+                           int warp_row, int lane) {
     CUTLASS_PRAGMA_UNROLL
-    for (int k = 0; k < kDepth; k += 16) {
-      typename First::FragmentA a;
-      CUTLASS_PRAGMA_UNROLL
-      for (int m = 0; m < kM; ++m) {
-        int const offset = QueryTile::offset(warp_row + 16 * m + lane % 16, k / 8 + lane / 16);
-        cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(a[m], queries + offset);
-      }
-      First::template multiply<Keys>(scores, a, keys, k, lane);
+    for (int m = 0; m < kM; ++m) {
+      int const offset = QueryTile::offset(warp_row + 16 * m + lane % 16, k / 8 + lane / 16);
+      cutlass::arch::ldsm<cutlass::layout::RowMajor, 4>(a[m], queries + offset);
     }
   }
 
@@ -306,9 +352,9 @@ struct Attention {
   CUTLASS_DEVICE
   static void multiply_values(typename Second::FragmentC& sums,
                               typename First::FragmentC const& exponentials, Element const* values,
-                              int lane) {
+                              LaneVectors<typename Values::Tile> const& lane) {
     CUTLASS_PRAGMA_UNROLL
-    for (int k = 0; k < kKeys; k += 16) {
+    for (int k = 0; k < kWarpKeys; k += 16) {
       typename Second::FragmentA a;
       CUTLASS_PRAGMA_UNROLL
       for (int m = 0; m < kM; ++m) {

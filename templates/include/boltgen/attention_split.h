@@ -96,4 +96,52 @@ class SharedKeys {
   int* arrived_;
 };
 
+/// The sums of pairs of warps of a threadblock, which have the same rows and other keys: the first
+/// kThreads threads have those of the others added to their own.
+template <int kM, int kN, int kThreads>
+struct WarpPairs {
+  static constexpr int kRows = 2 * kM;
+  static constexpr int kValues = 2 + 2 * kN;
+  static constexpr int kFloats = kRows * kValues * kThreads;
+
+  /// Whether this thread has the sums of both. All threads call; nothing is copied to `shared`, the
+  /// tiles, any more.
+  template <typename Scale, typename Sums>
+  CUTLASS_DEVICE static bool merge(RowStatistics<kM, Scale>& statistics, Sums& sums,
+                                   float* shared) {
+    bool const is_first = threadIdx.x < kThreads;
+    float* const own = shared + threadIdx.x % kThreads;
+    auto const at = [&](int row, int value) -> float& {
+      return own[(row * kValues + value) * kThreads];
+    };
+    __syncthreads();
+    if (!is_first) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        at(row, 0) = statistics.maximum(row);
+        at(row, 1) = statistics.sum(row);
+        int value = 2;
+        RowStatistics<kM>::template for_row<kN>(
+            sums, row, [&](float& product) { at(row, value++) = product; });
+      }
+    }
+    __syncthreads();
+    if (!is_first) {
+      return false;
+    }
+    CUTLASS_PRAGMA_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      float const greatest = fmaxf(statistics.maximum(row), at(row, 0));
+      float const base = greatest == -CUDART_INF_F ? 0.0f : greatest;
+      float const mine = exponential(statistics.maximum(row) - base);
+      float const others = exponential(at(row, 0) - base);
+      statistics.sum(row) = mine * statistics.sum(row) + others * at(row, 1);
+      int value = 2;
+      RowStatistics<kM>::template for_row<kN>(
+          sums, row, [&](float& product) { product = mine * product + others * at(row, value++); });
+    }
+    return true;
+  }
+};
+
 }  // namespace boltgen

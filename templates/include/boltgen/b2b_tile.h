@@ -39,6 +39,34 @@ struct SwizzledTile {
   }
 };
 
+/// Where a lane reads a tile by ldmatrix: a row of sixteen, and one of two neighbouring vectors.
+///
+/// Vectors of other rows and pairs are a constant away from those that this holds. The compiler
+/// would compute each from the lane anew.
+template <typename Tile>
+class LaneVectors {
+  static constexpr int kPairs = Tile::kBlockVectors / 2;
+
+ public:
+  CUTLASS_DEVICE
+  LaneVectors(int row, int half) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int pair = 0; pair < kPairs; ++pair) {
+      offsets_[pair] = Tile::offset(row, 2 * pair + half);
+      asm("" : "+r"(offsets_[pair]));  // hides where it comes from
+    }
+  }
+
+  /// The lane's vector `rows` further down, a multiple of eight, of the `pair`-th pair of vectors.
+  CUTLASS_DEVICE
+  int offset(int rows, int pair) const {
+    return offsets_[pair % kPairs] + Tile::offset(rows, pair / kPairs * Tile::kBlockVectors);
+  }
+
+ private:
+  int offsets_[kPairs];
+};
+
 /// Copies tiles of a row-major matrix from global to shared memory, kWidth elements at once, zeros
 /// where the matrix ends.
 ///
@@ -56,17 +84,15 @@ class TileCopy {
 
  public:
   CUTLASS_DEVICE
-  explicit TileCopy(int thread) : thread_(thread) {}
+  explicit TileCopy(int thread) : thread_(unsigned(thread)) {}
 
   /// `source` is the tile's first element, `rows` and `columns` what is left of the matrix there.
   CUTLASS_DEVICE
   void start(Element* tile, Element const* source, int64_t ld, int rows, int columns) {
+    Element const* from = source + row(0) * ld + column(0);
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kPiecesPerThread; ++i) {
-      int const row = index(i) / kPiecesPerRow;
-      int const column = index(i) % kPiecesPerRow * kWidth;
-      bool const inside = row < rows && column < columns;
-      Element const* const from = source + row * ld + column;
+      bool const inside = row(i) < rows && column(i) < columns;
       if constexpr (kAsync) {
         using cutlass::arch::CacheOperation;
         constexpr auto kCache = kPieceBytes == 16 ? CacheOperation::Global : CacheOperation::Always;
@@ -81,6 +107,7 @@ class TileCopy {
           pieces_[i] = *reinterpret_cast<Piece const*>(from);
         }
       }
+      from = kIsOneColumn ? from + kRowsApart * ld : source + row(i + 1) * ld + column(i + 1);
     }
   }
 
@@ -98,20 +125,33 @@ class TileCopy {
   }
 
  private:
+  /// Whether a thread's pieces are in one column, so many rows apart.
+  static constexpr bool kIsOneColumn = kThreads % kPiecesPerRow == 0;
+  static constexpr int kRowsApart = kThreads / kPiecesPerRow;
+
   CUTLASS_DEVICE
-  int index(int i) const { return i * kThreads + thread_; }
+  int row(int i) const {
+    return kIsOneColumn ? int(thread_ / kPiecesPerRow) + i * kRowsApart
+                        : int(index(i) / kPiecesPerRow);
+  }
+
+  CUTLASS_DEVICE
+  int column(int i) const {
+    return int((kIsOneColumn ? thread_ : index(i)) % kPiecesPerRow) * kWidth;
+  }
+
+  CUTLASS_DEVICE
+  unsigned index(int i) const { return unsigned(i * kThreads) + thread_; }
 
   CUTLASS_DEVICE
   bool exists(int i) const { return kPieces % kThreads == 0 || index(i) < kPieces; }
 
   CUTLASS_DEVICE
   Element* target(Element* tile, int i) const {
-    int const row = index(i) / kPiecesPerRow;
-    int const column = index(i) % kPiecesPerRow * kWidth;
-    return tile + Tile::offset(row, column / 8) + column % 8;
+    return tile + Tile::offset(row(i), column(i) / 8) + column(i) % 8;
   }
 
-  int thread_;
+  unsigned thread_;
   Piece pieces_[kAsync ? 1 : kPiecesPerThread];
 };
 

@@ -12,7 +12,6 @@
 
 #include <cutlass/arch/memory.h>
 #include <cutlass/array.h>
-#include <cutlass/numeric_conversion.h>
 
 #include <type_traits>
 
@@ -21,6 +20,7 @@
 #include "boltgen/launch.h"
 #include "boltgen/norm_operands.h"
 #include "boltgen/norm_rows.h"
+#include "boltgen/widen.h"
 
 namespace boltgen {
 
@@ -64,8 +64,7 @@ struct Norm {
   static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;
   static constexpr int kGroups = Rows::kGroups;
   static_assert(kThreadCount % 32 == 0, "whole warps");
-  static_assert(kThreads <= 32 ? 32 % kThreads == 0 : kThreads % 32 == 0,
-                "a row has a part of a warp, or whole warps");
+  static_assert((kThreads & (kThreads - 1)) == 0 && kWarps <= 32, "lanes join by halves");
   static_assert(kVector % kGroups == 0, "a vector has as much of each of its groups");
   static_assert(After::kResults == 0, "an epilogue's one result is D");
   static_assert(!Taken::kIsTaken || kGroups == 1, "rows that are taken are those of a matrix");
@@ -184,9 +183,10 @@ struct Norm {
             vector, params.a + (source + place.row - row.row) * params.rows.lda + place.column,
             inside);
         operands.load(place, inside);
+        widen(values[v], vector);
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < kVector; ++e) {
-          values[v][e] = operands.apply(prologue, float(ElementA(vector[e])), e);
+          values[v][e] = operands.apply(prologue, values[v][e], e);
         }
         if constexpr (kStores) {
           operands.store(place, inside);
@@ -236,14 +236,13 @@ struct Norm {
         bool const inside = is_row && element(v) < params.rows.columns;
         Place const place = params.rows.at(row, element(v));
         operands.load(place, inside);
-        Vector vector;
+        float made[kVector];
         CUTLASS_PRAGMA_UNROLL
         for (int e = 0; e < kVector; ++e) {
-          float const made = operands.apply(epilogue, values[v][e] * factor[group(e)], e);
-          vector[e] = cutlass::NumericConverter<ElementD, float>()(made);
+          made[e] = operands.apply(epilogue, values[v][e] * factor[group(e)], e);
         }
         cutlass::arch::global_store<Vector, sizeof(Vector)>(
-            vector, params.d + place.row * params.rows.ldd + place.column, inside);
+            narrow<ElementD>(made), params.d + place.row * params.rows.ldd + place.column, inside);
       }
     }
   };
@@ -269,17 +268,23 @@ struct Norm {
     }
   }
 
+  /// Joins what so many lanes as kLanes have that follow each other; all of them get the same.
+  template <typename Operation, int kLanes>
+  CUTLASS_DEVICE static void shuffle(float (&joined)[kGroups]) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+        joined[g] = Operation::join(joined[g], __shfl_xor_sync(0xffffffffu, joined[g], distance));
+      }
+    }
+  }
+
   /// Joins what the threads of a row have; all of them get the same.
   template <typename Operation>
   CUTLASS_DEVICE static void reduce(float (&parts)[kRows][kWarps][kGroups],
                                     float (&joined)[kGroups]) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int distance = kThreads < 32 ? kThreads / 2 : 16; distance > 0; distance /= 2) {
-        joined[g] = Operation::join(joined[g], __shfl_xor_sync(0xffffffffu, joined[g], distance));
-      }
-    }
+    shuffle<Operation, kThreads / kWarps>(joined);
     if constexpr (kWarps > 1) {
       int const warp = int(threadIdx.x) % kThreads / 32;
       float (&of_row)[kWarps][kGroups] = parts[int(threadIdx.x) / kThreads];
@@ -292,12 +297,9 @@ struct Norm {
       __syncthreads();
       CUTLASS_PRAGMA_UNROLL
       for (int g = 0; g < kGroups; ++g) {
-        joined[g] = of_row[0][g];
-        CUTLASS_PRAGMA_UNROLL
-        for (int w = 1; w < kWarps; ++w) {
-          joined[g] = Operation::join(joined[g], of_row[w][g]);
-        }
+        joined[g] = of_row[int(threadIdx.x) % kWarps][g];
       }
+      shuffle<Operation, kWarps>(joined);
     }
   }
 };

@@ -4,13 +4,13 @@
 
 #include <cutlass/arch/memory.h>
 #include <cutlass/array.h>
-#include <cutlass/numeric_conversion.h>
 
 #include <utility>
 
 #include "boltgen/launch.h"
 #include "boltgen/norm_rows.h"
 #include "boltgen/results.h"
+#include "boltgen/widen.h"
 
 namespace boltgen {
 
@@ -25,19 +25,21 @@ class VectorOperand {
 
   CUTLASS_DEVICE
   void load(Place const& place, bool inside) {
-    vector_.clear();
-    cutlass::arch::global_load<Vector, sizeof(Vector)>(vector_, rows_(place.row) + place.column,
+    Vector vector;
+    vector.clear();
+    cutlass::arch::global_load<Vector, sizeof(Vector)>(vector, rows_(place.row) + place.column,
                                                        inside);
+    widen(values_, vector);
   }
 
   CUTLASS_DEVICE
-  float get(int element) const { return float(Element(vector_[element])); }
+  float get(int element) const { return values_[element]; }
 
  private:
   using Vector = cutlass::AlignedArray<Element, kVector>;
 
   typename Operand::Rows rows_;
-  Vector vector_;
+  float values_[kVector];
 };
 
 template <typename Element, int kVector>
@@ -124,14 +126,12 @@ class VectorResult {
       : pointer_(static_cast<Element*>(const_cast<void*>(result.pointer))), ld_(result.ld) {}
 
   CUTLASS_DEVICE
-  void put(float value, int element) {
-    vector_[element] = cutlass::NumericConverter<Element, float>()(value);
-  }
+  void put(float value, int element) { values_[element] = value; }
 
   CUTLASS_DEVICE
-  void store(Place const& place, bool inside) {
+  void store(Place const& place, bool inside) const {
     cutlass::arch::global_store<Vector, sizeof(Vector)>(
-        vector_, pointer_ + place.row * ld_ + place.column, inside);
+        narrow<Element>(values_), pointer_ + place.row * ld_ + place.column, inside);
   }
 
   CUTLASS_DEVICE
@@ -140,7 +140,7 @@ class VectorResult {
  private:
   Element* pointer_;
   int64_t ld_;
-  Vector vector_;
+  float values_[kVector];
 };
 
 template <typename Loads, typename... Result, int kVector>
