@@ -8,7 +8,8 @@
 #include "boltgen/im2col_sm90.h"
 
 // It counts on the above.
-#include <cutlass/conv/collective/collective_builder.hpp>
+#include <cutlass/conv/collective/collective_conv.hpp>
+#include <cutlass/conv/collective/builders/sm90_common.inl>
 #include <cutlass/conv/convnd_problem_shape.hpp>
 
 namespace boltgen {
