@@ -31,6 +31,7 @@ from boltgen.artifact.metadata import (
     read_metadata,
 )
 from boltgen.build.cache import Cache
+from boltgen.build.library.shared import shared_folders
 from boltgen.build.toolchain import Toolchain, find_toolchain
 from boltgen.check.ship import checked, checking_vgpu
 from boltgen.codegen.adapter import Choice, RegionLaunch
@@ -107,6 +108,7 @@ def compile(
         CompileError: a kernel does not compile.
         AuditError: a kernel spills registers, or worse, and no other can replace it.
         CacheError: the cache folder cannot be used.
+        LibraryError: a folder of `library` is no kernel library.
         BoltgenError: an option has a value that it cannot have.
         TuningError: `tune` is no budget, or another session has the device.
         DeviceError: the device to tune on is absent, or `arch` is native and the GPU is.
@@ -124,7 +126,8 @@ def compile(
     source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, given)
     settings = settings_from()
     tools = find_toolchain(settings)
-    cache = Cache(settings.cache_dir)
+    libraries = shared_folders((*given.library, *settings.libraries), row.name, tools)
+    cache = Cache(settings.cache_dir, shared=libraries)
     pipeline = PipelineOptions(
         **given.of_model, settings=settings, toolchain=tools, cache=cache, trace=given.trace
     )

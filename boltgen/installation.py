@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import shlex
@@ -49,6 +48,8 @@ def _origin() -> str | None:
 
     Source: PEP 610, direct_url.json.
     """
+    import importlib.metadata  # noqa: PLC0415 (a message needs it; every import of boltgen would wait)
+
     try:
         text = importlib.metadata.distribution(_PROJECT).read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

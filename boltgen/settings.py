@@ -6,6 +6,8 @@ BOLTGEN_JOBS        compilers that run at once, 1 to 4096; default: the processo
 BOLTGEN_DEVICE_CODE  machine code in kernels: "sass+ptx" (default), or "ptx", which compiles three
                     times as fast and is all that the virtual GPU needs; a GPU's driver compiles
                     such kernels when they are loaded, and nothing audits the machine code
+BOLTGEN_LIBRARIES   folders of compiled kernels, with a colon between them, that `compile` copies
+                    objects from (`boltgen library export`); they are only read; default: none
 BOLTGEN_VERIFY_GRAPHS  1: check the graph of a model between all passes, as `compile --trace` does;
                     default: 0
 CUDA_HOME           a CUDA toolkit; used where PyPI's wheels hold no nvcc (also: CUDA_PATH)
@@ -71,6 +73,7 @@ class Settings:
     search_path: str
     compiler_environment: tuple[tuple[str, str], ...]
     device_code: str = DEVICE_CODES[0]
+    libraries: tuple[Path, ...] = ()
     trusted_keys: tuple[Path, ...] = ()
     trace_protocol: str | None = None
     vgpu_isas: tuple[str, ...] = ()
@@ -150,6 +153,10 @@ def _folder(env: Mapping[str, str], variable: str, default: Callable[[], str]) -
         raise BoltgenError(f"{said} ({error}): set {variable} to an absolute path") from error
 
 
+def _paths(env: Mapping[str, str], variable: str) -> tuple[Path, ...]:
+    return tuple(Path(name) for name in env.get(variable, "").split(os.pathsep) if name.strip())
+
+
 def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
     """The settings that `environment` (default: the process's own) asks for.
 
@@ -169,11 +176,8 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
         search_path=env.get("PATH") or os.defpath,
         compiler_environment=tuple(sorted(kept.items())),
         device_code=_device_code(env.get("BOLTGEN_DEVICE_CODE")),
-        trusted_keys=tuple(
-            Path(name)
-            for name in env.get("BOLTGEN_TRUSTED_KEYS", "").split(os.pathsep)
-            if name.strip()
-        ),
+        libraries=_paths(env, "BOLTGEN_LIBRARIES"),
+        trusted_keys=_paths(env, "BOLTGEN_TRUSTED_KEYS"),
         trace_protocol=_trace_protocol(env),
         vgpu_isas=tuple(env.get("BOLTGEN_VGPU_ISAS", "").split()),
         vgpu_options=env.get("BOLTGEN_VGPU", ""),

@@ -17,10 +17,10 @@ from boltgen.build.toolchain import find_toolchain
 from boltgen.device.asked_arch import NATIVE, asked_arch, native_arch
 from boltgen.errors import DeviceError, TuningError
 from boltgen.intake import given
+from boltgen.intake.choices import RestTuning
 from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.bench import BenchOptions, open_cuda, open_vgpu
 from boltgen.options import DEFAULT_ARCH, TuneOptions
-from boltgen.options.choices import RestTuning
 from boltgen.options.option import chosen, takes
 from boltgen.pipeline import PipelineOptions
 from boltgen.problems.workload import Workload

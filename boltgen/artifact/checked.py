@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
+from boltgen.intake.choices import CheckLevel
 from boltgen.intake.numerals import counted
-from boltgen.options.choices import CheckLevel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,11 @@
     <root>/building/                  entries under construction, each in a folder with a lock
     <root>/failed/                    sources and logs of what did not compile
 
-An entry is built in `building/` and renamed into place, so it is complete or absent, even if a
-build is killed. The manifest holds a SHA-256 of each file; an entry that does not match is rebuilt,
-with a warning. The folder must belong to one user: code that another user could write is never
-loaded.
+An entry is built in `building/` and renamed into place, so it is there whole or not at all,
+whenever a build is killed. The manifest holds a SHA-256 of each file; an entry that does not match
+is rebuilt, and a warning says so. The folder belongs to one user: code that another user could
+write is never loaded. Entries are copied from folders that the user shares with others instead of
+being built; see `build.library.shared`.
 """
 
 from __future__ import annotations
@@ -79,13 +80,17 @@ def disk_error(folder: Path, error: OSError) -> CacheError:
 class Cache:
     """The cache under `root`, which is created with mode 0700.
 
+    The folders `shared` have entries, too, and are only read: an entry that is missing is copied
+    from the first that has it.
+
     Raises:
         CacheError: `root` cannot be created or written, belongs to another user, or other users can
             write it.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, shared: Sequence[Path] = ()) -> None:
         self.root = root
+        self._shared = tuple(shared)
         with disk_errors(root):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_owner()
@@ -122,11 +127,13 @@ class Cache:
 
     def folder(self, kind: str, key: str) -> Path:
         """Return the folder of the entry, whether it exists or not."""
-        return self.root / kind / key[:2] / key
+        return entry_folder(self.root, kind, key)
 
     def has(self, kind: str, key: str) -> bool:
-        """Return whether the entry exists and is undamaged."""
-        return _damage(self.folder(kind, key)) is None
+        """Return whether the entry is there and whole, here or in a shared folder."""
+        return any(
+            _damage(entry_folder(root, kind, key)) is None for root in (self.root, *self._shared)
+        )
 
     def get_or_build(
         self, kind: str, key: str, build: Callable[[Path], None], holds: Sequence[str] = ()
@@ -151,10 +158,30 @@ class Cache:
             if damage:
                 _log.warning("cache entry %s is damaged (%s); it is built again", folder, damage)
             with self.scratch(kind) as scratch:
-                build(scratch)
-                _seal(scratch)
+                is_copied = self._copy_shared(kind, key, holds, scratch)
+                if not is_copied:
+                    build(scratch)
+                    seal(scratch)
                 self._move_into_place(scratch, folder)
-        return Entry(folder, built=True)
+        return Entry(folder, built=not is_copied)
+
+    def _copy_shared(self, kind: str, key: str, holds: Sequence[str], scratch: Path) -> bool:
+        """Fill `scratch` from the first shared folder that has the entry; the copy is verified."""
+        for root in self._shared:
+            source = entry_folder(root, kind, key)
+            if not os.path.lexists(source):
+                continue
+            try:
+                shutil.copytree(source, scratch, symlinks=True, dirs_exist_ok=True)
+                damage = _damage(scratch, holds)
+            except (OSError, shutil.Error) as error:
+                damage = f"it cannot be read: {error}"
+            if damage is None:
+                return True
+            _log.warning("entry %s of a kernel library is not used: %s", source, damage)
+            for each in scratch.iterdir():
+                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        return False
 
     def find(self, kind: str, key: str, holds: Sequence[str] = ()) -> Path | None:
         """Return the folder of an entry if it is complete and has the files `holds`, else None.
@@ -187,7 +214,7 @@ class Cache:
         with disk_errors(self.root), lock, self.scratch(kind) as scratch:
             self._make_room(kind, most_bytes - wanted)
             shutil.copytree(files, scratch, dirs_exist_ok=True)
-            _seal(scratch)
+            seal(scratch)
             self._move_into_place(scratch, self.folder(kind, key))
 
     def _make_room(self, kind: str, most_bytes: int) -> None:
@@ -278,7 +305,13 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _seal(folder: Path) -> None:
+def entry_folder(root: Path, kind: str, key: str) -> Path:
+    """Return the folder of an entry in a cache or a shared folder, whether it exists or not."""
+    return root / kind / key[:2] / key
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest of an entry's files."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {"files": {str(path.relative_to(folder)): _sha256(path) for path in files}}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")

@@ -6,7 +6,6 @@ nvcc is searched in PyPI's wheels, then CUDA_HOME, then PATH; the first usable o
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import re
 import shutil
@@ -355,6 +354,8 @@ def find_tvm_ffi() -> Headers:
             "no TVM FFI headers: the package apache-tvm-ffi is not installed; "
             "Remedy: `pip install apache-tvm-ffi`"
         )
+    import importlib.metadata  # noqa: PLC0415 (as long as many of boltgen's own modules)
+
     return Headers(include=include, version=importlib.metadata.version("apache-tvm-ffi"))
 
 

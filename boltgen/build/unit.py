@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boltgen.arch import ARCHES
-from boltgen.build.nvcc.headers import included_digest
+from boltgen.build.nvcc.headers import included_digest, kernel_headers_digest, lean_folders
 from boltgen.build.toolchain import Toolchain, require_nvcc_for
 from boltgen.codegen.nvcc import DeviceCode, device_flags, kernel_flags
 from boltgen.families.source import KernelSource
@@ -117,18 +117,29 @@ def kernel_unit(
     Raises:
         ToolchainError: nvcc is too old for the kernel's architecture.
     """
-    _require(source.arch, tools)
+    return object_unit(source.symbol, source.text, source.arch, tools, code)
+
+
+def object_unit(
+    symbol: str, text: str, arch: str, tools: Toolchain, code: DeviceCode | None = None
+) -> TranslationUnit:
+    """Return the unit that compiles the text of kernel `symbol`, as `kernel_unit` does.
+
+    Raises:
+        ToolchainError: nvcc is too old for `arch`.
+    """
+    _require(arch, tools)
     return TranslationUnit(
         kind="kernel",
-        name=source.symbol,
-        text=source.text,
+        name=symbol,
+        text=text,
         suffix=".cu",
         output="kernel.o",
         compiler=tools.nvcc.path,
-        flags=kernel_flags(source.arch, code or tools.device_code),
-        include=(tools.templates, tools.cutlass.include),
+        flags=kernel_flags(arch, code or tools.device_code),
+        include=_kernel_includes(text, tools),
         machine_flags=(*_TELL_USAGE, "-ccbin", str(tools.cxx.path)),
-        identity=with_headers(tools.cuda_identity, source.text, tools),
+        identity=with_kernel_headers(tools.cuda_identity, text, tools),
         environment=tools.environment,
     )
 
@@ -156,14 +167,14 @@ def library_unit(name: str, text: str, arch: str, about: str, tools: Toolchain) 
             "-cudart=none",
             "-Xcompiler=-fPIC",
         ),
-        include=(tools.templates, tools.cutlass.include),
+        include=_kernel_includes(text, tools),
         machine_flags=(
             *_TELL_USAGE,
             *("-ccbin", str(tools.cxx.path)),
             # --no-as-needed keeps the CUDA runtime, which stands before the objects that need it.
             *("-Xlinker=--no-as-needed", f"-L{runtime.parent}", f"-l:{runtime.name}"),
         ),
-        identity=with_headers(tools.device_identity, text, tools),
+        identity=with_kernel_headers(tools.device_identity, text, tools),
         environment=tools.environment,
         about=about,
     )
@@ -185,14 +196,18 @@ def adapter_unit(name: str, text: str, tools: Toolchain) -> TranslationUnit:
             *((tools.tvm_ffi.include,) if tools.tvm_ffi else ()),
             tools.nvcc.include,
         ),
-        identity=with_headers(tools.host_identity, text, tools),
+        identity=f"{tools.host_identity}; headers {included_digest(text, tools.templates)}",
         environment=tools.environment,
     )
 
 
-def with_headers(identity: str, text: str, tools: Toolchain) -> str:
-    """Return `identity` with a digest of boltgen's headers that `text` includes."""
-    return f"{identity}; headers {included_digest(text, tools.templates)}"
+def _kernel_includes(text: str, tools: Toolchain) -> tuple[Path, ...]:
+    return (*lean_folders(text, tools.templates), tools.templates, tools.cutlass.include)
+
+
+def with_kernel_headers(identity: str, text: str, tools: Toolchain) -> str:
+    """Extend `identity` by the contents of boltgen's headers that the kernels in `text` need."""
+    return f"{identity}; headers {kernel_headers_digest(text, tools.templates)}"
 
 
 def fatbin_unit(name: str, text: str, arch: str, tools: Toolchain) -> TranslationUnit:

@@ -23,9 +23,9 @@ from boltgen.check.plan import jobs_of
 from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.errors import RecordError
 from boltgen.families.json_form import decode, encode
+from boltgen.intake.choices import CheckLevel
 from boltgen.intake.json_text import JsonError, read_json
 from boltgen.ir.key import digest
-from boltgen.options.choices import CheckLevel
 from boltgen.running.artifact import LIBRARY, file_digest
 from boltgen.settings import Settings
 from boltgen.tvm_build.model_key import own_code

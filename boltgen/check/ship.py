@@ -18,7 +18,7 @@ from boltgen.check.kernels import check_kernels
 from boltgen.check.model import Reference, check_model
 from boltgen.errors import CheckError
 from boltgen.families.trial import Trial
-from boltgen.options.choices import CheckLevel
+from boltgen.intake.choices import CheckLevel
 from boltgen.pipeline import PipelineOptions
 from boltgen.running.artifact import Artifact
 from boltgen.settings import Settings

@@ -17,8 +17,8 @@ from boltgen.cli.terminal.console import err, errors_for_people, out, reporter, 
 from boltgen.cli.terminal.ending import CHECK_FAILED
 from boltgen.cli.terminal.flags import Debug, Folder, with_options
 from boltgen.errors import ArtifactError
+from boltgen.intake.choices import CheckLevel
 from boltgen.options import CompileOptions
-from boltgen.options.choices import CheckLevel
 from boltgen.running.artifact import LIBRARY, Artifact, file_digest
 from boltgen.settings import settings_from
 

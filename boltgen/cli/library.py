@@ -13,7 +13,9 @@ from rich.text import Text
 from boltgen.build.cache import Cache
 from boltgen.build.library.archive import export_library, import_library
 from boltgen.build.library.kernels import StoredUnit, build_library, is_current, stored_units
-from boltgen.build.toolchain import find_toolchain
+from boltgen.build.library.shared import Export, export_shared
+from boltgen.build.toolchain import Toolchain, find_toolchain
+from boltgen.build.unit import adapter_unit, fatbin_unit, object_unit
 from boltgen.cli.terminal.console import err, errors_for_people, out, reporter
 from boltgen.cli.terminal.flags import DEFAULT_ARCH, Arch, Debug, Jobs
 from boltgen.device.asked_arch import asked_arch
@@ -21,8 +23,11 @@ from boltgen.device.gpu_names import require_arch
 from boltgen.errors import CompileError, LibraryError
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES
+from boltgen.intake.files import read_regular
+from boltgen.intake.json_text import MOST_BYTES
 from boltgen.intake.numerals import counted
 from boltgen.ir.kernel import KernelSpec
+from boltgen.running.artifact import SOURCES, Artifact
 from boltgen.settings import settings_from
 
 library_app = typer.Typer(
@@ -146,29 +151,79 @@ def list_command(debug: Debug = False) -> None:
 
 @library_app.command("export")
 def export_command(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The file to write; with --artifact, the folder.")
+    ],
     arch: Annotated[
         str | None, typer.Option(metavar="GPU", help="Only kernels of this architecture.")
     ] = None,
+    artifacts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--artifact",
+            metavar="DIR",
+            help="A compiled model whose objects to add. May be given several times.",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write the kernels to one file, for another machine.
+    """Write kernels for other machines: to tune with, or, with --artifact, to compile with.
+
+    By default, the kernels that `build` made are written to one file, for `import`. With
+    --artifact, the objects of compiled models are added to a folder, from which `boltgen compile
+    --library` takes them.
 
     \b
-    Example:
+    Examples:
       boltgen library export sm80.boltgen-library --arch sm_80
+      boltgen library export /mnt/kernels --artifact resnet50 --artifact bert
     """
     with errors_for_people(debug):
-        wanted = None if arch is None else require_arch(arch)
+        settings = settings_from()
+        cache = Cache(settings.cache_dir)
+        if artifacts:
+            if arch is not None:
+                raise LibraryError("--arch and --artifact: a compiled model has one architecture")
+            tools = find_toolchain(settings)
+            done = [_export_artifact(target, each, tools, cache) for each in artifacts]
+            added = sum(each.added for each in done)
+            present = sum(each.present for each in done)
+            said = f"{target}: {counted(added, 'object')} added, {present} were there"
+        else:
+            wanted = None if arch is None else require_arch(arch)
+            units = [
+                unit for unit in stored_units(cache) if wanted is None or unit.about.arch == wanted
+            ]
+            export_library(units, target)
+            kernels = counted(sum(len(unit.about.kernels) for unit in units), "kernel")
+            said = f"{kernels} in {target} ({target.stat().st_size / 1e6:.1f} MB)"
+    out.print(Text(said), soft_wrap=True)
+
+
+def _source(path: Path) -> str:
+    return read_regular(path, MOST_BYTES).decode()
+
+
+def _export_artifact(target: Path, folder: Path, tools: Toolchain, cache: Cache) -> Export:
+    """Add the objects that a compiled model was linked of to the library `target`."""
+    metadata = Artifact.load(folder).metadata
+    try:
         units = [
-            unit
-            for unit in stored_units(Cache(settings_from().cache_dir))
-            if wanted is None or unit.about.arch == wanted
+            object_unit(each.symbol, _source(folder / each.source), metadata.arch, tools)
+            for each in metadata.kernels
         ]
-        export_library(units, archive)
-        size = archive.stat().st_size
-    kernels = counted(sum(len(unit.about.kernels) for unit in units), "kernel")
-    out.print(Text(f"{kernels} in {archive} ({size / 1e6:.1f} MB)"), soft_wrap=True)
+        units += [
+            fatbin_unit("tvm_kernels", _source(path), metadata.arch, tools)
+            for path in sorted((folder / SOURCES).glob("tvm_kernels*.cu"))
+        ]
+        if metadata.frontend == "relax":  # Relay's regions have an adapter each
+            adapter = _source(folder / SOURCES / "regions.cc")
+            units.append(adapter_unit("regions", adapter, tools))
+    except OSError as error:
+        raise LibraryError(
+            f"the sources of {folder} cannot be read ({error}): compile the model again"
+        ) from error
+    return export_shared(target, units, metadata.arch, tools, cache)
 
 
 @library_app.command("import")

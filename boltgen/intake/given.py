@@ -68,6 +68,11 @@ def path(_name: str, given: Any) -> Path:
     return Path(given)
 
 
+def paths(_name: str, given: Any) -> tuple[Path, ...]:
+    """Return one path, or several."""
+    return (Path(given),) if isinstance(given, (str, Path)) else tuple(map(Path, given))
+
+
 def samples(_name: str, given: Any) -> tuple[Any, ...]:
     """Return arrays by name, or read them from a file; one sample or several."""
     one = isinstance(given, (Mapping, str, Path))

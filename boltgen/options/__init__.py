@@ -17,10 +17,10 @@ from boltgen.build.progress import Logged, Reporter
 from boltgen.cost.model import ANALYTICAL, COST_MODELS, TRAINED, CostModel, cost_model_named
 from boltgen.families.family import Level
 from boltgen.intake import given
+from boltgen.intake.choices import BorderTypes, CheckLevel, RestTuning
 from boltgen.intake.numerals import MOST_JOBS
 from boltgen.ir.dtypes import DType, Precision
 from boltgen.options import checks
-from boltgen.options.choices import BorderTypes, CheckLevel, RestTuning
 from boltgen.options.option import Option, Options, described
 from boltgen.tuning.choice.traffic import Sizes, traffic_of
 from boltgen.tuning.session.budget import Budget
@@ -230,6 +230,17 @@ class CompileOptions(ModelOptions):
             "after every pass.",
             given.optional(given.path),
             Path | None,
+            metavar="DIR",
+            is_decisive=False,
+        ),
+    )
+    library: Sequence[Path] = field(
+        default_factory=tuple,
+        metadata=described(
+            "A folder of compiled kernels, from `boltgen library export`, to take objects from; it "
+            "is only read. May be given several times; BOLTGEN_LIBRARIES names more.",
+            given.paths,
+            list[Path] | None,
             metavar="DIR",
             is_decisive=False,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -89,7 +90,7 @@ def check_inputs(
                 f"input {info.name!r} is a {type(array).__name__}, not a NumPy array; "
                 + taken(expected)
             )
-        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        if _is_masked(array):
             raise InputError(
                 f"input {info.name!r} has masked elements, which would be computed with: fill them"
             )
@@ -107,3 +108,9 @@ def check_inputs(
                 f"input {info.name!r} has {array[place]} at {place}; the model was compiled for "
                 "numbers that are finite (--finite)"
             )
+
+
+def _is_masked(array: Any) -> bool:
+    # The name `np.ma` imports a module of 50 ms. Who has a masked array has imported it.
+    masks = sys.modules.get("numpy.ma")
+    return masks is not None and isinstance(array, masks.MaskedArray) and masks.is_masked(array)

@@ -73,12 +73,12 @@ def model_key(
 
 
 def own_code() -> str:
-    """Return a digest of boltgen's code and templates."""
-    folders = (Path(__file__).resolve().parent.parent, resource_dir("templates"))
+    """A digest of boltgen's code and templates."""
+    code, templates = Path(__file__).resolve().parent.parent, resource_dir("templates")
     state = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in (".py", ".j2", ".h"):
+    for folder, pattern in ((code, "*.py"), (templates, "*")):
+        for path in sorted(folder.rglob(pattern)):
+            if path.is_file():
                 state.update(f"{path.relative_to(folder)}\0".encode())
                 state.update(hashlib.sha256(path.read_bytes()).digest())
     return state.hexdigest()

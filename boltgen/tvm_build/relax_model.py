@@ -14,8 +14,8 @@ from boltgen.build.cache import Cache
 from boltgen.build.toolchain import Toolchain
 from boltgen.frontend import relax
 from boltgen.frontend.imported import require_module
+from boltgen.intake.choices import RestTuning
 from boltgen.model_passes import passes_for
-from boltgen.options.choices import RestTuning
 from boltgen.passes.precision.observe_ranges import Range, ranges
 from boltgen.passes.run import Partitioned
 from boltgen.pipeline import BuiltRegions, PipelineOptions, build_regions

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from boltgen.build import pool
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.pool import compile_all, objects_or_raise
@@ -206,6 +207,7 @@ _INTERRUPTED = """
 import signal
 import sys
 from pathlib import Path
+from boltgen.build import pool
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all
 from tests.build.fakes import fake_toolchain, fake_unit
@@ -242,3 +244,34 @@ def _is_running(pid: int) -> bool:
         return False
     # A process that nobody has waited for yet is dead all the same.
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+WGMMA = '#include "boltgen/gemm_sm90.h"\n'
+# Fails if another compiler runs at the same time.
+ALONE = (
+    'mkdir {0}/alone || exit 3\nsleep 0.1\nrmdir {0}/alone\nfor last; do :; done; echo o > "$last"'
+)
+
+
+def test_compilers_start_when_they_fit_into_memory(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = fake_toolchain(tmp_path / "toolkit", ALONE.format(tmp_path))
+    units = [fake_unit(tools, name, WGMMA + name) for name in "abcd"]
+    for available, fit in ((5e9, True), (1e9, True), (50e9, False)):
+        monkeypatch.setattr(pool, "available_bytes", lambda available=available: available)
+        outcomes = compile_all(units, Cache(tmp_path / f"{available}"), jobs=4)
+        assert all(isinstance(each, CompiledObject) for each in outcomes) == fit
+
+
+def test_the_longest_unit_starts_first(cache: Cache, tmp_path: Path) -> None:
+    body = f'ls *.cu >> {tmp_path}/order\nfor last; do :; done; echo o > "$last"'
+    tools = fake_toolchain(tmp_path / "toolkit", body)
+    short, long = (fake_unit(tools, "short", "x"), fake_unit(tools, "long", WGMMA))
+    outcomes = compile_all([short, long], cache, jobs=1)
+    assert (tmp_path / "order").read_text().split() == ["long.cu", "short.cu"]
+    assert [outcome.unit.name for outcome in outcomes] == ["short", "long"]
+
+
+def test_the_memory_that_is_available() -> None:
+    assert 1e8 < pool.available_bytes() < 1e14

@@ -19,9 +19,9 @@ from boltgen.cli import program as cli
 from boltgen.cli.terminal import console
 from boltgen.errors import BoltgenError
 from boltgen.families.source import KernelSource, render_kernel
+from boltgen.intake.choices import CheckLevel
 from boltgen.ir.kernel import KernelSpec
 from boltgen.options import CompileOptions
-from boltgen.options.choices import CheckLevel
 from boltgen.running.artifact import LIBRARY, Artifact, file_digest
 from models.onnx_graph import GraphBuilder
 from models.parameters import RandomParameters

@@ -24,9 +24,9 @@ from boltgen.cli.inspect import region_lines
 from boltgen.cli.terminal import console, ending
 from boltgen.device.doctor import Finding, Verdict
 from boltgen.errors import CompileError
+from boltgen.intake.choices import CheckLevel
 from boltgen.ir.dtypes import DType
 from boltgen.options import CompileOptions
-from boltgen.options.choices import CheckLevel
 from boltgen.running.arrays import read_arrays, write_arrays
 from boltgen.running.artifact import Artifact
 from boltgen.tuning.session.budget import Budget

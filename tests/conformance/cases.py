@@ -361,7 +361,7 @@ def inverted_bottleneck(b: Builder) -> Value:
 
 
 @case
-def groups_stay(b: Builder) -> Value:
+def groups(b: Builder) -> Value:
     return conv(b, image(b), 16, 16, groups=4)
 
 

@@ -44,7 +44,11 @@ def relay() -> dict[str, Any]:
     return run("relay")
 
 
-@pytest.mark.parametrize("name", CASES)
+# Relay computes no NHWC convolution in groups, to which a region could fall back.
+RELAX_ALONE = {"groups": ["add(acc, row0)"]}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in RELAX_ALONE])
 def test_both_frontends_offload_the_same(
     name: str, relax: dict[str, Any], relay: dict[str, Any]
 ) -> None:
@@ -94,7 +98,7 @@ EPILOGUES = {
         "relu(add(acc, row0))",
         "relu(add(acc, row0))",
     ],
-    "groups_stay": [],
+    "groups": [],
     "integers_stay": [],
     "doubles_stay": [],
     "blocked_layout_stays": [],
@@ -107,8 +111,13 @@ def test_what_is_offloaded(name: str, relay: dict[str, Any]) -> None:
     assert relay[name]["epilogues"] == EPILOGUES[name]
 
 
+@pytest.mark.parametrize("name", RELAX_ALONE)
+def test_one_frontend_offloads_more(name: str, relax: dict[str, Any]) -> None:
+    assert relax[name]["epilogues"] == RELAX_ALONE[name]
+
+
 def test_a_rejected_convolution_says_why(relay: dict[str, Any]) -> None:
-    ((operator, reason),) = relay["groups_stay"]["rejected"]
+    ((operator, reason),) = relay["groups"]["rejected"]
     assert operator == "conv2d"
     assert reason == "it has groups=4, which Relay does not compute in NHWC"
 

@@ -384,3 +384,12 @@ def test_a_tensor_in_host_memory_is_named(regions: Regions, rng: np.random.Gener
     tensors[2] = regions.tensor(arrays[2], regions.cpu)
     with pytest.raises(Exception, match=r"parameter 2 .*expected a CUDA tensor, got device type 1"):
         regions("pointwise", *tensors)
+
+
+def test_a_call_with_other_arguments_is_refused(regions: Regions, rng: np.random.Generator) -> None:
+    arrays = _arguments(LAUNCHES["pointwise"], rng)
+    tensors = [regions.tensor(array, regions.gpu) for array in arrays]
+    with pytest.raises(TypeError, match="pointwise takes 5 tensors, not 4"):
+        regions("pointwise", *tensors[:-1])
+    with pytest.raises(TypeError, match="argument 2 of pointwise is no tensor"):
+        regions("pointwise", *tensors[:2], 7, *tensors[3:])

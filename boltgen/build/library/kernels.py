@@ -17,12 +17,12 @@ from pathlib import Path
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import ABOUT, LOG
-from boltgen.build.nvcc.headers import included_digest
+from boltgen.build.nvcc.headers import kernel_headers_digest
 from boltgen.build.nvcc.usage import KernelUsage, kernel_usage
 from boltgen.build.pool import compile_all
 from boltgen.build.progress import Reporter
 from boltgen.build.toolchain import Toolchain
-from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit, with_headers
+from boltgen.build.unit import CompileFailure, TranslationUnit, library_unit, with_kernel_headers
 from boltgen.codegen.nvcc import device_flags
 from boltgen.errors import LibraryError
 from boltgen.families.source import (
@@ -118,7 +118,7 @@ def kernel_key(spec: KernelSpec, tools: Toolchain) -> str:
 
 @lru_cache(maxsize=64)
 def _headers_digest(includes: str, folder: Path) -> str:
-    return included_digest(includes, folder)
+    return kernel_headers_digest(includes, folder)
 
 
 def toolchain_text(tools: Toolchain) -> str:
@@ -129,7 +129,7 @@ def toolchain_text(tools: Toolchain) -> str:
 def is_current(unit: StoredUnit, tools: Toolchain) -> bool:
     """Return whether these tools and headers would compile a unit's kernels to the same code."""
     sources = [path.read_text(encoding="utf-8") for path in unit.folder.glob("*.cu")]
-    made = {with_headers(tools.device_identity, text, tools) for text in sources}
+    made = {with_kernel_headers(tools.device_identity, text, tools) for text in sources}
     return made == {unit.about.toolchain}
 
 

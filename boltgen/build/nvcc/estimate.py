@@ -1,4 +1,5 @@
-"""Estimate the remaining time of a compilation by the kinds of units and the first times.
+"""Estimate how long units still take to compile, by their kind and by the first ones' times; and
+their memory.
 
 The table's seconds are for one core of a Xeon of 2023 with CUDA 13; only their ratios matter.
 """
@@ -22,6 +23,9 @@ _KERNEL_S: Mapping[str, float] = {
     **{"attention_sm90": 20.0, "move": 0.3},
 }
 _OTHER_S = 4.0
+# The most memory of a unit's compilers, and what each further kernel adds; measured with BERT-base
+# by benchmarks/cold_compile.py, rounded up. A header of wgmma instructions ends in `_sm90`.
+_WGMMA_BYTES, _OTHER_BYTES, _KERNEL_BYTES = 3.2e9, 0.8e9, 0.2e9
 _COMPILER_S = 1.0
 _KERNEL = re.compile(r"^namespace \w+_kernel {", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "boltgen/(\w+)\.h"', re.MULTILINE)
@@ -43,6 +47,13 @@ def expected_seconds(unit: TranslationUnit) -> float:
     kernels = max(1, len(_KERNEL.findall(unit.text)))
     slowest = max((_KERNEL_S.get(name, 0.0) for name in _INCLUDE.findall(unit.text)), default=0.0)
     return _COMPILER_S + kernels * (slowest or _OTHER_S)
+
+
+def expected_bytes(unit: TranslationUnit) -> float:
+    """Estimate the most memory that a unit takes to compile."""
+    kernels = max(1, len(_KERNEL.findall(unit.text)))
+    has_wgmma = any(name.endswith("_sm90") for name in _INCLUDE.findall(unit.text))
+    return (_WGMMA_BYTES if has_wgmma else _OTHER_BYTES) + (kernels - 1) * _KERNEL_BYTES
 
 
 @dataclass(slots=True)

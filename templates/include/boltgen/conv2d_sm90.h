@@ -7,8 +7,10 @@
 #include "boltgen/gemm_sm90.h"
 #include "boltgen/im2col_sm90.h"
 
-// It counts on the above.
-#include <cutlass/conv/collective/collective_builder.hpp>
+// They count on the above, and the last ones on the first.
+#include <cutlass/conv/collective/collective_conv.hpp>
+
+#include <cutlass/conv/collective/builders/sm90_common.inl>
 #include <cutlass/conv/convnd_problem_shape.hpp>
 
 namespace boltgen {

@@ -9,8 +9,17 @@
 #include <cute/tensor.hpp>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
-#include <cutlass/gemm/collective/collective_builder.hpp>
-#include <cutlass/gemm/kernel/gemm_universal.hpp>
+#include <cutlass/gemm/collective/collective_mma_decl.hpp>
+
+// Parts of CUTLASS's collective_builder.hpp and gemm_universal.hpp, which bring sm_100's too.
+#include <cutlass/gemm/kernel/gemm_universal_decl.h>
+#include <cutlass/gemm/collective/builders/sm90_gmma_builder.inl>
+#include <cutlass/gemm/collective/collective_builder_decl.hpp>
+#include <cutlass/gemm/collective/sm90_mma_tma_gmma_rs_warpspecialized.hpp>
+#include <cutlass/gemm/collective/sm90_mma_tma_gmma_ss_warpspecialized.hpp>
+#include <cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_cooperative.hpp>
+#include <cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_pingpong.hpp>
+#include <cutlass/gemm/kernel/tile_scheduler.hpp>
 
 #include <type_traits>
 #include <utility>

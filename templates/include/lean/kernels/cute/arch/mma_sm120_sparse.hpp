@@ -1,0 +1,2 @@
+// No kernel uses the instructions of sm_120 alone.
+#pragma once

@@ -1,0 +1,2 @@
+// No kernel multiplies without tensor cores. CUTLASS's header brings quaternions and matrices.
+#pragma once

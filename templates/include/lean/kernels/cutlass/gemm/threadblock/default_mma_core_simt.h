@@ -1,0 +1,2 @@
+// No kernel multiplies without tensor cores.
+#pragma once

@@ -1,0 +1,2 @@
+// No kernel is for Volta.
+#pragma once

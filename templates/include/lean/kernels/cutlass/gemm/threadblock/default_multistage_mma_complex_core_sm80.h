@@ -1,0 +1,2 @@
+// No kernel multiplies complex numbers.
+#pragma once

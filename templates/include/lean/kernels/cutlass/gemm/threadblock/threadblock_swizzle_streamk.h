@@ -1,0 +1,2 @@
+// No kernel of the 2.x API uses stream-K.
+#pragma once
