@@ -167,7 +167,7 @@ def export_command(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write kernels for other machines: to tune with, or, with --artifact, to compile with.
+    """Write kernels to a file or a folder for other machines.
 
     By default, the kernels that `build` made are written to one file, for `import`. With
     --artifact, the objects of compiled models are added to a folder, from which `boltgen compile
