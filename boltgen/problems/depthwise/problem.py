@@ -195,8 +195,8 @@ class Depthwise:
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of the profiler's reference, which are the same as of a launch."""
-        return self.sizes
+        """The sizes of `profiler_conv2d`: those of a launch, and a group for each channel."""
+        return self.sizes | {"groups": self.c}
 
     @property
     def slice_rows(self) -> int:
