@@ -26,7 +26,7 @@ from boltgen.measure.tensors import hide_some, input_tensors
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose_results
-from boltgen.problems.problem import Problem, gathered
+from boltgen.problems.problem import Problem, further_inputs, gathered
 from boltgen.problems.reference import compare
 from boltgen.problems.results import store_batch_stride, store_ld, store_shape
 from boltgen.problems.slices import slices
@@ -217,6 +217,8 @@ class _Tensors:
                 ).address
             if inputs.rows.size:
                 self.values[f"{where}taken"] = self._place("the rows of A", inputs.rows, 0).address
+            for each, array in zip(further_inputs(layer.problem), inputs.further, strict=True):
+                self.values[where + each.field] = self._place(each.field, array, 0).address
             pairs = zip(layer.loads, (*inputs.prologue, *inputs.operands), strict=True)
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"
@@ -341,6 +343,8 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     taken = gathered(problem)
     if taken is not None:
         own.append((taken.rows,))
+    further = further_inputs(problem)
+    own += (each.shape for each in further)
     wanted = (*own, *map(shape_of, loads, layer.columns_of_loads))
     a, *drawn = (
         drawn_tensor(tensor, shape, rng)
@@ -349,11 +353,12 @@ def _draw(layer: Layer, is_sliced: bool, rng: np.random.Generator) -> tuple[Arra
     b = drawn.pop(0) if problem.is_product else np.zeros(0)
     ends = drawn.pop(0) if grouped is not None else np.zeros(0)
     rows = drawn.pop(0) if taken is not None else np.zeros(0)
+    given, drawn = tuple(drawn[: len(further)]), drawn[len(further) :]
     for load, array in zip(loads, drawn, strict=True):
         if load.hides:
             hide_some(array, rng)
     before = len(layer.prologue.loads)
-    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends, rows)
+    return a, LayerInputs(b, tuple(drawn[before:]), tuple(drawn[:before]), ends, rows, given)
 
 
 def _spread(array: Array, gap: int) -> Array:

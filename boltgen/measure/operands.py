@@ -5,7 +5,7 @@ results.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import prod
@@ -28,7 +28,7 @@ from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.kinds import KINDS
 from boltgen.problems.oracle import enclose_results
-from boltgen.problems.problem import Problem, gathered
+from boltgen.problems.problem import Problem, further_inputs, gathered
 from boltgen.problems.reference import accumulation_rounding
 from boltgen.problems.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.problems.workload import Layer, Workload
@@ -54,12 +54,13 @@ class Operand:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
     """Addresses of a layer's B, of its groups' ends and of the gathered rows of A, 0 for absent
-    ones, and of its graphs' operands.
+    ones, of its further inputs by their fields, and of its graphs' operands.
     """
 
     b: int
     ends: int
     rows: int
+    further: Mapping[str, int]
     operands: tuple[Operand, ...]
 
 
@@ -148,6 +149,7 @@ class Operands:
                 values[f"{where}ends"] = layer.ends
             if layer.rows:
                 values[f"{where}taken"] = layer.rows
+            values |= {where + field: address for field, address in layer.further.items()}
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
@@ -176,6 +178,9 @@ class Operands:
                     b=next(addresses) if layer.problem.is_product else 0,
                     ends=next(addresses) if in_groups(layer.problem) is not None else 0,
                     rows=next(addresses) if gathered(layer.problem) is not None else 0,
+                    further={
+                        each.field: next(addresses) for each in further_inputs(layer.problem)
+                    },
                     operands=tuple(
                         _operand(layer.problem, load, columns, next(addresses))
                         for load, columns in zip(layer.loads, layer.columns_of_loads, strict=True)
@@ -195,6 +200,7 @@ class Operands:
                 yield layer.ends
             if layer.rows:
                 yield layer.rows
+            yield from layer.further.values()
             yield from (operand.pointer for operand in layer.operands)
 
     def _fill(self) -> None:
@@ -258,6 +264,9 @@ class Operands:
             for name, has in (("ends", in_groups(problem)), ("rows", gathered(problem)))
             if has is not None
         }
+        further = tuple(
+            arrays.pop(own).reshape(each.shape) for each in further_inputs(problem)
+        )
         loaded = tuple(
             array.reshape(_shape_of_load(load, (*shape[:-1], columns)))
             for load, columns, array in zip(
@@ -265,7 +274,7 @@ class Operands:
             )
         )
         before = len(layer.prologue.loads)
-        inputs = LayerInputs(b, loaded[before:], loaded[:before], **integers)
+        inputs = LayerInputs(b, loaded[before:], loaded[:before], **integers, further=further)
         found = enclose_results(self.workload, arrays[0].reshape(problem.a_shape), [inputs])
         for enclosure, ends in zip(found, self.ends, strict=True):
             self._write_ends(enclosure.low, enclosure.high, ends)

@@ -7,13 +7,13 @@ from math import prod
 
 import numpy as np
 
-from boltgen.ir.dtypes import ElementType
+from boltgen.ir.dtypes import ElementType, IndexType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.grouped.problem import in_groups
-from boltgen.problems.problem import Problem, element_b, gathered
+from boltgen.problems.problem import FurtherInput, Problem, element_b, further_inputs, gathered
 from boltgen.problems.reference import AnyArray
 from boltgen.problems.slices import loaded_shape
 from boltgen.problems.workload import Layer
@@ -48,7 +48,8 @@ class Tensor:
 
 def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     """Return A, B if there is one, the groups' ends if rows are grouped, the indices if rows of A
-    are gathered, and the graphs' operands, in the order of `layer.loads`.
+    are gathered, the problem's further inputs, and the graphs' operands, in the order of
+    `layer.loads`.
 
     Full tensors of a batched product differ between its slices; rows and columns are shared.
     """
@@ -64,6 +65,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
         *_tensors_of_b(problem),
         *_tensors_of_ends(problem),
         *_tensors_of_rows(problem),
+        *map(_tensor_of, further_inputs(problem)),
         *(
             Tensor(
                 dtype=node.dtype,
@@ -98,6 +100,13 @@ def _tensors_of_ends(problem: Problem) -> tuple[Tensor, ...]:
 def _tensors_of_rows(problem: Problem) -> tuple[Tensor, ...]:
     taken = gathered(problem)
     return () if taken is None else (Tensor(dtype=taken.dtype, count=taken.rows, of=taken.of),)
+
+
+def _tensor_of(given: FurtherInput) -> Tensor:
+    count = prod(given.shape)
+    if isinstance(given.dtype, IndexType):
+        return Tensor(dtype=given.dtype, count=count, of=int(given.most))
+    return Tensor(dtype=given.dtype, count=count, low=-given.most, high=given.most)
 
 
 def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:

@@ -375,6 +375,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
         b=None if b is None else places[b],
         ends=None if product.anchor.ends is None else places[product.anchor.ends],
         rows=None if taken is None else places[taken.rows],
+        further=tuple(places[each] for each in product.anchor.further),
         b_view=product.b_view,
         b_group=product.b_group,
         operands=tuple(

@@ -18,7 +18,7 @@ class LayerInputs:
     """A layer's B, empty where it has none, and the operands of its graphs.
 
     `ends` are those of a product of rows in groups, `rows` the integers that take A's rows, where
-    some do; of others they are empty.
+    some do; of others they are empty. `further` are the further inputs of a problem, in order.
 
     Those of its epilogue are shaped as `reference.run` takes them, those of its prologue against A
     in the same way: TENSOR as A, ROW (K,), COLUMN (M,).
@@ -29,6 +29,7 @@ class LayerInputs:
     prologue: tuple[AnyArray, ...] = ()
     ends: AnyArray = field(default_factory=lambda: np.zeros(0))
     rows: AnyArray = field(default_factory=lambda: np.zeros(0))
+    further: tuple[AnyArray, ...] = ()
 
 
 def rows_of(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:

@@ -34,7 +34,8 @@ class Anchor:
     `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `taken`
     of one whose rows `a` has in order: others take them of `a`. `inner` are operators before the
     one at `index` that are a part of it, and that nothing else reads. `applied` is what the
-    operator itself does to the problem's result, with rows.
+    operator itself does to the problem's result, with rows. `further` are the problem's further
+    inputs.
     """
 
     index: int
@@ -46,6 +47,7 @@ class Anchor:
     absorbed: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     applied: tuple[tuple[BinaryOp, int], ...] = ()
+    further: tuple[int, ...] = ()
 
     @property
     def b(self) -> int:
