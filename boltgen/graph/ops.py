@@ -21,12 +21,14 @@ from boltgen.graph.graph import (
     INPUT,
     OPAQUE,
     PART,
+    RECURRENT,
     REGION,
     UNPACK,
     Expr,
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, broadcast
+from boltgen.ir.recurrence import Cell
 
 Shape: TypeAlias = "tuple[int, ...]"
 # An inferred shape may have None for an extent that no rule computes.
@@ -225,6 +227,19 @@ def _multiplied_in_groups(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return a[0], b[2]
 
 
+def _recurred(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    a, weights = shapes[:2]
+    cell, roles = Cell(expr.attrs["cell"]), cast("Sequence[str]", expr.attrs["roles"])
+    _require(len(shapes) == 2 + len(roles), f"operands must be a, weights, {', '.join(roles)}")
+    _require(len(a) == 3 and len(weights) == 3, "a and weights must have three dimensions")
+    (steps, batch, columns), (directions, width, hidden) = a, weights
+    gates = cell.gates
+    _require(width == gates * hidden, f"{width} rows of weights must be {gates} of {hidden}")
+    _require(columns == directions * width, f"{columns} columns must be {directions} of {width}")
+    last = cell.states if expr.attrs["keeps_last"] else 0
+    return steps + last, batch, directions * hidden
+
+
 def _convolved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     attrs = expr.attrs
     data, kernel, out = (str(attrs[k]) for k in ("data_layout", "kernel_layout", "out_layout"))
@@ -395,6 +410,16 @@ OPERATORS: Mapping[str, Operator] = {
         # Anchors. The dtype is the one in which products are summed and stored.
         *_of(2, 2, "matmul", shape=_multiplied),
         *_of(3, 3, GROUPED, shape=_multiplied_in_groups),
+        *_of(
+            2,
+            5,
+            RECURRENT,
+            shape=_recurred,
+            cell=str,
+            backwards=bool,
+            keeps_last=bool,
+            roles=tuple,
+        ),
         *_of(2, 2, "nn.conv2d", shape=_convolved, **_CONVOLUTION),
         *_of(2, 2, "nn.conv1d", **_CONVOLUTION),
         *_of(1, 1, "nn.max_pool2d", "nn.avg_pool2d", dtype=_first_dtype, **_POOL),

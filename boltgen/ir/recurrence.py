@@ -55,14 +55,15 @@ class Algebra:
 
 
 def advance(
-    cell: Cell, algebra: Algebra, x: Sequence[Any], h: Any, c: Any, bias: Any = None
+    cell: Cell, algebra: Algebra, x: Sequence[Any], state: tuple[Any, Any], bias: Any = None
 ) -> tuple[Any, Any]:
     """Return the next hidden state, and the next cell state of an LSTM, else None.
 
-    `x` has the gates' projected inputs, biases included, except for `bias`, which a GRU adds to
-    the product that its reset gate is applied to; None for zeros.
+    `state` has both as they are before. `x` has the gates' projected inputs, biases included,
+    except for `bias`, which a GRU adds to the product that its reset gate is applied to; None for
+    zeros.
     """
-    made = algebra
+    made, (h, c) = algebra, state
     match cell:
         case Cell.LSTM:
             sums = [a + b for a, b in zip(x, made.multiply(h, range(4)), strict=True)]

@@ -296,6 +296,7 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
     members = set(found.members)
     # A kernel reads its weight, be it of one element: a QLinearConv's may be.
     weights = {product.anchor.operand_b for product in found.products}
+    weights.update(each for product in found.products for each in product.anchor.further)
     builder = GraphBuilder()
     names: dict[int, int] = {}
     parameters: list[int] = []

@@ -28,6 +28,7 @@ from boltgen.families.source import kernel_symbol, render_kernel, workspace_symb
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
+from boltgen.ir.recurrence import Cell
 from boltgen.measure.abi import arguments, structs
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.packed import PackedWeights
@@ -41,6 +42,7 @@ from boltgen.problems.layout_transform.problem import (
     Move,
 )
 from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Layer, Workload
 from tests.attention_cases import attention, scaled
 from tests.cases import EPILOGUES
@@ -115,6 +117,34 @@ WORKLOADS = {
     "prologue": (
         with_prologue(Gemm(m=200, n=136, k=264), "residual_before"),
         with_prologue(Gemm(m=200, n=73, k=33), "columns"),
+    ),
+    "recurrent": (
+        Workload.of(
+            Recurrent(
+                cell=Cell.LSTM,
+                steps=20,
+                batch_rows=40,
+                hidden=128,
+                directions=2,
+                has_states=True,
+                has_lengths=True,
+                keeps_last=True,
+            )
+        ),
+        Workload.of(
+            Recurrent(cell=Cell.GRU, steps=7, batch_rows=1, hidden=256, has_bias=True),
+            EPILOGUES["residual_before"],
+        ),
+        Workload.of(
+            Recurrent(
+                cell=Cell.RNN_TANH,
+                steps=7,
+                batch_rows=3,
+                hidden=27,
+                in_dtype=DType.BF16,
+                out_dtype=DType.BF16,
+            )
+        ),
     ),
     "norm": (
         Workload.of(Norm(rows=200, columns=197, function=NormFunction.SOFTMAX)),
@@ -254,7 +284,8 @@ def test_a_family_computes_what_it_does_not_reject(
         issued = family.instructions(workload, config, arch)
         assert issued.threadblocks >= 1
         assert 0.0 <= issued.idle < 1.0
-        assert (issued.products > 0) == workload.first.problem.is_product
+        is_multiplied = workload.first.problem.is_product or family.name == "recurrent"
+        assert (issued.products > 0) == is_multiplied
         assert all(value > 0 for value in (issued.steps, issued.copies, issued.copy_bytes))
         assert issued.issued >= issued.products + issued.copies + issued.outputs > 0
         predicted = predict(workload, config, arch)

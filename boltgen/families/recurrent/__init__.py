@@ -53,9 +53,7 @@ def _launch(workload: Workload, config: RecurrentConfig) -> Launch:
     return Launch(struct=code.ARGUMENTS, sizes=recurrent_of(workload.single).sizes)
 
 
-def _boundaries(
-    workload: Workload, config: RecurrentConfig, arch: Arch
-) -> tuple[Workload, ...]:
+def _boundaries(workload: Workload, config: RecurrentConfig, arch: Arch) -> tuple[Workload, ...]:
     """A row more than a threadblock has, for a few steps, with all that a launch may pass; and one
     step of one row, with nothing.
     """

@@ -48,7 +48,7 @@ def _waits(layer: Layer, config: RecurrentConfig, arch: Arch) -> float:
     problem = recurrent_of(layer)
     blocks, per_block = units_of(problem) // BLOCK, BLOCK // arch.mma_shapes[0][2]
     halves = 2 if problem.cell is Cell.GRU_RESET_FIRST else 1
-    chain = _SHARED_CLOCKS + blocks * per_block * _PRODUCT_CLOCKS
+    chain = float(_SHARED_CLOCKS + blocks * per_block * _PRODUCT_CLOCKS)
     if not config.resident:
         # A few blocks of weights are under way at a time.
         chain += math.ceil(blocks / 4) * arch.memory_latency_clocks / 2

@@ -14,7 +14,16 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from boltgen.errors import InterpretError
-from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPACK, Array
+from boltgen.graph.graph import (
+    CORNER,
+    GROUPED,
+    HALF,
+    IMAGE_NORM,
+    NORMED,
+    RECURRENT,
+    UNPACK,
+    Array,
+)
 from boltgen.graph.numpy_semantics.norms import (
     batch_norm,
     group_norm,
@@ -24,6 +33,7 @@ from boltgen.graph.numpy_semantics.norms import (
     rms_norm,
 )
 from boltgen.graph.numpy_semantics.operation import NARROW, Operation, is_float, numpy_dtype
+from boltgen.graph.numpy_semantics.recurrent import recurrent
 from boltgen.graph.numpy_semantics.windows import adaptive_mean, convolution, mean_pool, most_pool
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.packed import PackedWeights
@@ -312,6 +322,7 @@ _ARITHMETIC: Mapping[str, _Function] = {
     "matmul": _matmul,
     "einsum": lambda op, *arrays: np.einsum(str(op.attrs["subscripts"]), *arrays),
     GROUPED: _grouped,
+    RECURRENT: recurrent,
     **dict.fromkeys(
         ("nn.conv1d", "nn.conv2d"),
         lambda op, x, weight: convolution(op.attrs, x.astype(op.wide), weight.astype(op.wide)),

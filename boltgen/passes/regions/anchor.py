@@ -5,21 +5,23 @@ IR-neutral. An operator that no kernel computes is not an error: it is `Rejected
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.graph import GROUPED, UNPACK, Graph
+from boltgen.graph.graph import GROUPED, RECURRENT, UNPACK, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
+from boltgen.ir.recurrence import Cell
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.problems.cells import localised
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.problem import Problem
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.region import Rejected
 from boltgen.problems.workload import Workload
 
@@ -257,4 +259,44 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
     return found if taken is None else with_taken(graph, found, taken)
 
 
-MATCHERS.update({CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped})
+def recurrent_problem(graph: Graph, expr: Expr, dtype: DType, out_dtype: DType) -> Recurrent:
+    """The problem of a recurrent layer's steps, in these types.
+
+    Raises:
+        InvalidProblemError: kernels take no such extents or types.
+    """
+    attrs, roles = expr.attrs, cast("Sequence[str]", expr.attrs["roles"])
+    steps, rows, _ = graph[expr.args[0]].static_shape
+    directions, _, hidden = graph[expr.args[1]].static_shape
+    return Recurrent(
+        cell=Cell(attrs["cell"]),
+        steps=steps,
+        batch_rows=rows,
+        hidden=hidden,
+        directions=directions,
+        backwards=bool(attrs["backwards"]),
+        has_bias="bias" in roles,
+        has_states="states" in roles,
+        has_lengths="lengths" in roles,
+        keeps_last=bool(attrs["keeps_last"]),
+        in_dtype=dtype,
+        out_dtype=out_dtype,
+    )
+
+
+def _match_recurrent(graph: Graph, index: int, accumulate: DType) -> Anchor:
+    del accumulate  # FP32
+    expr = graph[index]
+    a, *further = expr.args
+    problem = recurrent_problem(graph, expr, DType(graph[a].dtype), DType(expr.dtype))
+    return Anchor(index=index, problem=problem, a=a, operand_b=None, further=tuple(further))
+
+
+MATCHERS.update(
+    {
+        CONV2D: _match_conv2d,
+        MATMUL: _match_matmul,
+        GROUPED: _match_grouped,
+        RECURRENT: _match_recurrent,
+    }
+)

@@ -13,6 +13,7 @@ from boltgen.graph.graph import (
     OPAQUE,
     PART,
     REASON,
+    RECURRENT,
     REGION,
     Expr,
     Extents,
@@ -100,6 +101,8 @@ def _flops(graph: Graph, expr: Expr) -> int:
         return 0
     if expr.op in {MATMUL, GROUPED}:
         return 2 * _elements(expr.shape) * _extent(a[-1])
+    if expr.op == RECURRENT:
+        return 2 * _elements(a[:2]) * _elements(b)
     layout = str(expr.attrs.get("kernel_layout", "OIHW"))
     if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
         filters = _extent(b[layout.index("O")])

@@ -137,7 +137,7 @@ def _direction(
     backwards = problem.backwards or place == 1
     for step in _order(problem.steps, backwards=backwards):
         gates = [_Number.of(x[step, :, gate]) for gate in range(problem.cell.gates)]
-        new, cell = advance(problem.cell, algebra, gates, h, c, bias)
+        new, cell = advance(problem.cell, algebra, gates, (h, c), bias)
         runs = step < lengths
         made[step] = new.where(runs, nothing)
         h = _rounded(problem, new).where(runs, h)

@@ -98,14 +98,14 @@ struct Recurrent {
   struct Lane {
     Params const& params;
     SharedStorage& shared;
-    int const row, part;   ///< of the fragments
+    int const row, part;  ///< of the fragments
     int const direction;
-    int const first_row;   ///< of the batch
+    int const first_row;  ///< of the batch
     int const first_column;
     Element const* const weights;
     int lengths[2];
     Eight resident[kResident ? kGroups : 1][kResident ? kGates : 1][kResident ? kBlocks : 1];
-    Pair x[kGroups][kGates][2];     ///< of the next step
+    Pair x[kGroups][kGates][2];  ///< of the next step
     float cells[kCell == Cell::kLstm ? kGroups : 1][4];
     float update[kCell == Cell::kGruResetFirst ? kGroups : 1][4];
 
@@ -272,8 +272,8 @@ struct Recurrent {
         Eight a[2];
         CUTLASS_PRAGMA_UNROLL
         for (int half = 0; half < 2; ++half) {
-          a[half] = *reinterpret_cast<Eight const*>(
-              state + offset(row + half * 8, block * 32 + part * 8));
+          a[half] = *reinterpret_cast<Eight const*>(state +
+                                                    offset(row + half * 8, block * 32 + part * 8));
         }
         CUTLASS_PRAGMA_UNROLL
         for (int gate = 0; gate < kCount; ++gate) {
