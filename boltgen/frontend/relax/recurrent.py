@@ -91,10 +91,20 @@ class _Converter:
         self, bb: relax.BlockBuilder, inputs: Any, attr: Mapping[str, Any], params: object
     ) -> ir.Expr:
         del params
-        return _Conversion(bb, self.node, inputs, attr).run()
+        return convert_layer(bb, self.node, inputs, attr)
 
 
 CONVERTERS = {node: _Converter(node) for node in ("LSTM", "GRU", "RNN")}
+
+
+def convert_layer(
+    bb: relax.BlockBuilder, node: str, inputs: Sequence[Any], attributes: Mapping[str, Any]
+) -> ir.Expr:
+    """Emit the steps of a layer that has ONNX's operands and attributes, None for absent ones.
+
+    The result is Y, or a tuple with Y_h and Y_c as far as `num_outputs` wants them.
+    """
+    return _Conversion(bb, node, inputs, attributes).run()
 
 
 class _Conversion:
