@@ -19,7 +19,7 @@ from boltgen.passes.joins.fuse_head_operators import with_joint_heads
 from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.half_columns import without_halves
 from boltgen.passes.legalise.norm_of_sums import without_normed
-from boltgen.passes.legalise.unroll_recurrent import without_recurrent, without_rejected
+from boltgen.passes.legalise.unroll_recurrent import without_rejected
 from boltgen.passes.masks.guarded_rows import empty_rows_behind_products
 from boltgen.passes.masks.split_mask import with_masks_apart
 from boltgen.passes.masks.where_as_minimum import masks_as_bounds
@@ -412,14 +412,6 @@ PIPELINE: tuple[Pass, ...] = (
         "Write out norms by given sums that no kernel computes.",
         "The regions are known; TVM does not have this operator.",
         in_bodies=True,
-    ),
-    Pass(
-        Stage.LEGALISE,
-        "legalise_recurrent_layers",
-        "legalise/unroll_recurrent",
-        plain(without_recurrent),
-        "Write out the steps of recurrent layers that are in no region.",
-        "The regions are known; TVM does not have this operator.",
     ),
     Pass(
         Stage.LEGALISE,

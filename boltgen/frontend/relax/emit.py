@@ -30,6 +30,7 @@ from boltgen.graph.graph import (
     FurtherTypes,
     Graph,
 )
+from boltgen.passes.legalise.unroll_recurrent import without_recurrent
 
 _Attributes = Mapping[str, Any]
 # The attributes of a convolution that TVM's own function takes; `out_layout` follows from them.
@@ -45,6 +46,7 @@ def emit(
     results: one more output, which TVM's memory planner gives what no other tensor needs at that
     time.
     """
+    graph = without_recurrent(graph)  # also where no pass has run
     builder = relax.BlockBuilder()
     emission = _Emission(builder, Symbols(function), workspaces)
     with builder.function(name, list(function.params)):

@@ -10,12 +10,13 @@ import pytest
 import tvm
 
 from boltgen.errors import ModelImportError
-from boltgen.frontend.relax import annotate
+from boltgen.frontend.relax import annotate, of_tvm_alone
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.recurrence import Cell
 from boltgen.passes.run import Partitioned, Passes
 from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
+from boltgen.tvm_build.relax_link import host_machine
 from tests.frontend.onnx.models import noise, results
 from tests.frontend.onnx.test_recurrent import BATCH, GATES, HIDDEN, SIZE, STEPS, layer
 from tests.frontend.oracle_kernels import Model
@@ -106,6 +107,14 @@ def test_a_layer_without_a_kernel_is_written_out(kind: str) -> None:
 def test_a_layer_in_its_authors_types_is_written_out() -> None:
     made = layer("GRU", "reverse", linear_before_reset=1)
     _assert_alike(made, _partitioned(made, normalise=False))
+
+
+def test_tvm_alone_runs_the_written_steps() -> None:
+    made = layer("LSTM", "bidirectional", ("bias", "lens", "h0", "c0"))
+    machine = host_machine(of_tvm_alone(import_model(made).module))
+    found = machine["main"](tvm.runtime.tensor(X))
+    for actual, expected in zip(found, results(made, {"x": X}), strict=True):
+        np.testing.assert_allclose(actual.numpy(), expected, atol=1e-5)
 
 
 def test_steps_and_batch_may_be_open() -> None:
