@@ -51,7 +51,7 @@ def figures(source: object, options: PipelineOptions) -> dict[str, Any]:
     target = cuda_target(arch)
     model = import_model(source, options)
     shapes = {name: tuple(shape) for name, shape in options.shapes.items()}
-    alone = relax.import_model(source, shapes=shapes).module
+    alone = relax.of_tvm_alone(relax.import_model(source, shapes=shapes).module)
     partition(model, _ARCH, options)
     plan = plan_regions(model.regions, _ARCH)
     attached = relax.attach(model.partitioned, (), [each.symbol for each in model.regions], {})

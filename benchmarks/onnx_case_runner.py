@@ -43,10 +43,10 @@ def relax_run(path: Path, names: list[str], inputs: Arrays) -> Arrays:
         )
         machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     else:
-        from boltgen.frontend.relax.importer import import_model
+        from boltgen.frontend.relax import import_model, of_tvm_alone
         from boltgen.tvm_build.relax_link import host_machine
 
-        machine = host_machine(import_model(path).module)
+        machine = host_machine(of_tvm_alone(import_model(path).module))
     result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
     fields = list(result) if isinstance(result, (list, tuple, tvm.ir.Array)) else [result]
     return [field.numpy() for field in fields]

@@ -21,6 +21,7 @@ from boltgen.families.mma_sync.traits import ConvIterator
 from boltgen.families.move import MoveConfig
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.prologue.config import PrologueConfig
+from boltgen.families.recurrent.config import RecurrentConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Shape
@@ -29,6 +30,7 @@ from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadK
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.recurrence import Cell
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
@@ -36,6 +38,7 @@ from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.layout_transform.problem import Move
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.problem import Problem
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Layer, Workload
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
@@ -692,6 +695,11 @@ def golden_specs() -> dict[str, KernelSpec]:
                 )
             ),
             NormConfig(threads=32, vectors=3, rows=4),
+            "sm_80",
+        ),
+        "recurrent_sm80": kernel_spec(
+            Workload.of(Recurrent(cell=Cell.LSTM, steps=50, batch_rows=1, hidden=128)),
+            RecurrentConfig(groups=2, resident=True),
             "sm_80",
         ),
         "norm_sm80": kernel_spec(

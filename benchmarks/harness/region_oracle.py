@@ -87,7 +87,8 @@ def compute(region: Region, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
             b = _matrices(roles.b_view, arrays[roles.b], layer.problem.b_shape, roles.b_group)
         ends = np.zeros(0) if roles.ends is None else arrays[roles.ends]
         rows = np.zeros(0) if roles.rows is None else arrays[roles.rows].reshape(-1)
-        layers.append(LayerInputs(b, operands[before:], operands[:before], ends, rows))
+        given = tuple(arrays[each] for each in roles.further)
+        layers.append(LayerInputs(b, operands[before:], operands[:before], ends, rows, given))
     first, last = region.workload.first.problem, region.workload.last.problem
     a = _matrices(region.a_view, _activation(region, arrays[region.a]), first.a_shape)
     dtypes = (last.out_dtype, *(dtype for _, dtype in region.workload.last.further))

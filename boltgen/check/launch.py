@@ -23,7 +23,7 @@ from boltgen.measure.abi import arguments, structs
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.operands import draw
 from boltgen.problems.oracle import enclose_results
-from boltgen.problems.problem import Problem
+from boltgen.problems.problem import Problem, further_inputs
 from boltgen.problems.reference import compare
 from boltgen.problems.results import store_batch_stride, store_ld, store_shape
 from boltgen.problems.workload import Workload
@@ -213,6 +213,8 @@ class _Tensors:
                 ).address
             if inputs.rows.size:
                 self.values[f"{where}taken"] = self._place("the rows of A", inputs.rows, 0).address
+            for each, array in zip(further_inputs(layer.problem), inputs.further, strict=True):
+                self.values[where + each.field] = self._place(each.field, array, 0).address
             pairs = zip(layer.loads, (*inputs.prologue, *inputs.operands), strict=True)
             for number, (load, array) in enumerate(pairs):
                 name = f"operand {number} of layer {index}"

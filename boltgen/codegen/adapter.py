@@ -21,6 +21,7 @@ from boltgen.codegen.adapter_views import (
     b_call,
     b_rows,
     ends_call,
+    further_calls,
     rows_call,
     tensor_shape,
     viewed_sizes,
@@ -111,6 +112,8 @@ class RegionLaunch:
             rows = rows_call(roles, f"{who}rows of A", layer.problem)
             if rows is not None:
                 yield f"{where}taken", rows
+            for name, value in further_calls(roles, layer.problem):
+                yield where + name, value
             for name, value in operand_fields(layer, roles.operands, who, region.heads):
                 yield where + name, value
             for name, value in result_fields(layer, region.parameter_count + 1):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from boltgen.codegen.adapter_tensors import data_call, sequences, shape_check
+from boltgen.codegen.adapter_tensors import Field, data_call, sequences, shape_check
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.grouped.problem import in_groups
-from boltgen.problems.problem import Problem, element_b, gathered
+from boltgen.problems.problem import Problem, element_b, further_inputs, gathered
 from boltgen.problems.region import HeadView, LayerRoles, Region
 
 
@@ -97,6 +97,12 @@ def rows_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
     if taken is None or roles.rows is None:
         return None
     return data_call(roles.rows, role, taken.dtype, ((taken.rows,), "kVector"))
+
+
+def further_calls(roles: LayerRoles, problem: Problem) -> Iterator[Field]:
+    """Return the fields of a problem's further inputs, and the C++ calls that check each."""
+    for parameter, each in zip(roles.further, further_inputs(problem), strict=True):
+        yield each.field, data_call(parameter, each.field, each.dtype, (each.shape, "kExact"))
 
 
 def b_rows(problem: Problem) -> int:

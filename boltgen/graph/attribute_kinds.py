@@ -36,6 +36,7 @@ from boltgen.graph.attributes import (
     Pad,
     Permutation,
     Pool,
+    RecurrentSteps,
     Reduce,
     RegionCall,
     Repeat,
@@ -97,6 +98,7 @@ KINDS: Mapping[str, _Kinds] = {
     "nn.avg_pool2d": (MeanPool,),
     "nn.adaptive_avg_pool2d": (AdaptivePool,),
     "boltgen.unpack": (Unpack,),
+    "recurrent": (RecurrentSteps,),
     "einsum": (Einsum,),
 }
 

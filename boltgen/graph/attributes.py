@@ -365,4 +365,14 @@ class Einsum(Attributes):
     subscripts: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecurrentSteps(Attributes):
+    """The steps of a recurrent layer; `roles` name its operands behind A and the weights."""
+
+    cell: str
+    backwards: bool
+    keeps_last: bool
+    roles: tuple[str, ...]
+
+
 NONE = Attributes()

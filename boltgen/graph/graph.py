@@ -38,6 +38,9 @@ DEPTHWISE_KERNEL = "HWOI"
 # Rows in groups times the matrices of these: (a, b, ends) as of `GroupedGemm`; b is (groups, K, N).
 # No IR has it.
 GROUPED = "grouped_matmul"
+# The steps of a recurrent layer: (a, weights, *further inputs named by `roles`) as of `Recurrent`.
+# No IR has it.
+RECURRENT = "recurrent"
 # The columns of one product of a pair, as of `passes.legalise.half_columns`. No IR has it.
 HALF = "boltgen.half"
 # A norm of rows by the sums of their elements, as of `passes.legalise.norm_of_sums`. No IR has it.

@@ -21,6 +21,7 @@ from boltgen.graph.attributes import (
     Pad,
     Permutation,
     Pool,
+    RecurrentSteps,
     Reduce,
     Slice,
     Unpack,
@@ -32,12 +33,14 @@ from boltgen.graph.graph import (
     INPUT,
     OPAQUE,
     PART,
+    RECURRENT,
     REGION,
     UNPACK,
     Expr,
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim, broadcast
+from boltgen.ir.recurrence import Cell
 
 Shape: TypeAlias = "tuple[int, ...]"
 # An inferred shape may have None for an extent that no rule computes.
@@ -232,6 +235,20 @@ def _multiplied_in_groups(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return a[0], b[2]
 
 
+def _recurred(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    a, weights = shapes[:2]
+    attrs = expr.attrs.of(RecurrentSteps)
+    cell, roles = Cell(attrs.cell), attrs.roles
+    _require(len(shapes) == 2 + len(roles), f"operands must be a, weights, {', '.join(roles)}")
+    _require(len(a) == 3 and len(weights) == 3, "a and weights must have three dimensions")
+    (steps, batch, columns), (directions, width, hidden) = a, weights
+    gates = cell.gates
+    _require(width == gates * hidden, f"{width} rows of weights must be {gates} of {hidden}")
+    _require(columns == directions * width, f"{columns} columns must be {directions} of {width}")
+    last = cell.states if attrs.keeps_last else 0
+    return steps + last, batch, directions * hidden
+
+
 def _convolved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     attrs = expr.attrs.of(Convolution)
     data, kernel, out = attrs.data_layout, attrs.kernel_layout, attrs.out_layout
@@ -414,6 +431,7 @@ OPERATORS: Mapping[str, Operator] = {
         # Anchors. The dtype is the one in which products are summed and stored.
         *_of(2, 2, "matmul", shape=_multiplied),
         *_of(3, 3, GROUPED, shape=_multiplied_in_groups),
+        *_of(2, 5, RECURRENT, shape=_recurred),
         *_of(2, 2, "nn.conv2d", "nn.conv1d", shape=_convolved),
         *_of(1, 1, "nn.max_pool2d", "nn.avg_pool2d", shape=_pooled, dtype=_first_dtype),
         *_of(1, 1, "nn.adaptive_avg_pool2d", shape=_pooled_to_size, dtype=_first_dtype),

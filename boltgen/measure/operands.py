@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import prod
@@ -25,13 +25,13 @@ from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.kinds import KINDS
 from boltgen.problems.operands import Tensor, drawn, input_tensors, layer_inputs
 from boltgen.problems.oracle import enclose_results
-from boltgen.problems.problem import Problem, gathered
+from boltgen.problems.problem import Problem, further_inputs, gathered
 from boltgen.problems.reference import accumulation_rounding
 from boltgen.problems.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.problems.workload import Layer, Workload
 
-_ENVELOPE_BYTES = 2 * DType.F32.size_bytes  # low and high of each element
-# Between two layers also the error of the middle of the bounds.
+# Low and high of each element; between two layers also how far the middle of them may be off.
+_ENVELOPE_BYTES = 2 * DType.F32.size_bytes
 _INNER_BYTES = _ENVELOPE_BYTES + DType.F32.size_bytes
 
 
@@ -50,11 +50,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSet:
-    """Addresses of a layer's B, group ends, gathered rows (each 0 if absent) and operands."""
+    """Addresses of a layer's B, 0 without one, of its further inputs by their fields, and of its
+    graphs' operands. The groups' ends and the indices of A's rows are further inputs here.
+    """
 
     b: int
-    ends: int
-    rows: int
+    further: Mapping[str, int]
     operands: tuple[Operand, ...]
 
 
@@ -138,10 +139,7 @@ class Operands:
             where = launch.of_layer(index)
             if layer.b:
                 values[f"{where}b"] = layer.b
-            if layer.ends:
-                values[f"{where}ends"] = layer.ends
-            if layer.rows:
-                values[f"{where}taken"] = layer.rows
+            values |= {where + field: address for field, address in layer.further.items()}
             operands = layer.operands
             if layer is one.layers[-1]:
                 operands += tuple(
@@ -168,8 +166,7 @@ class Operands:
             layers=tuple(
                 LayerSet(
                     b=next(addresses) if layer.problem.is_product else 0,
-                    ends=next(addresses) if in_groups(layer.problem) is not None else 0,
-                    rows=next(addresses) if gathered(layer.problem) is not None else 0,
+                    further={field: next(addresses) for field in _fields(layer.problem)},
                     operands=tuple(
                         _operand(layer.problem, load, columns, next(addresses))
                         for load, columns in zip(layer.loads, layer.columns_of_loads, strict=True)
@@ -185,10 +182,7 @@ class Operands:
         for layer in one.layers:
             if layer.b:
                 yield layer.b
-            if layer.ends:
-                yield layer.ends
-            if layer.rows:
-                yield layer.rows
+            yield from layer.further.values()
             yield from (operand.pointer for operand in layer.operands)
 
     def _fill(self) -> None:
@@ -392,6 +386,15 @@ class Operands:
         """Free the memory."""
         while self._allocated:
             self._profiler.release(self._allocated.pop())
+
+
+def _fields(problem: Problem) -> Iterator[str]:
+    """Yield the launch's fields of the inputs besides A, B and the graphs' operands, in order."""
+    if in_groups(problem) is not None:
+        yield "ends"
+    if gathered(problem) is not None:
+        yield "taken"
+    yield from (each.field for each in further_inputs(problem))
 
 
 def _output(problem: Problem) -> Tensor:

@@ -299,6 +299,7 @@ def _carved(graph: Graph, found: Found, symbols: Symbols) -> tuple[CarvedRegion,
     members = set(found.members)
     # A kernel reads its weight, be it of one element: a QLinearConv's may be.
     weights = {product.anchor.operand_b for product in found.products}
+    weights.update(each for product in found.products for each in product.anchor.further)
     builder = GraphBuilder()
     names: dict[int, int] = {}
     parameters: list[int] = []
@@ -378,6 +379,7 @@ def _roles(product: Product, places: Mapping[int, int]) -> LayerRoles:
         b=None if b is None else places[b],
         ends=None if product.anchor.ends is None else places[product.anchor.ends],
         rows=None if taken is None else places[taken.rows],
+        further=tuple(places[each] for each in product.anchor.further),
         b_view=product.b_view,
         b_group=product.b_group,
         operands=tuple(

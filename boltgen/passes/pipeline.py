@@ -20,6 +20,7 @@ from boltgen.passes.joins.fuse_head_operators import with_joint_heads
 from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.half_columns import without_halves
 from boltgen.passes.legalise.norm_of_sums import without_normed
+from boltgen.passes.legalise.unroll_recurrent import without_rejected
 from boltgen.passes.masks.guarded_rows import empty_rows_behind_products
 from boltgen.passes.masks.split_mask import with_masks_apart
 from boltgen.passes.masks.where_as_minimum import masks_as_bounds
@@ -68,6 +69,11 @@ def _mark_inputs(graph: Graph, run: Run) -> Graph:
 def _pack_weights(graph: Graph, run: Run) -> Graph:
     packs = run.packs_weights and run.passes.precision is DType.F16
     return with_packed_weights(graph, run.passes.rejects, run.passes.accumulate, packs=packs)
+
+
+def _unroll_rejected(graph: Graph, run: Run) -> Noted:
+    passes = run.passes
+    return without_rejected(graph, passes.rejects, passes.precision if passes.normalise else None)
 
 
 def _set_precision(graph: Graph, run: Run) -> Noted:
@@ -143,6 +149,14 @@ PIPELINE: tuple[Pass, ...] = (
         _pack_weights,
         "Replace the dequantised constant weight of a matmul by packed weights.",
         "Folding in `set_precision` would turn the integers of the weight into floats.",
+    ),
+    Pass(
+        Stage.RESPELL,
+        "unroll_recurrent_layers",
+        "legalise/unroll_recurrent",
+        _unroll_rejected,
+        "Write out the steps of a recurrent layer that no kernel computes.",
+        "The steps' matmuls go through all passes below, to kernels of their own.",
     ),
     Pass(
         Stage.RESPELL,

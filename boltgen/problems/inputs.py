@@ -18,7 +18,7 @@ class LayerInputs:
     """B of a layer, empty if it has none, and the operands of its prologue and epilogue.
 
     `ends` belong to a grouped matmul, `rows` are the integers of a gather; both are empty for other
-    problems.
+    problems. `further` are the problem's further inputs, in order.
 
     `operands` (of the epilogue) have the shapes that `reference.run` takes. The shapes of
     `prologue` refer to A instead of D: TENSOR as A, ROW (K,), COLUMN (M,).
@@ -29,6 +29,7 @@ class LayerInputs:
     prologue: tuple[AnyArray, ...] = ()
     ends: AnyArray = field(default_factory=lambda: np.zeros(0))
     rows: AnyArray = field(default_factory=lambda: np.zeros(0))
+    further: tuple[AnyArray, ...] = ()
 
 
 def rows_of(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:

@@ -8,14 +8,14 @@ from math import prod
 
 import numpy as np
 
-from boltgen.ir.dtypes import ElementType
+from boltgen.ir.dtypes import ElementType, IndexType
 from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.inputs import LayerInputs
-from boltgen.problems.problem import Problem, element_b, gathered
+from boltgen.problems.problem import FurtherInput, Problem, element_b, further_inputs, gathered
 from boltgen.problems.reference import AnyArray
 from boltgen.problems.slices import loaded_shape, slices
 from boltgen.problems.workload import Layer
@@ -54,8 +54,8 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     """Return the random tensors of a layer.
 
     In this order: A, B (if any), the groups' ends (if grouped), the indices (if rows are gathered),
-    and the operands in the order of `layer.loads`. Full tensors differ between the matmuls of a
-    batch; rows and columns are shared.
+    the problem's further inputs, and the operands in the order of `layer.loads`. Full tensors
+    differ between the matmuls of a batch; rows and columns are shared.
     """
     problem = layer.problem
 
@@ -69,6 +69,7 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
         *_tensors_of_b(problem),
         *_tensors_of_ends(problem),
         *_tensors_of_rows(problem),
+        *map(_tensor_of, further_inputs(problem)),
         *(
             Tensor(
                 dtype=node.dtype,
@@ -103,6 +104,13 @@ def _tensors_of_ends(problem: Problem) -> tuple[Tensor, ...]:
 def _tensors_of_rows(problem: Problem) -> tuple[Tensor, ...]:
     taken = gathered(problem)
     return () if taken is None else (Tensor(dtype=taken.dtype, count=taken.rows, of=taken.of),)
+
+
+def _tensor_of(given: FurtherInput) -> Tensor:
+    count = prod(given.shape)
+    if isinstance(given.dtype, IndexType):
+        return Tensor(dtype=given.dtype, count=count, of=int(given.most))
+    return Tensor(dtype=given.dtype, count=count, low=-given.most, high=given.most)
 
 
 def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> AnyArray:
@@ -160,8 +168,9 @@ def layer_inputs(layer: Layer, arrays: Sequence[AnyArray]) -> LayerInputs:
     b = left.pop(0) if problem.is_product else np.zeros(0)
     ends = left.pop(0) if in_groups(problem) is not None else np.zeros(0)
     rows = left.pop(0) if gathered(problem) is not None else np.zeros(0)
+    further = tuple(left.pop(0).reshape(each.shape) for each in further_inputs(problem))
     before = len(layer.prologue.loads)
-    return LayerInputs(b, tuple(left[before:]), tuple(left[:before]), ends, rows)
+    return LayerInputs(b, tuple(left[before:]), tuple(left[:before]), ends, rows, further)
 
 
 def hide_some(mask: AnyArray, rng: np.random.Generator) -> None:

@@ -7,8 +7,9 @@ its sizes at run time and its work, so that no reader needs to know its kind.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
+from math import prod
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from boltgen.ir.dtypes import BYTES, DType, ElementType
@@ -193,6 +194,31 @@ def is_channelwise(problem: Problem) -> bool:
 def has_groups(problem: Problem) -> bool:
     """Return whether a group of D's channels is of a group of A's, so that both change together."""
     return is_channelwise(problem) or int(getattr(problem, "groups", 1)) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherInput:
+    """A tensor that a kind of problems takes besides A and B.
+
+    `field` is its name, and the field of the launch's struct that has its address. For trials,
+    its elements are drawn from -`most` to `most`; integers from -1 to `most`.
+    """
+
+    field: str
+    shape: tuple[int, ...]
+    dtype: ElementType
+    most: float = 1.5
+
+    @property
+    def size_bytes(self) -> int:
+        """The size in memory."""
+        return prod(self.shape) * self.dtype.size_bytes
+
+
+def further_inputs(problem: Problem) -> tuple[FurtherInput, ...]:
+    """Return the tensors that a problem takes besides A and B; its kind may have none."""
+    found: tuple[FurtherInput, ...] = getattr(problem, "further_inputs", ())
+    return found
 
 
 def element_b(problem: Problem) -> ElementType:

@@ -10,7 +10,7 @@ from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.layout_transform.problem import Form, ImageLayout
-from boltgen.problems.problem import gathered
+from boltgen.problems.problem import further_inputs, gathered
 from boltgen.problems.workload import Workload
 
 
@@ -122,12 +122,14 @@ class LayerRoles:
     `b_group` neighbouring heads share one matrix of B, which the tensor stores once.
 
     `b` is None without B, `ends` is None without groups, and `rows` is None unless rows are
-    gathered. `operands` are the prologue's operands, then the epilogue's.
+    gathered. `further` are the problem's further inputs. `operands` are the prologue's operands,
+    then the epilogue's.
     """
 
     b: int | None
     ends: int | None = None
     rows: int | None = None
+    further: tuple[int, ...] = ()
     operands: tuple[Operand, ...] = ()
     b_view: HeadView | None = None
     b_group: int = 1
@@ -136,7 +138,7 @@ class LayerRoles:
     def parameters(self) -> tuple[int, ...]:
         """The indices of all parameters that the layer reads besides A."""
         own = (each for each in (self.b, self.ends, self.rows) if each is not None)
-        return (*own, *(operand.parameter for operand in self.operands))
+        return (*own, *self.further, *(operand.parameter for operand in self.operands))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +212,11 @@ class Region:
                 raise InvalidProblemError(
                     f"{self.symbol}: layer {index} has rows={roles.rows}; its problem is "
                     f"{layer.problem.short}"
+                )
+            if len(roles.further) != len(further_inputs(layer.problem)):
+                raise InvalidProblemError(
+                    f"{self.symbol}: layer {index} has further inputs {roles.further}; its problem "
+                    f"is {layer.problem.short}"
                 )
             if (roles.b is None) == layer.problem.is_product:
                 raise InvalidProblemError(

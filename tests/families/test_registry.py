@@ -31,6 +31,7 @@ from boltgen.families.source import kernel_symbol, render_kernel, workspace_symb
 from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.key import canonical
+from boltgen.ir.recurrence import Cell
 from boltgen.measure.abi import arguments, structs
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.depthwise.problem import Depthwise
@@ -45,6 +46,7 @@ from boltgen.problems.layout_transform.problem import (
     Move,
 )
 from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Layer, Workload
 
 SM80 = ARCHES["sm_80"]
@@ -139,6 +141,34 @@ WORKLOADS = {
         Workload.of(
             Depthwise(n=1, h=1, w=1000, c=96, r=1, s=31, out_dtype=DType.F32),
             EPILOGUES["columns"],
+        ),
+    ),
+    "recurrent": (
+        Workload.of(
+            Recurrent(
+                cell=Cell.LSTM,
+                steps=20,
+                batch_rows=40,
+                hidden=128,
+                directions=2,
+                has_states=True,
+                has_lengths=True,
+                keeps_last=True,
+            )
+        ),
+        Workload.of(
+            Recurrent(cell=Cell.GRU, steps=7, batch_rows=1, hidden=256, has_bias=True),
+            EPILOGUES["residual_before"],
+        ),
+        Workload.of(
+            Recurrent(
+                cell=Cell.RNN_TANH,
+                steps=7,
+                batch_rows=3,
+                hidden=27,
+                in_dtype=DType.BF16,
+                out_dtype=DType.BF16,
+            )
         ),
     ),
     "norm": (
@@ -279,7 +309,9 @@ def test_a_family_computes_what_it_does_not_reject(
         issued = family.instructions(workload, config, arch)
         assert issued.threadblocks >= 1
         assert 0.0 <= issued.idle < 1.0
-        is_multiplied = workload.first.problem.is_product and family.name != "depthwise"
+        is_multiplied = family.name == "recurrent" or (
+            workload.first.problem.is_product and family.name != "depthwise"
+        )
         assert (issued.products > 0) == is_multiplied
         assert all(value > 0 for value in (issued.steps, issued.copies, issued.copy_bytes))
         assert issued.issued >= issued.products + issued.copies + issued.outputs > 0

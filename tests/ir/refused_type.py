@@ -19,6 +19,7 @@ from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import SOFTMAX, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.recurrence import Cell
 from boltgen.options.checks import accumulator
 from boltgen.passes.regions.anchor import match_anchor
 from boltgen.problems.conv2d.problem import Conv2d
@@ -28,6 +29,7 @@ from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, Move, nhwc
 from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.reference import accumulation_rounding, compare
 from boltgen.problems.region import Rejected
 from boltgen.problems.workload import Layer, Workload
@@ -81,6 +83,9 @@ UNCONVERTED: Mapping[str, Callable[[], object]] = {
     "grouped matmul": lambda: GroupedGemm(groups=2, **PRODUCT, **TYPES),
     "norm": lambda: Norm(rows=4, columns=64, function=NormFunction.SOFTMAX, in_dtype=E4M3),
     "group norm": lambda: GroupNorm(n=1, h=8, w=8, c=64, groups=8, out_dtype=E4M3),
+    "recurrent layer": lambda: Recurrent(
+        cell=Cell.GRU, steps=2, batch_rows=1, hidden=16, in_dtype=E4M3
+    ),
     "layout transform": lambda: Move(
         source=Form(layout=ImageLayout.NCHW, dtype=DType.F32), target=nhwc(E4M3)
     ),

@@ -203,10 +203,16 @@ def _of_other_columns(b: Builder) -> tuple[int, ...]:
     return (b.elementwise("multiply", b.elementwise("nn.silu", halves[0]), halves[1]),)
 
 
+def _of_one_number(b: Builder) -> tuple[int, ...]:
+    x = b.add(Expr(op=INPUT, shape=(1, K), dtype=F16))
+    return (b.reshape(b.product(x, 1), ()),)
+
+
 @pytest.mark.parametrize(
     "build",
     [
         _of_batches,
+        _of_one_number,
         _of_other_columns,
         _read_again,
         _of_other_rows,

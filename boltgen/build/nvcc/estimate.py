@@ -20,7 +20,7 @@ _KERNEL_S: Mapping[str, float] = {
     **{"b2b_gemm": 8.0, "b2b_conv2d": 8.5, "attention": 4.0, "norm": 3.2, "skinny": 4.6},
     "depthwise": 2.5,
     **{"gemm_sm90": 43.0, "conv2d_sm90": 43.0, "b2b_gemm_sm90": 40.0, "b2b_conv2d_sm90": 40.0},
-    **{"attention_sm90": 20.0, "move": 0.3},
+    **{"attention_sm90": 20.0, "move": 0.3, "recurrent": 3.5},
 }
 _OTHER_S = 4.0
 # The most memory of a unit's compilers, and what each further kernel adds; measured with BERT-base

@@ -3,6 +3,7 @@
 from boltgen.frontend.onnx.importers import Importer, relax_importer, relay_importer
 from boltgen.frontend.onnx.prepare import Prepared, import_failure, prepare
 from boltgen.frontend.onnx.read import naming, read_onnx
+from boltgen.frontend.onnx.rewrites.recurrent import cell_of
 from boltgen.frontend.onnx.shapes import (
     Ranges,
     Shapes,
@@ -18,6 +19,7 @@ __all__ = [
     "Ranges",
     "Shapes",
     "bind_extents",
+    "cell_of",
     "fix_shape",
     "graph_inputs",
     "import_failure",

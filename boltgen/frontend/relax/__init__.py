@@ -4,7 +4,13 @@ from boltgen.frontend.imported import ImportedModel, TensorSpec
 from boltgen.frontend.relax.border import with_narrow_border
 from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.importer import import_model
-from boltgen.frontend.relax.steps import annotate, attach, require_operators, watched
+from boltgen.frontend.relax.steps import (
+    annotate,
+    attach,
+    of_tvm_alone,
+    require_operators,
+    watched,
+)
 
 __all__ = [
     "ImportedModel",
@@ -12,6 +18,7 @@ __all__ = [
     "annotate",
     "attach",
     "import_model",
+    "of_tvm_alone",
     "require_operators",
     "watched",
     "with_computed_dimensions",

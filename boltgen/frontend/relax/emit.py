@@ -27,6 +27,7 @@ from boltgen.graph.attributes import (
     Slice,
 )
 from boltgen.graph.graph import CONSTANT, CORNER, GROUPED, INPUT, PART, REGION, Expr, Graph
+from boltgen.passes.legalise.unroll_recurrent import without_recurrent
 
 
 def emit(
@@ -38,6 +39,7 @@ def emit(
     results: one more output, which TVM's memory planner gives what no other tensor needs at that
     time.
     """
+    graph = without_recurrent(graph)  # also where no pass has run
     builder = relax.BlockBuilder()
     emission = _Emission(builder, Symbols(function), workspaces)
     with builder.function(name, list(function.params)):

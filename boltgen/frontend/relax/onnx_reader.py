@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import tvm
@@ -19,6 +20,7 @@ from boltgen.frontend.onnx import (
     relax_importer,
 )
 from boltgen.frontend.relax.plain_clips import write_plain_clips
+from boltgen.frontend.relax.recurrent import CONVERTERS
 
 
 def import_onnx(
@@ -39,7 +41,21 @@ def converter() -> Importer:
     """Return the operators that TVM's converter to Relax takes."""
     from tvm.relax.frontend.onnx import onnx_frontend  # noqa: PLC0415
 
-    return relax_importer(frozenset({*onnx_frontend._get_convert_map(), "If", "Constant"}))
+    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "If", "Constant"}
+    return relax_importer(frozenset(known))
+
+
+@contextlib.contextmanager
+def _with_converters() -> Iterator[None]:
+    """Add `CONVERTERS` to the operators of TVM's converter, which has no way to do so itself."""
+    from tvm.relax.frontend.onnx import onnx_frontend  # noqa: PLC0415
+
+    known = onnx_frontend._get_convert_map
+    onnx_frontend._get_convert_map = lambda: {**known(), **CONVERTERS}
+    try:
+        yield
+    finally:
+        onnx_frontend._get_convert_map = known
 
 
 def _from_onnx(model: Any, importer: Importer) -> tvm.IRModule:
@@ -47,7 +63,11 @@ def _from_onnx(model: Any, importer: Importer) -> tvm.IRModule:
 
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(printed),
+            warnings.catch_warnings(),
+            _with_converters(),
+        ):
             warnings.simplefilter("ignore")  # about renamed inputs: the metadata keeps their names
             return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # TVM's converters raise whatever they please

@@ -14,7 +14,7 @@ from boltgen.frontend.relax.derived_extents import with_computed_dimensions
 from boltgen.frontend.relax.emit import emit
 from boltgen.frontend.relax.region_calls import SYMBOL, with_host_functions
 from boltgen.frontend.relax.translate import translate
-from boltgen.graph.graph import Graph
+from boltgen.graph.graph import RECURRENT, Graph
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.precision.observe_ranges import Watched, watch
 from boltgen.passes.run import DEFAULT_PASSES, Partitioned, Passes
@@ -123,6 +123,14 @@ def _written(
     written = tvm.IRModule(made, normal.attrs, global_infos=normal.global_infos)
     # TVM fuses operators within blocks of this kind only.
     return relax.transform.ConvertToDataflow(min_size=1)(written)
+
+
+def of_tvm_alone(module: tvm.IRModule) -> tvm.IRModule:
+    """Return an imported module as TVM alone runs it: recurrent layers are written out."""
+    normal, functions = _models(module)
+    graphs = {name: translate(function) for name, function in functions.items()}
+    kept = {name: graph for name, graph in graphs.items() if RECURRENT in graph.operators}
+    return _written(normal, functions, kept, {}) if kept else module
 
 
 def watched(module: tvm.IRModule) -> tuple[tvm.IRModule, Graph, Watched]:

@@ -19,6 +19,7 @@ from boltgen.frontend.imported import TensorType
 from boltgen.frontend.relax.composed_attention import OPERATORS as ATTENTIONS
 from boltgen.frontend.relax.composed_attention import composed_attention
 from boltgen.frontend.relax.grouped import grouped_matmul
+from boltgen.frontend.relax.recurrent import recurrent_steps
 from boltgen.frontend.relax.symbols import Symbols, extent_text
 from boltgen.frontend.translation import Translation
 from boltgen.graph.attributes import (
@@ -207,8 +208,9 @@ class _Translation(Translation):
     def _call(self, call: ir.Call, type_: object) -> Structure:
         args = self._leaves(call.op, *call.args)
         if not isinstance(call.op, ir.Op) or call.op.name in _CALLS:
-            grouped = grouped_matmul(self._builder, call, args)
-            return self._opaque(call, type_, _callee(call), args) if grouped is None else grouped
+            made = grouped_matmul(self._builder, call, args)
+            made = recurrent_steps(self._builder, call, args) if made is None else made
+            return self._opaque(call, type_, _callee(call), args) if made is None else made
         name = str(call.op.name).removeprefix("relax.")
         try:
             attrs = _attributes(name, call)

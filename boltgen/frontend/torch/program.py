@@ -41,6 +41,8 @@ from boltgen.frontend.torch.images import compositions as resizes
 from boltgen.frontend.torch.indices import converters
 from boltgen.frontend.torch.module import quietly
 from boltgen.frontend.torch.operators import CONVERTERS
+from boltgen.frontend.torch.recurrent import CONVERTERS as RECURRENT
+from boltgen.frontend.torch.recurrent import kept_operators
 from boltgen.frontend.torch.reductions import CONVERTERS as REDUCTIONS
 from boltgen.frontend.torch.types import (
     cast,
@@ -118,7 +120,10 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     refuse_complex_inputs(program)
     try:
         with quietly(), _views_as_reshapes(program):
-            own = program.run_decompositions({**decompositions(), **compositions(), **resizes()})
+            table = {**decompositions(), **compositions(), **resizes()}
+            for kept in kept_operators(program):
+                table.pop(kept, None)
+            own = program.run_decompositions(table)
     except Exception as error:
         raise _failure(error) from error
     own._constants = dict(own.constants)  # the caller's program has the same dictionary
@@ -136,7 +141,13 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
                 own,
                 unwrap_unit_return_tuple=True,
                 run_ep_decomposition=False,
-                custom_convert_map={**CONVERTERS, **REDUCTIONS, **IMAGES, **converters(own)},
+                custom_convert_map={
+                    **CONVERTERS,
+                    **REDUCTIONS,
+                    **IMAGES,
+                    **RECURRENT,
+                    **converters(own),
+                },
             )
     except Exception as error:
         raise _failure(error) from error

@@ -38,7 +38,16 @@ from boltgen.graph.attributes import (
     TransposedConvolution,
     Unpack,
 )
-from boltgen.graph.graph import CORNER, GROUPED, HALF, IMAGE_NORM, NORMED, UNPACK, Array
+from boltgen.graph.graph import (
+    CORNER,
+    GROUPED,
+    HALF,
+    IMAGE_NORM,
+    NORMED,
+    RECURRENT,
+    UNPACK,
+    Array,
+)
 from boltgen.graph.numpy_semantics.norms import (
     batch_norm,
     group_norm,
@@ -48,6 +57,7 @@ from boltgen.graph.numpy_semantics.norms import (
     rms_norm,
 )
 from boltgen.graph.numpy_semantics.operation import NARROW, Operation, along, is_float, numpy_dtype
+from boltgen.graph.numpy_semantics.recurrent import recurrent
 from boltgen.graph.numpy_semantics.windows import (
     adaptive_mean,
     convolution,
@@ -346,6 +356,7 @@ _ARITHMETIC: Mapping[str, _Function] = {
     "matmul": _matmul,
     "einsum": lambda op, *arrays: np.einsum(op.attrs.of(Einsum).subscripts, *arrays),
     GROUPED: _grouped,
+    RECURRENT: recurrent,
     **dict.fromkeys(
         ("nn.conv1d", "nn.conv2d"),
         lambda op, x, weight: convolution(

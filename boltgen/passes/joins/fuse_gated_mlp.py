@@ -163,7 +163,7 @@ def _reader(graph: Graph, index: int) -> int | None:
     expr = graph[reader]
     if expr.op not in {_VIEW, _CAST} or not expr.is_static:
         return None
-    return reader if expr.static_shape[-1] == graph[index].static_shape[-1] else None
+    return reader if expr.static_shape[-1:] == graph[index].static_shape[-1:] else None
 
 
 def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]] | None:

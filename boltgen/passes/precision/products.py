@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.graph.attributes import BatchNorm, Convolution
-from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, Array, Expr
+from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, Array, Expr
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
@@ -254,6 +254,24 @@ def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
     return call.result(call.builder.operator(GROUPED, args, call.shape, out_dtype), reach=reach)
 
 
+def _recurrent(call: OperatorCall) -> Item | Declined | None:
+    a, weights, *more = call.tensors
+    if call.dtype not in FLOATS or not (a.is_float and weights.is_float):
+        return None
+    if (reason := _kept_wide(call, a, weights)) is not None:
+        return Declined(reason)
+    store = call.store
+    store.settle(a)
+    if weights.constant is not None:
+        allow = call.context.allow_nonfinite
+        as_weight(weights.constant, call.name, store.precision, allow_nonfinite=allow)
+    floats = (store.get(each, None, call.narrow) for each in (a, weights))
+    given = (store.get(each, None, call.narrow if each.is_float else None) for each in more)
+    args = (*floats, *given)
+    made = call.builder.operator(RECURRENT, args, call.shape, call.narrow, call.attrs)
+    return call.result(made)
+
+
 def _transposed(rank: int) -> Order:
     """Return the order of matrices whose columns are contiguous."""
     return (*range(rank - 2), rank - 1, rank - 2)
@@ -300,5 +318,6 @@ RULES: dict[str, Rule] = {
     "nn.conv2d": conv2d,
     "matmul": _matmul,
     GROUPED: _grouped_matmul,
+    RECURRENT: _recurrent,
     "nn.batch_norm": _batch_norm,
 }

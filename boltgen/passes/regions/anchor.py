@@ -11,11 +11,12 @@ from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.attributes import Convolution, Unpack
+from boltgen.graph.attributes import Convolution, RecurrentSteps, Unpack
 from boltgen.graph.facts import permutation
-from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, UNPACK, Graph
+from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, UNPACK, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
+from boltgen.ir.recurrence import Cell
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.problems.cells import localised
 from boltgen.problems.conv2d.problem import Conv2d
@@ -23,6 +24,7 @@ from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.problem import Problem
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.region import Rejected
 from boltgen.problems.workload import Workload
 
@@ -37,7 +39,8 @@ class Anchor:
     `operand_b` is None of a problem without B, `ends` of one whose rows are in no groups, `taken`
     of one whose rows `a` has in order: others take them of `a`. `inner` are operators before the
     one at `index` that are a part of it, and that nothing else reads. `applied` is what the
-    operator itself does to the problem's result, with rows.
+    operator itself does to the problem's result, with rows. `further` are the problem's further
+    inputs.
     """
 
     index: int
@@ -49,6 +52,7 @@ class Anchor:
     absorbed: tuple[int, ...] = ()
     inner: tuple[int, ...] = ()
     applied: tuple[tuple[BinaryOp, int], ...] = ()
+    further: tuple[int, ...] = ()
 
     @property
     def b(self) -> int:
@@ -240,4 +244,44 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
     return found if taken is None else with_taken(graph, found, taken)
 
 
-MATCHERS.update({CONV2D: _match_conv2d, MATMUL: _match_matmul, GROUPED: _match_grouped})
+def recurrent_problem(graph: Graph, expr: Expr, dtype: DType, out_dtype: DType) -> Recurrent:
+    """The problem of a recurrent layer's steps, in these types.
+
+    Raises:
+        InvalidProblemError: kernels take no such extents or types.
+    """
+    attrs = expr.attrs.of(RecurrentSteps)
+    steps, rows, _ = graph[expr.args[0]].static_shape
+    directions, _, hidden = graph[expr.args[1]].static_shape
+    return Recurrent(
+        cell=Cell(attrs.cell),
+        steps=steps,
+        batch_rows=rows,
+        hidden=hidden,
+        directions=directions,
+        backwards=attrs.backwards,
+        has_bias="bias" in attrs.roles,
+        has_states="states" in attrs.roles,
+        has_lengths="lengths" in attrs.roles,
+        keeps_last=attrs.keeps_last,
+        in_dtype=dtype,
+        out_dtype=out_dtype,
+    )
+
+
+def _match_recurrent(graph: Graph, index: int, accumulate: DType) -> Anchor:
+    del accumulate  # FP32
+    expr = graph[index]
+    a, *further = expr.args
+    problem = recurrent_problem(graph, expr, DType(graph[a].dtype), DType(expr.dtype))
+    return Anchor(index=index, problem=problem, a=a, operand_b=None, further=tuple(further))
+
+
+MATCHERS.update(
+    {
+        CONV2D: _match_conv2d,
+        MATMUL: _match_matmul,
+        GROUPED: _match_grouped,
+        RECURRENT: _match_recurrent,
+    }
+)

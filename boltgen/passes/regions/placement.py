@@ -13,6 +13,7 @@ from boltgen.graph.graph import (
     GROUPED,
     INPUT,
     PART,
+    RECURRENT,
     REGION,
     Expr,
     Extents,
@@ -111,6 +112,8 @@ def _flops(graph: Graph, expr: Expr) -> int:
         return 0
     if expr.op in {MATMUL, GROUPED}:
         return 2 * _elements(expr.shape) * _extent(a[-1])
+    if expr.op == RECURRENT:
+        return 2 * _elements(a[:2]) * _elements(b)
     layout = expr.attrs.kernel_layout if isinstance(expr.attrs, Convolution) else ""
     if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
         filters = _extent(b[layout.index("O")])

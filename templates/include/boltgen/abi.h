@@ -313,6 +313,34 @@ typedef struct boltgen_image_norm_args {
   void* stream; /* a cudaStream_t */
 } boltgen_image_norm_args;
 
+/* D = epilogue(the hidden states of a recurrent layer whose inputs are multiplied already).
+ *
+ * A: (steps, batch, directions * gates * hidden). weights: (directions, gates * hidden, hidden).
+ * bias: (directions, hidden), of a GRU whose reset gate is applied to a product. states: (1 or 2,
+ * batch, directions * hidden), the first states. lengths: (batch,) of int32_t. D: (steps +
+ * last_states, batch, directions * hidden). All packed, gates in ONNX's order. bias, states and
+ * lengths may be null: zeros, zeros, and all steps. A second direction goes backwards, and so does
+ * a single one if `backwards` is 1. Full-tensor operands are of D's shape.
+ */
+typedef struct boltgen_recurrent_args {
+  int32_t steps;
+  int32_t batch;
+  int32_t hidden;
+  int32_t directions;
+  int32_t backwards;
+  int32_t last_states; /* 0, or as many as the cell has */
+  void const* a;
+  void const* weights;
+  void const* bias;
+  void const* states;
+  void const* lengths;
+  void* d;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream; /* a cudaStream_t */
+} boltgen_recurrent_args;
+
 /* A convolution, then 1x1 convolutions of stride 1 without padding.
  *
  * A: (n, h, w, c). B of the first layer: (layers[0].n, r, s, c). D: (n, p, q, n of the last layer).

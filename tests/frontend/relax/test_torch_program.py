@@ -120,8 +120,8 @@ def test_a_program_agrees_with_pytorch(name: str, dtype: str, precision: DType) 
     model = Model(imported.module, normalise=True, precision=precision)
     assert model.regions
     layers = [layer for region in model.regions for layer in region.workload.layers]
-    products = [layer.problem for layer in layers if layer.problem.is_product]
-    assert {problem.in_dtype for problem in products} == {precision}
+    problems = [layer.problem for layer in layers]
+    assert {each.in_dtype for each in problems if each.flops} == {precision}
     agree(model, module, x, MODULES[name][2], dtype, precision=precision)
 
 

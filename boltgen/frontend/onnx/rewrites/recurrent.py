@@ -1,15 +1,19 @@
-"""Unroll LSTM, GRU and RNN: one matmul for the inputs of all steps, then one step each for the part
-that depends on the state.
+"""Bring LSTM, GRU and RNN to one form, or unroll them: one matmul for the inputs of all steps, then
+one step each for the part that depends on the state.
+
+The converter to Relax takes the forms that kernels know as one operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
+from boltgen.ir.recurrence import Cell
 
 # More steps than this make more operators than TVM compiles in minutes.
 MOST_STEPS = 1024
@@ -33,8 +37,78 @@ _Activation: TypeAlias = Callable[[str], str]
 _State: TypeAlias = "tuple[str, str | None]"
 
 
-@rewrites("LSTM", "GRU", "RNN", why="it is unrolled into products over its known time steps")
-def recurrent(build: Builder) -> list[str] | None:
+_NODES = ("LSTM", "GRU", "RNN")
+_UNROLLED = "it is unrolled into products over its known time steps"
+
+
+def cell_of(node: str, activations: Sequence[str], *, resets_late: bool) -> Cell:
+    """The cell of a node of one of the forms that stay one operator."""
+    if node == "LSTM":
+        return Cell.LSTM
+    if node == "GRU":
+        return Cell.GRU if resets_late else Cell.GRU_RESET_FIRST
+    is_relu = bool(activations) and activations[0].lower() == "relu"
+    return Cell.RNN_RELU if is_relu else Cell.RNN_TANH
+
+
+def _has_other_activations(build: Builder) -> bool:
+    names = [name.lower() for name in build.get("activations", ())]
+    default = [name.lower() for name in DEFAULT[build.node.op_type]]
+    known = [default, ["relu"]] if build.node.op_type == "RNN" else [default]
+    return bool(names) and names not in [each * (len(names) // len(each)) for each in known]
+
+
+# Forms without a kernel, and why.
+_OTHER_FORMS: Mapping[str, Callable[[Builder], bool]] = {
+    "no kernel has its peepholes": lambda build: bool(build.operand(7)),
+    "no kernel clips sums": lambda build: build.get("clip") is not None,
+    "no kernel couples its gates": lambda build: bool(build.get("input_forget", 0)),
+    "no kernel has its activations": _has_other_activations,
+}
+
+
+@rewrites(*_NODES, why="its batch was brought behind its steps", only="relax")
+def in_one_form(build: Builder) -> list[str] | None:
+    """Bring a layer to the form that the converter takes: steps first, and no unread results."""
+    if any(is_other(build) for is_other in _OTHER_FORMS.values()):
+        return None
+    if any(build.scope.shape(build.operand(place)) is None for place in (1, 2)):
+        raise UnsupportedError(
+            "the sizes of its weights are not known", "make its weights constants of the model"
+        )
+    node, axis = build.node, build.get("layout", 0)
+    read = [name if name in build.scope.read else "" for name in node.output]
+    while len(read) > 1 and not read[-1]:
+        read.pop()
+    if not axis and read == list(node.output):
+        return None
+    operands = [build.operand(place) for place in range(7)]
+    for place in (0, 5, 6) if axis else ():
+        if operands[place]:
+            operands[place] = build.Transpose(operands[place], perm=[1, 0, 2])
+    attributes = {each.name: build.get(each.name) for each in node.attribute} | {"layout": None}
+    named = [build.scope.fresh(f"{node.output[0]}_{i}") for i in range(len(read))]
+    results = build.many(node.op_type, operands, named, **attributes)
+    if axis:
+        orders = ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])
+        pairs = zip(results, orders, strict=False)
+        return [build.Transpose(name, perm=order) for name, order in pairs]
+    return results
+
+
+def _unrolled_form(is_other: Callable[[Builder], bool], build: Builder) -> list[str] | None:
+    if not is_other(build):
+        return None
+    made = unrolled(build)
+    if made is None:
+        raise UnsupportedError(
+            "its activations or its types are none that can be unrolled",
+            "export the model with activations of ONNX, in float32",
+        )
+    return made
+
+
+def unrolled(build: Builder) -> list[str] | None:
     """Unroll a recurrent layer whose number of time steps and of hidden units is known."""
     axis = build.get("layout", 0)  # the directions' axis in states; 1 if the batch comes first
     extents, weights = build.extents(), build.shape(2)
@@ -58,6 +132,11 @@ def recurrent(build: Builder) -> list[str] | None:
     cells = [cell for _, _, cell in made if cell]
     last_cell = _stacked(build, cells, axis) if cells else ""
     return [y, _stacked(build, [last for _, last, _ in made], axis), last_cell]
+
+
+rewrites(*_NODES, why=_UNROLLED, only="relay")(unrolled)
+for _why, _is_other in _OTHER_FORMS.items():
+    rewrites(*_NODES, why=f"{_why}: {_UNROLLED}", only="relax")(partial(_unrolled_form, _is_other))
 
 
 def _stacked(build: Builder, values: Sequence[str], axis: int) -> str:

@@ -1,0 +1,116 @@
+"""`recurrent`: all steps of LSTM, GRU and RNN in one launch, with projected inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from boltgen.arch import Arch
+from boltgen.families.family import KernelFamily, of_layer
+from boltgen.families.recurrent import code
+from boltgen.families.recurrent.config import RecurrentConfig
+from boltgen.families.recurrent.legality import GROUPS, ROWS, footprint, rejection, violations
+from boltgen.families.recurrent.model import instructions, predict
+from boltgen.families.recurrent.traits import compiled_traits, recurrent_of
+from boltgen.families.space import Knob, Space
+from boltgen.ir.kernel import Launch
+from boltgen.ir.recurrence import Cell
+from boltgen.problems.workload import Workload
+
+_NAMES = ("groups", "places")
+# The places of the weights: registers, or memory.
+_PLACES = (1, 2)
+
+
+def _space(workload: Workload, arch: Arch) -> Space[RecurrentConfig]:
+    """Groups of hidden units of a warp, and the place of the weights."""
+    layer = workload.single
+
+    def tried() -> Iterator[RecurrentConfig]:
+        for point in itertools.product(GROUPS, _PLACES):
+            yield _config_at(dict(zip(_NAMES, point, strict=True)))
+
+    def listed() -> Iterator[RecurrentConfig]:
+        for config in tried():
+            if not violations(layer, config, arch):
+                yield config
+
+    return Space(
+        family=RecurrentConfig.family,
+        knobs=(Knob("groups", GROUPS, 1), Knob("places", _PLACES, 1)),
+        config_at=_config_at,
+        point_of=_point_of,
+        listed=listed,
+        tried=tried,
+        broken=lambda config: violations(layer, config, arch),
+    )
+
+
+def _launch(workload: Workload, config: RecurrentConfig) -> Launch:
+    """The problem's sizes."""
+    del config
+    return Launch(struct=code.ARGUMENTS, sizes=recurrent_of(workload.single).sizes)
+
+
+def _boundaries(workload: Workload, config: RecurrentConfig, arch: Arch) -> tuple[Workload, ...]:
+    """A row more than a threadblock has, for a few steps, with all that a launch may pass; and one
+    step of one row, with nothing.
+    """
+    layer = workload.single
+    problem, traits = recurrent_of(layer), compiled_traits(layer)
+    has_bias = traits.cell is Cell.GRU
+    several = replace(
+        problem,
+        steps=3,
+        batch_rows=ROWS + 1,
+        directions=2,
+        backwards=False,
+        has_bias=has_bias,
+        has_states=True,
+        has_lengths=True,
+        keeps_last=True,
+    )
+    one = replace(
+        problem,
+        steps=1,
+        batch_rows=1,
+        directions=1,
+        backwards=True,
+        has_bias=False,
+        has_states=False,
+        has_lengths=False,
+        keeps_last=False,
+    )
+    layers = (replace(layer, problem=each) for each in (several, one))
+    return tuple(
+        Workload(layers=(each,))
+        for each in layers
+        if compiled_traits(each) == traits and not violations(each, config, arch)
+    )
+
+
+def _config_at(point: Mapping[str, int]) -> RecurrentConfig:
+    return RecurrentConfig(groups=point["groups"], resident=point["places"] == _PLACES[0])
+
+
+def _point_of(config: RecurrentConfig) -> dict[str, int]:
+    return {"groups": config.groups, "places": _PLACES[not config.resident]}
+
+
+FAMILY = KernelFamily(
+    config_type=RecurrentConfig,
+    rejects=rejection,
+    space=_space,
+    violations=of_layer(violations),
+    footprint=of_layer(footprint),
+    predict=of_layer(predict),
+    instructions=of_layer(instructions),
+    traits=of_layer(compiled_traits),
+    launch=_launch,
+    boundaries=_boundaries,
+    stem=code.stem,
+    describe=code.describe,
+    includes=code.includes,
+    view=code.view,
+)

@@ -1,0 +1,113 @@
+"""Recurrent layers as text: the view of their template, and what people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltgen.arch import arch_named
+from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
+from boltgen.families.recurrent.config import RecurrentConfig
+from boltgen.families.recurrent.traits import RecurrentTraits
+from boltgen.families.space import Shape
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.recurrence import Cell
+
+ARGUMENTS = "boltgen_recurrent_args"
+_HEADERS = ("boltgen/activations.h", "boltgen/recurrent.h")
+# The enumerators of boltgen::Cell.
+_CELLS = {
+    Cell.LSTM: "kLstm",
+    Cell.GRU: "kGru",
+    Cell.GRU_RESET_FIRST: "kGruResetFirst",
+    Cell.RNN_TANH: "kRnnTanh",
+    Cell.RNN_RELU: "kRnnRelu",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentView:
+    """One recurrent layer."""
+
+    TEMPLATE: ClassVar[str] = "recurrent.cu.j2"
+
+    symbol: str
+    workspace_symbol: str
+    epilogue: EpilogueCode
+    cell: str
+    element: str
+    element_d: str
+    instruction: str
+    hidden: int
+    warps: int
+    resident: str
+    vector: int
+    whole_vectors: str
+
+
+def includes(spec: KernelSpec) -> tuple[str, ...]:
+    """Return the headers that a kernel's text includes."""
+    del spec
+    return _HEADERS
+
+
+def stem(spec: KernelSpec) -> str:
+    """Return a name for people, `lstm_sm80_h128_w16_resident`."""
+    config, traits = _parts(spec)
+    where = "resident" if config.resident else "streamed"
+    return (
+        f"{traits.cell.value}_{spec.arch.replace('_', '')}_h{traits.hidden}"
+        f"_w{warps_of(traits.hidden, config)}_{where}"
+    )
+
+
+def describe(spec: KernelSpec) -> dict[str, str]:
+    """Describe what the kernel computes and how: texts by their labels, for `boltgen inspect`."""
+    config, traits = _parts(spec)
+    operands, result = traits.in_dtype.value, traits.out_dtype.value
+    weights = "weights in registers" if config.resident else "weights read in each step"
+    rows = "" if traits.whole_vectors else " or fewer"
+    return {
+        "Problem": f"all steps of {traits.cell.value}, {traits.hidden} hidden units{rows}; "
+        f"{operands} to {result}, sums and cell states in float32",
+        "Epilogue": traits.epilogue.formula,
+        "Alignment": f"{traits.vector} elements",
+        "Config": f"16 rows of a threadblock, {warps_of(traits.hidden, config)} warps of "
+        f"{8 * config.groups} hidden units, {weights}, instruction {_instruction(spec)}",
+        "Arch": spec.arch,
+    }
+
+
+def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> RecurrentView:
+    """The variables of the kernel's template."""
+    config, traits = _parts(spec)
+    return RecurrentView(
+        symbol=symbol,
+        workspace_symbol=workspace_symbol,
+        epilogue=emit_epilogue(traits.epilogue),
+        cell=_CELLS[traits.cell],
+        element=traits.in_dtype.cutlass,
+        element_d=traits.out_dtype.cutlass,
+        instruction=_instruction(spec).cutlass,
+        hidden=traits.hidden,
+        warps=warps_of(traits.hidden, config),
+        resident="true" if config.resident else "false",
+        vector=traits.vector,
+        whole_vectors="true" if traits.whole_vectors else "false",
+    )
+
+
+def warps_of(units: int, config: RecurrentConfig) -> int:
+    """The warps of a threadblock that has so many hidden units."""
+    return units // (8 * config.groups)
+
+
+def _instruction(spec: KernelSpec) -> Shape:
+    return Shape(*arch_named(spec.arch).mma_shapes[0])
+
+
+def _parts(spec: KernelSpec) -> tuple[RecurrentConfig, RecurrentTraits]:
+    config, traits = spec.config, spec.traits
+    assert isinstance(config, RecurrentConfig)
+    assert isinstance(traits, RecurrentTraits)
+    return config, traits

@@ -1,0 +1,102 @@
+"""The family `recurrent`: what it computes, legality, boundaries, times."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from boltgen.arch import ARCHES
+from boltgen.families.recurrent.config import RecurrentConfig
+from boltgen.families.registry import (
+    FAMILIES,
+    boundaries,
+    candidates,
+    kernel_spec,
+    predict,
+    violations,
+)
+from boltgen.ir.dtypes import DType
+from boltgen.ir.recurrence import Cell
+from boltgen.problems.recurrent.problem import Recurrent
+from boltgen.problems.workload import Workload
+
+SM80 = ARCHES["sm_80"]
+LAYER = Recurrent(cell=Cell.LSTM, steps=50, batch_rows=1, hidden=128)
+CONFIG = RecurrentConfig(groups=2, resident=True)
+BF16 = {"in_dtype": DType.BF16, "out_dtype": DType.BF16}
+
+
+def _best(problem: Recurrent) -> float:
+    workload = Workload.of(problem)
+    return min(predict(workload, each, SM80).time_us for each in candidates(workload, SM80))
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("cell", Cell)
+@pytest.mark.parametrize("hidden", [1, 27, 128, 512])
+def test_every_architecture_has_kernels(arch: str, cell: Cell, hidden: int) -> None:
+    problem = replace(LAYER, cell=cell, hidden=hidden)
+    found = candidates(Workload.of(problem), ARCHES[arch])
+    assert {config.family for config in found} == {"recurrent"}
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "message"),
+    [
+        (BF16, "sm_75", "bfloat16"),
+        ({"hidden": 520}, "sm_80", "it has 520 hidden units; .* 512 at most"),
+    ],
+)
+def test_what_no_kernel_computes(change: dict[str, Any], arch: str, message: str) -> None:
+    reason = FAMILIES.named("recurrent").rejects(
+        Workload.of(replace(LAYER, **change)), ARCHES[arch]
+    )
+    assert reason is not None
+    assert re.search(message, reason)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "config", "broken"),
+    [
+        (128, RecurrentConfig(groups=3, resident=True), {"values"}),
+        (512, RecurrentConfig(groups=1, resident=False), {"threads"}),
+        (128, RecurrentConfig(groups=1, resident=True), {"registers"}),
+        (100, RecurrentConfig(groups=2, resident=False), {"weight_vectors"}),
+    ],
+)
+def test_rules_have_names(hidden: int, config: RecurrentConfig, broken: set[str]) -> None:
+    found = violations(Workload.of(replace(LAYER, hidden=hidden)), config, SM80)
+    assert {each.name for each in found} == broken
+    assert all(each.message and each.reason for each in found)
+
+
+def test_one_kernel_is_for_all_steps_batches_and_directions() -> None:
+    others = (
+        replace(LAYER, steps=7, batch_rows=40, directions=2),
+        replace(LAYER, has_states=True, has_lengths=True, keeps_last=True),
+        replace(LAYER, backwards=True, hidden=104),
+    )
+    specs = {kernel_spec(Workload.of(each), CONFIG, "sm_80") for each in (LAYER, *others)}
+    assert len(specs) == 1
+
+
+def test_boundaries_are_of_the_same_kernel() -> None:
+    workload = Workload.of(LAYER)
+    for each in boundaries(workload, CONFIG, SM80):
+        assert kernel_spec(each, CONFIG, "sm_80") == kernel_spec(workload, CONFIG, "sm_80")
+        assert not violations(each, CONFIG, SM80)
+
+
+def test_time_grows_with_steps_and_not_with_a_small_batch() -> None:
+    assert _best(replace(LAYER, steps=500)) > 8 * _best(LAYER)
+    assert _best(replace(LAYER, batch_rows=16)) < 1.1 * _best(LAYER)
+    assert _best(replace(LAYER, directions=2)) < 1.1 * _best(LAYER)
+
+
+def test_weights_in_registers_are_faster_than_weights_in_memory() -> None:
+    workload = Workload.of(LAYER)
+    streamed = predict(workload, replace(CONFIG, resident=False), SM80)
+    assert predict(workload, CONFIG, SM80).time_us < streamed.time_us

@@ -1,0 +1,135 @@
+"""Recurrent layers on the virtual GPU, all its checks on, against the oracle."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from benchmarks.cases.kernels import EPILOGUES, graph_of
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from boltgen.arch import arch_named
+from boltgen.check.launch import Device, run_job
+from boltgen.check.protocol import Job
+from boltgen.families.recurrent.config import RecurrentConfig
+from boltgen.families.registry import boundaries, kernel_spec, launch, violations
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.dtypes import DType
+from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.ir.functions import UnaryOp
+from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.recurrence import Cell
+from boltgen.measure.abi import arguments
+from boltgen.problems.recurrent.problem import Recurrent
+from boltgen.problems.workload import Workload
+from tests.kernels.conftest import build_libraries
+from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
+
+BF16, F32 = DType.BF16, DType.F32
+ALL = {"has_states": True, "has_lengths": True, "keeps_last": True}
+RESIDENT, STREAMED = True, False
+
+
+def _gated(b: ElementwiseBuilder) -> None:
+    """A residual, and the hidden states as a result of their own."""
+    total = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.TENSOR))
+    b.store(b.unary(UnaryOp.SILU, total))
+    b.store(0, dtype=F32)
+
+
+def _case(
+    arch: str,
+    cell: Cell,
+    extents: tuple[int, int, int],
+    config: tuple[int, bool],
+    epilogue: ElementwiseGraph = EPILOGUES["identity"],
+    **given: Any,
+) -> tuple[RecurrentConfig, Workload, str]:
+    steps, rows, hidden = extents
+    problem = Recurrent(cell=cell, steps=steps, batch_rows=rows, hidden=hidden, **given)
+    groups, resident = config
+    return RecurrentConfig(groups=groups, resident=resident), Workload.of(problem, epilogue), arch
+
+
+# Every cell, both instructions and both places of the weights; each number of groups, ragged
+# batches and hidden units, odd ones, one direction and both, and all that a launch may leave out.
+KERNELS: Mapping[str, tuple[RecurrentConfig, Workload, str]] = {
+    "gru": _case("sm_80", Cell.GRU, (5, 20, 64), (1, RESIDENT), has_bias=True),
+    "lstm": _case("sm_80", Cell.LSTM, (4, 3, 128), (2, RESIDENT), directions=2, **ALL),
+    "gru_reset_first": _case("sm_75", Cell.GRU_RESET_FIRST, (3, 17, 40), (2, RESIDENT), **ALL),
+    "rnn_tanh": _case("sm_75", Cell.RNN_TANH, (6, 2, 27), (4, RESIDENT), directions=2),
+    "rnn_relu": _case("sm_90a", Cell.RNN_RELU, (3, 33, 50), (1, RESIDENT), backwards=True),
+    "streamed": _case("sm_80", Cell.LSTM, (3, 5, 200), (2, STREAMED), has_states=True),
+    "streamed_gru": _case("sm_75", Cell.GRU, (3, 18, 96), (1, STREAMED), has_bias=True, **ALL),
+    "streamed_reset": _case("sm_80", Cell.GRU_RESET_FIRST, (3, 2, 72), (4, STREAMED)),
+    "bfloat16": _case(
+        "sm_80", Cell.GRU, (4, 16, 32), (1, RESIDENT), in_dtype=BF16, out_dtype=BF16, **ALL
+    ),
+    "wide": _case("sm_86", Cell.LSTM, (3, 4, 24), (1, RESIDENT), out_dtype=F32, keeps_last=True),
+    "gated": _case("sm_80", Cell.LSTM, (3, 18, 64), (1, RESIDENT), graph_of(_gated)),
+    "odd_columns": _case(
+        "sm_80", Cell.GRU, (3, 3, 33), (2, RESIDENT), EPILOGUES["columns"], directions=2
+    ),
+}
+
+
+def _spec(name: str) -> KernelSpec:
+    config, workload, arch = KERNELS[name]
+    return kernel_spec(workload, config, arch)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
+    return build_libraries(list(map(_spec, KERNELS)), tmp_path_factory.mktemp("recurrent"))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
+    name: str, checking: Cuda, kernels: dict[KernelSpec, KernelLibrary]
+) -> None:
+    config, workload, arch = KERNELS[name]
+    row = arch_named(arch)
+    assert not violations(workload, config, row)
+    library = kernels[_spec(name)]
+    checking.become(arch)
+    sizes = (workload, *boundaries(workload, config, row))
+    assert len(sizes) == 3
+    for sized in sizes:
+        job = Job(symbol=kernel_symbol(_spec(name)), workload=sized, launch=launch(sized, config))
+        device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
+        worst = run_job(device, ctypes.CDLL(str(library.path)), job)
+        device.free_all()
+        assert worst <= 1.0
+    assert not checking.vgpu.findings()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "message"),
+    [
+        ("gru", setting(steps=0), INVALID, "steps is 0; it must be at least 1"),
+        ("gru", setting(hidden=72), INVALID, "hidden is 72; it must be at most 64"),
+        ("gru", setting(hidden=60), MISALIGNED, "hidden is 60; .* multiple of 8"),
+        ("gru", setting(directions=3), INVALID, "directions is 3; it must be at most 2"),
+        ("gru", setting(last_states=2), INVALID, "last_states is 2; it must be at most 1"),
+        ("lstm", setting(backwards=1), INVALID, "backwards is 1; it must be at most 0"),
+        ("lstm", setting(last_states=1), INVALID, "last_states is 1; it must be at least 2"),
+        ("lstm", setting(bias=ADDRESS), INVALID, "cell without a bias is 1"),
+        ("lstm", setting(weights=ADDRESS + 2), MISALIGNED, "weights is at address"),
+    ],
+)
+def test_bad_arguments_are_refused(
+    name: str,
+    change: Change,
+    code: int,
+    message: str,
+    kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    spec = _spec(name)
+    sizes = launch(KERNELS[name][1], spec.config).sizes
+    args: Any = arguments("boltgen_recurrent_args", sizes)
+    args.a = args.weights = args.d = ADDRESS
+    change(args)
+    assert_refused(kernels[spec], spec, args, code, message)
