@@ -111,9 +111,10 @@ def _steps(builder: GraphBuilder, expr: Expr) -> int:
     given = dict(zip(expr.attrs.of(RecurrentSteps).roles, more, strict=True))
     steps, batch, columns = builder.shape(x.index)
     if isinstance(steps, Dim) or isinstance(batch, Dim):
+        cell = expr.attrs.of(RecurrentSteps).cell
         raise ModelImportError(
-            f"a recurrent layer ({expr.attrs.of(RecurrentSteps).cell}) has {steps} steps of {batch} "
-            "sequences, and no kernel computes it; TVM needs fixed numbers of both: give them with --shape"
+            f"a recurrent layer ({cell}) has {steps} steps of {batch} sequences, and no kernel "
+            "computes it; TVM needs fixed numbers of both: give them with --shape"
         )
     directions, _, hidden = builder.shape(weights.index)
     of_direction = columns // directions
