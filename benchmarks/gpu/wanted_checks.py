@@ -35,9 +35,13 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
+from boltgen.ir.recurrence import Cell
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Layer, Workload
 
 if TYPE_CHECKING:
@@ -146,6 +150,9 @@ def family_cases(arch: Arch) -> Iterator[Case]:
         "grouped": Workload.of(GroupedGemm(groups=5, m=70, n=136, k=104)),
         "skinny": Workload.of(replace(gemm, m=3, b_layout=Layout.COLUMN)),
         "prologue": Workload(layers=(layer,)),
+        "groups": Workload.of(Conv2d(n=2, h=9, w=8, c=64, k=96, r=3, s=3, groups=2)),
+        "depthwise": Workload.of(Depthwise(n=2, h=9, w=8, c=72, r=3, s=3, padding=(1, 1, 1, 1))),
+        "recurrent": Workload.of(Recurrent(cell=Cell.LSTM, steps=5, batch_rows=20, hidden=72)),
         "attention": shapes.AttentionShape(heads=2, rows=72, keys=80, depth=64).workload,
     }
     for name, workload in workloads.items():

@@ -43,6 +43,7 @@ def gemm_args() -> Args:
 def conv_args() -> Args:
     args = Conv2dArgs(n=1, h=9, w=8, c=72, k=136, r=3, s=3, p=9, q=8, pad_h=1, pad_w=1)
     args.stride_h = args.stride_w = args.dilation_h = args.dilation_w = 1
+    args.groups = 1
     args.split_k = args.swizzle = 1
     args.a = args.b = args.d = ADDRESS
     args.operands[0].pointer = args.operands[1].pointer = ADDRESS

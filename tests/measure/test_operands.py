@@ -123,14 +123,14 @@ def test_rows_that_are_taken_are_in_no_order_and_judged_as_taken(profiler, devic
     try:
         one = operands.sets[1]
         (held,) = one.layers
-        rows, ends = device.download(held.rows, (29,), np.int64), held.ends
+        rows, ends = device.download(held.further["taken"], (29,), np.int64), held.further["ends"]
         assert set(rows) <= set(range(-1, 8))
         assert len(set(rows)) > 4
         assert (np.diff(rows) < 0).any()
         arguments = operands.arguments(
             one, Launch(struct="boltgen_grouped_gemm_args", sizes={}), stream=0
         )
-        assert (arguments.ends, arguments.taken) == (ends, held.rows)
+        assert (arguments.ends, arguments.taken) == (ends, held.further["taken"])
         a = device.download(one.a, (7, 40), np.float16)
         b = device.download(held.b, problem.b_shape, np.float16)
         bias = device.download(held.operands[0].pointer, (24,), np.float16)
@@ -147,10 +147,12 @@ def test_ends_of_groups_are_uneven_and_rows_judged_by_their_groups(profiler, dev
     workload = Workload.of(problem, EPILOGUES["bias_relu"])
     operands = make_operands(profiler, workload=workload)
     try:
-        assert len({one.layers[0].ends for one in operands.sets}) == len(operands.sets) == 3
+        assert (
+            len({one.layers[0].further["ends"] for one in operands.sets}) == len(operands.sets) == 3
+        )
         one = operands.sets[2]  # whose contents were copied
         (held,) = one.layers
-        ends = device.download(held.ends, (4,), np.int64)
+        ends = device.download(held.further["ends"], (4,), np.int64)
         counts = np.diff(ends, prepend=0)
         assert ends[-1] == 28
         assert counts.min() == 0
@@ -158,7 +160,7 @@ def test_ends_of_groups_are_uneven_and_rows_judged_by_their_groups(profiler, dev
         arguments = operands.arguments(
             one, Launch(struct="boltgen_grouped_gemm_args", sizes={}), stream=0
         )
-        assert arguments.ends == held.ends
+        assert arguments.ends == held.further["ends"]
         a = device.download(one.a, problem.a_shape, np.float16)
         b = device.download(held.b, problem.b_shape, np.float16)
         bias = device.download(held.operands[0].pointer, (24,), np.float16)

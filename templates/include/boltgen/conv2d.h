@@ -170,7 +170,7 @@ void check_conv2d(ArgumentCheck& check, boltgen_conv2d_args const& args) {
 
 template <typename Kernel>
 size_t conv2d_workspace_bytes(boltgen_conv2d_args const* args) {
-  return args->split_k > 1 ? conv2d_workspace<Kernel>(*args).bytes : 0;
+  return args->split_k > 1 && args->groups > 0 ? conv2d_workspace<Kernel>(*args).bytes : 0;
 }
 
 template <typename Kernel>
