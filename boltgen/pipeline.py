@@ -152,11 +152,15 @@ class Plan:
         """Everything that the model launches, regions' calls and layout transforms, by kernel."""
         found: dict[str, dict[Trial, None]] = {}
         for decisions, made in zip(self.decisions, self.launches, strict=True):
-            # The greatest sizes stand for all sizes of one launch.
-            by_config = {d.config: (d, c) for d, c in zip(decisions, made.choices, strict=True)}
-            for decision, choice in by_config.values():
-                trial = Trial(workload=decision.workload, config=decision.config)
-                found.setdefault(choice.kernel, {})[trial] = None
+            # The greatest sizes stand for all sizes of one launch. A configuration may have several
+            # kernels, for several alignments.
+            of_launch = {
+                (choice.kernel, decision.config): decision
+                for decision, choice in zip(decisions, made.choices, strict=True)
+            }
+            for (kernel, config), decision in of_launch.items():
+                trial = Trial(workload=decision.workload, config=config)
+                found.setdefault(kernel, {})[trial] = None
             for move in made.memory.moves:
                 found.setdefault(move.kernel, {})[_move_trial(move.transform, self.arch)] = None
         return {symbol: tuple(trials) for symbol, trials in found.items()}
