@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases.attention import attention
 from boltgen.arch import arch_named
 from boltgen.errors import BoltgenError
 from boltgen.families.registry import kernel_spec, predict, violations
 from boltgen.ir.extent import Symbol, symbolic
-from boltgen.problems.cells import localised
+from boltgen.problems.cells import cells, localised, representative
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.region import LayerRoles, Region
 from boltgen.problems.workload import Workload
@@ -97,6 +98,22 @@ def test_a_measured_time_scales_what_the_model_says_between_sizes() -> None:
     ]
     assert slow in {row.decision.config for row in table(workload, decisions, SM80)}
     assert slow not in {row.decision.config for row in table(workload, measured, SM80)}
+
+
+@pytest.mark.parametrize("most", [4096, 64])
+def test_a_row_has_the_kernel_of_all_its_sizes(most: int) -> None:
+    """Rows of few sizes end at an aligned one, and the sizes before are not."""
+    keys = symbolic(Symbol("n", 16, most))
+    (workload, _) = localised(attention(1, keys, 64, 64, batch=8))
+    tasks = [Task(workload=representative(each), cell=each) for each in cells(workload)]
+    rows = table(workload, select(tasks, SM80), SM80)
+    assert (rows[0].cell.symbols[0].low, rows[-1].cell.symbols[0].high) == (16, most)
+    for row in rows:
+        (symbol,) = row.cell.symbols
+        if symbol.low < symbol.high:
+            scores = row.decision.workload.first.problem
+            assert scores.alignment_d == 1
+            assert scores.d_shape[-1] <= symbol.high
 
 
 def test_a_workload_of_known_sizes_has_one_row() -> None:

@@ -83,17 +83,25 @@ def table(workload: Workload, decisions: Sequence[Decision], arch: Arch) -> tupl
     if not workload.symbols:
         return tuple(Row(cell=workload, decision=each) for each in decisions)
     if len({each.config for each in decisions}) == 1:
-        return (Row(cell=workload, decision=decisions[-1]),)
+        return (_row(workload, decisions[-1]),)
     offers = list({each.config: each for each in decisions}.values())
     found = [Row(cell=step, decision=_best(step, offers, arch)) for step in steps(workload)]
     rows = found[:1]
     for row in found[1:]:
         whole = joined(rows[-1].cell, row.cell)
         if whole is not None and rows[-1].decision.config == row.decision.config:
-            rows[-1] = replace(row, cell=whole)
+            rows[-1] = _row(whole, row.decision)
         else:
             rows.append(row)
     return tuple(rows)
+
+
+def _row(cell: Workload, last: Decision) -> Row:
+    """Return the row of a cell by the decision for its last sizes.
+
+    Its kernel is that of all sizes: the last ones alone may have a wider alignment.
+    """
+    return Row(cell=cell, decision=replace(last, workload=representative(cell)))
 
 
 def _best(cell: Workload, offers: Sequence[Decision], arch: Arch) -> Decision:
