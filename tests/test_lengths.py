@@ -115,11 +115,10 @@ def test_padding_that_lengths_say_is_not_multiplied(name: str, checking: Vgpu) -
             _judge(output, module(*inputs), layers=4)
         counted.append(operations)
     assert [finding.message for finding in checking.findings()] == []
-    # Steps of 32 keys: 3 * 7 of them, 7 + 2 + 1, and 2 + 2 + 2; padded before, 7 + 2 + 1 and
-    # 2 + 2 + 2 or one more each, as 200 is no multiple.
+    # Steps of 128 keys: 3 * 2 of them, 2 + 1 + 1, and 1 + 1 + 1.
     whole, some, few = counted
-    assert some <= whole * 11 // 21
-    assert few <= whole * 8 // 21
+    assert some <= whole * 4 // 6
+    assert few <= whole * 3 // 6
 
 
 def test_a_tokenizer_s_mask_of_any_batch_and_length(checking: Vgpu) -> None:
@@ -140,7 +139,7 @@ def test_a_tokenizer_s_mask_of_any_batch_and_length(checking: Vgpu) -> None:
             _judge(output, module(*inputs), layers=14)
         ids, _ = inputs
         _, whole = _counted(artifact, (ids, torch.ones_like(ids)), checking)
-        assert (operations < whole) == (lengths == (64, 9, 30))
+        assert operations <= whole  # one step has all of so few keys
     assert [finding.message for finding in checking.findings()] == []
 
 

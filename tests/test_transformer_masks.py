@@ -157,8 +157,9 @@ def test_padding_of_causal_rows_is_skipped(*, is_open: bool, window: int, checki
     expected = f"causal softmax of {window}(acc)" if window else "causal softmax(acc)"
     assert _prologues(artifact) == {expected}
     of_some = _judge(artifact, module, given, checking)
-    whole = given[0], torch.ones_like(given[1])
-    assert of_some < _judge(artifact, module, whole, checking)
+    of_all = _judge(artifact, module, (given[0], torch.ones_like(given[1])), checking)
+    # A window of 40 keys is within one or two steps of any row.
+    assert of_some <= of_all if window else of_some < of_all
     if is_open:
         for lengths, before in (((17,), True), ((40, 3), False), ((9, 64, 64, 33), True)):
             _judge(artifact, module, _given(lengths, before=before), checking)
