@@ -95,7 +95,7 @@ def exported(name: str, image: int, batch: int) -> Any:
     """Return a model of timm with random weights, traced for `batch` images."""
     make_importable()
     module = importlib.import_module("timm").create_model(name, pretrained=False).eval()
-    # The table's multiply-adds of RepVGG are those after its branches are merged.
+    # The table counts RepVGG's multiply-adds after its branches are merged.
     module = importlib.import_module("timm.utils").reparameterize_model(module)
     with torch.no_grad():
         return torch.export.export(module, (torch.empty(batch, 3, image, image),))
@@ -161,7 +161,7 @@ def row_of(row: Measured) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Predict all rows, or those of some models, and keep the table if it is whole."""
+    """Predict all rows, or the rows of some models; keep the table if it has all of them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = sorted({row.model for row in measured()})
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(known))

@@ -117,8 +117,9 @@ class Space(Generic[C]):
                     yield other
 
     def explain(self) -> str:
-        """Why there is no candidate: the rules that all configurations break, or else those that
-        most of them break.
+        """Say why there is no candidate.
+
+        Name the rules that every configuration breaks, or else the rules that most of them break.
         """
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}

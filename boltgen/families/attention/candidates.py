@@ -21,7 +21,7 @@ _SPLITS = (1, 2, 4, 8, 16, 32)
 _KEY_WARPS = (1, 2)
 # Steps of a threadblock's share of the keys: a pipeline that is filled for fewer is never full.
 _LEAST_STEPS = 2
-# Keys of each of two warps that share those of a step: a step of fewer is mostly its own overhead.
+# The fewest keys of a warp that shares a step: with fewer, most of a step is overhead.
 _LEAST_WARP_KEYS = 32
 # Columns of Q and V in a threadblock: columns beyond the head are zero, and multiplied all the
 # same.

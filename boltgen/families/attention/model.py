@@ -135,7 +135,7 @@ def _clocks(
 
 
 def _steps(workload: Workload, config: AttentionConfig) -> float:
-    """Return the mean number of steps of a threadblock; those that share keys have whole ones."""
+    """Return the mean number of steps of a threadblock; shared keys are divided by whole steps."""
     steps = mean_steps(workload, config.rows, config.keys)
     return steps if config.splits == 1 else math.ceil(steps / config.splits)
 
