@@ -36,6 +36,7 @@ NAMES = {
     "boltgen_attention_layer",
     "boltgen_attention_args",
     "boltgen_norm_args",
+    "boltgen_recurrent_args",
     "boltgen_conv2d_chain_args",
     "boltgen_image_norm_args",
 }
