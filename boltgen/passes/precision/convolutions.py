@@ -6,7 +6,7 @@ and a move that puts the phases beside each other:
 
     (N, H, W, C) -> convolution -> (N, H', W', s s K) -> (N, s H', s W', K) -> the wanted pixels
 
-So it multiplies no zeros between pixels. A filter that is no multiple of the stride is filled up
+No zeros between pixels are multiplied. A filter that is no multiple of the stride is filled up
 with taps of zero: an infinite pixel makes NaN of neighbours that such a tap reaches.
 """
 

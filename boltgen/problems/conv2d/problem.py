@@ -14,6 +14,14 @@ from boltgen.ir.functions import Array
 from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
+from boltgen.problems.windows import (
+    check_windows,
+    padded_images,
+    taps,
+    touched_elements,
+    window_sizes,
+    windows_along,
+)
 
 
 @lru_cache(maxsize=4096)
@@ -71,29 +79,18 @@ class Conv2d:
                 f"Conv2d: c={self.c} channels and k={self.k} filters are no {self.groups} groups"
             )
         check_dtypes(self)
-        if min(self.stride) < 1 or min(self.dilation) < 1 or min(self.padding) < 0:
-            raise InvalidProblemError(
-                f"Conv2d: stride={self.stride} and dilation={self.dilation} must be at least 1, "
-                f"padding={self.padding} at least 0"
-            )
-        if self.p < 1 or self.q < 1:
-            raise InvalidProblemError(
-                f"Conv2d: a {self.r}x{self.s} filter with dilation {self.dilation} does not fit "
-                f"into a {self.h}x{self.w} activation with padding {self.padding}"
-            )
+        check_windows(self)
         _ = self.gemm  # which checks the extents and types
 
     @property
     def p(self) -> int:
         """Rows of the output."""
-        reach = self.dilation[0] * (self.r - 1) + 1
-        return (self.h + self.padding[0] + self.padding[2] - reach) // self.stride[0] + 1
+        return windows_along(self, 0)
 
     @property
     def q(self) -> int:
         """Columns of the output."""
-        reach = self.dilation[1] * (self.s - 1) + 1
-        return (self.w + self.padding[1] + self.padding[3] - reach) // self.stride[1] + 1
+        return windows_along(self, 1)
 
     @property
     def is_pointwise(self) -> bool:
@@ -200,8 +197,7 @@ class Conv2d:
     @property
     def a_bytes(self) -> int:
         """Bytes of the pixels that filters read; large strides skip pixels."""
-        rows, columns = min(self.h, self.p * self.r), min(self.w, self.q * self.s)
-        return self.n * rows * columns * self.c * self.in_dtype.size_bytes
+        return touched_elements(self) * self.in_dtype.size_bytes
 
     @property
     def b_bytes(self) -> int:
@@ -211,19 +207,11 @@ class Conv2d:
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of `boltgen_conv2d_args`, without its groups."""
-        return {
-            **{name: getattr(self, name) for name in "nhwckrspq"},
-            "pad_h": self.padding[0],
-            "pad_w": self.padding[1],
-            "stride_h": self.stride[0],
-            "stride_w": self.stride[1],
-            "dilation_h": self.dilation[0],
-            "dilation_w": self.dilation[1],
-        }
+        return window_sizes(self)
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of `profiler_conv2d`: those of a launch, and its groups."""
+        """The sizes of a launch and the number of groups, for `profiler_conv2d`."""
         return self.sizes | {"groups": self.groups}
 
     @property
@@ -246,17 +234,10 @@ class Conv2d:
 
     def product(self, a: Array, b: Array) -> Array:
         """Return the convolution in FP64."""
-        top, left, bottom, right = self.padding
-        padded = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
         if self.groups > 1:
-            of_groups = np.split(padded, self.groups, -1), np.split(b, self.groups)
-            one = replace(self.group, h=padded.shape[1], w=padded.shape[2], padding=(0, 0, 0, 0))
-            return np.concatenate(list(map(one.product, *of_groups)), -1)
+            of_groups = np.split(a, self.groups, -1), np.split(b, self.groups)
+            return np.concatenate(list(map(self.group.product, *of_groups)), -1)
         result = np.zeros(self.d_shape)
-        for r in range(self.r):
-            for s in range(self.s):
-                y, x = r * self.dilation[0], s * self.dilation[1]
-                rows = slice(y, y + (self.p - 1) * self.stride[0] + 1, self.stride[0])
-                columns = slice(x, x + (self.q - 1) * self.stride[1] + 1, self.stride[1])
-                result += padded[:, rows, columns, :] @ b[:, r, s, :].T
+        for r, s, pixels in taps(self, padded_images(self, a)):
+            result += pixels @ b[:, r, s, :].T
         return result

@@ -12,6 +12,14 @@ from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.ir.functions import Array
 from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.windows import (
+    check_windows,
+    padded_images,
+    taps,
+    touched_elements,
+    window_sizes,
+    windows_along,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +54,7 @@ class Depthwise:
     def __post_init__(self) -> None:
         check_positive(self, ("n", "h", "w", "c", "r", "s", "multiplier", "k"))
         check_dtypes(self)
-        if min(self.stride) < 1 or min(self.dilation) < 1 or min(self.padding) < 0:
-            raise InvalidProblemError(
-                f"Depthwise: stride={self.stride} and dilation={self.dilation} must be at least "
-                f"1, padding={self.padding} at least 0"
-            )
-        if self.p < 1 or self.q < 1:
-            raise InvalidProblemError(
-                f"Depthwise: a {self.r}x{self.s} filter with dilation {self.dilation} does not "
-                f"fit into a {self.h}x{self.w} activation with padding {self.padding}"
-            )
+        check_windows(self)
         _ = self.gemm  # whose extents are checked when it is made
 
     @property
@@ -71,14 +70,12 @@ class Depthwise:
     @property
     def p(self) -> int:
         """Rows of the output."""
-        reach = self.dilation[0] * (self.r - 1) + 1
-        return (self.h + self.padding[0] + self.padding[2] - reach) // self.stride[0] + 1
+        return windows_along(self, 0)
 
     @property
     def q(self) -> int:
         """Columns of the output."""
-        reach = self.dilation[1] * (self.s - 1) + 1
-        return (self.w + self.padding[1] + self.padding[3] - reach) // self.stride[1] + 1
+        return windows_along(self, 1)
 
     @property
     def short(self) -> str:
@@ -172,8 +169,7 @@ class Depthwise:
     @property
     def a_bytes(self) -> int:
         """Bytes of the pixels that the filter touches; strides may leave some out."""
-        rows, columns = min(self.h, self.p * self.r), min(self.w, self.q * self.s)
-        return self.n * rows * columns * self.c * self.in_dtype.size_bytes
+        return touched_elements(self) * self.in_dtype.size_bytes
 
     @property
     def b_bytes(self) -> int:
@@ -183,19 +179,11 @@ class Depthwise:
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of `boltgen_depthwise_args`."""
-        return {
-            **{name: getattr(self, name) for name in "nhwckrspq"},
-            "pad_h": self.padding[0],
-            "pad_w": self.padding[1],
-            "stride_h": self.stride[0],
-            "stride_w": self.stride[1],
-            "dilation_h": self.dilation[0],
-            "dilation_w": self.dilation[1],
-        }
+        return window_sizes(self)
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of `profiler_conv2d`: those of a launch, and a group for each channel."""
+        """The sizes of a launch and a group for each channel, for `profiler_conv2d`."""
         return self.sizes | {"groups": self.c}
 
     @property
@@ -223,15 +211,9 @@ class Depthwise:
         return 0, 0, filters, 0
 
     def product(self, a: Array, b: Array) -> Array:
-        """The convolution in FP64."""
-        top, left, bottom, right = self.padding
-        padded = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
-        padded = np.repeat(padded, self.multiplier, axis=-1)
+        """Return the convolution in FP64."""
         result = np.zeros(self.d_shape)
-        for r in range(self.r):
-            for s in range(self.s):
-                y, x = r * self.dilation[0], s * self.dilation[1]
-                rows = slice(y, y + (self.p - 1) * self.stride[0] + 1, self.stride[0])
-                columns = slice(x, x + (self.q - 1) * self.stride[1] + 1, self.stride[1])
-                result += padded[:, rows, columns, :] * b[r, s, :, 0]
+        padded = np.repeat(padded_images(self, a), self.multiplier, axis=-1)
+        for r, s, pixels in taps(self, padded):
+            result += pixels * b[r, s, :, 0]
         return result

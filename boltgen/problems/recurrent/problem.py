@@ -91,7 +91,7 @@ class Recurrent:
 
     @property
     def further_inputs(self) -> tuple[FurtherInput, ...]:
-        """The weights, then what there is of bias, initial states and lengths."""
+        """The weights, then the bias, the initial states and the lengths, as far as it has them."""
         columns = self.directions * self.hidden
         most = _GAIN / self.hidden
         weights = (self.directions, self.cell.gates * self.hidden, self.hidden)
