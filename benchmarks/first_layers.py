@@ -11,6 +11,7 @@ caches, which are not modelled. Nothing else reads the image. No time is measure
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,7 @@ def figures(counted: Counted) -> dict[str, Any]:
 
 def main() -> None:
     """Count both, and record."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     found = {name: figures(count(layer)) for name, layer in LAYERS.items()}
     write("first_layers", found, "one pass over the image, in the layer's own call")
 

@@ -76,6 +76,7 @@ def partition_graphs(
         padding=tuple(run.padding),
         notes=tuple(run.notes),
         refusals=tuple(run.refusals),
+        choices=tuple(run.choices),
         fired=run.fired,
         write=write,
     )

@@ -338,7 +338,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "fuse_head_operators",
         "joins/fuse_head_operators",
-        plain(with_joint_heads),
+        lambda graph, _: with_joint_heads(graph),
         "Compute the rotary embedding of query and key at once.",
         "Query and key must be columns of one matmul, which `fuse_qkv` makes.",
         when=FUSING,

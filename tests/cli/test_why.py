@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from boltgen.graph.graph import INPUT, Expr, GraphBuilder
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.run import Partitioned, Passes
 from boltgen.passes.trace import read_trace
+from boltgen.problems.graph_costs import KernelTimes
+from boltgen.problems.workload import Workload
 
 
 def explained(folder: Path, operator: str) -> list[str]:
@@ -115,3 +119,51 @@ def test_the_rules_that_fired_are_counted(tmp_path: Path) -> None:
     lines = list(why(made, read_trace(tmp_path), "add"))
     at = lines.index("  fold_constant_sums: 2 went, 2 came")
     assert "    rule 'add constants to each other' fired 2 times" in lines[at : at + 6]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A kernel takes 1 us, and `wide` us more for each 64 columns of a matmul's result."""
+
+    wide: float
+    move_origin: str = "made up"
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        times = (1.0 + self.wide * (one.first.problem.d_shape[-1] // 64) for one in workloads)
+        return KernelTimes(times_us=tuple(times), origin="made up")
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        raise AssertionError((bytes_moved, launches))
+
+
+@pytest.mark.parametrize(("wide", "is_joined"), [(0.5, True), (4.0, False)])
+def test_a_choice_by_times_is_shown_with_the_times_of_both(
+    tmp_path: Path, wide: float, is_joined: bool
+) -> None:
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=(2, 6, 16), dtype="float32"))
+    heads = []
+    for number in range(3):
+        weight = np.random.default_rng(number).standard_normal((16, 32)).astype(np.float32)
+        made = builder.matmul(x, builder.constant(weight), "float32")
+        apart = builder.reshape(made, (2, 6, 4, 8))
+        heads.append(builder.permute_dims(apart, (0, 2, 1, 3)))
+    partitioned: Partitioned = partition_graphs(
+        {"main": builder.graph(tuple(heads))},
+        (),
+        Passes(trace=tmp_path, joining=Costs(wide)),
+        lambda *_: None,
+        grouped_nhwc=True,
+    )
+    lines = list(why(partitioned, read_trace(tmp_path), "matmul"))
+    at = lines.index("choices about matmul:")
+    once = 1.0 + wide
+    times = f"gemm 12x96x16: {once:.1f} us instead of 3.0 us, made up"
+    said = (
+        f"rewrote 1 x 2x6x32: 3 products of one tensor are one, {times}"
+        if is_joined
+        else f"left 1 x 2x6x32: 3 products of one tensor stay apart: they would be one, {times}"
+    )
+    assert lines[at + 1] == f"  fuse_qkv {said}"
+    assert list(partitioned.notes) == ([said.partition(": ")[2]] if is_joined else [])
+    assert "regions with matmul:" in lines[at + 2]

@@ -122,7 +122,7 @@ def test_both_products_are_one_with_what_combines_them(build: Callable[[Builder]
     assert all(load.kind is LoadKind.ROW for load in layer.loads)
     before = 1.5 if len(find_products(graph)) == 1 else 2.0
     (note,) = found.notes
-    assert f"2 x gemm {M}x{F}x{K}: 1.2 us instead of {before:.1f}, made up" in note
+    assert f"2 x gemm {M}x{F}x{K}: 1.2 us instead of {before:.1f} us, made up" in note
     # What no kernel computes is operators that IRs have.
     assert HALF not in operators(without_halves(found.graph))
 
@@ -132,8 +132,16 @@ def test_times_decide(build: Callable[[Builder], int]) -> None:
     b = Builder()
     graph = b.graph(build(b))
     slower = 1.5 if len(find_products(graph)) == 1 else 2.0
-    assert join_pairs(graph, Costs(pair=slower), nothing).graph is graph
-    assert join_pairs(graph, Costs(), lambda _: "no kernel").graph is graph
+    made = join_pairs(graph, Costs(pair=slower), nothing)
+    assert made.graph is graph
+    apart = "two products of one tensor and their gate are no single kernel"
+    (choice,) = made.choices
+    assert (choice.operators, choice.is_rewritten) == (("matmul",), False)
+    times = f"{slower:.1f} us instead of {slower:.1f} us, made up"
+    assert choice.reason == f"{apart}, 2 x gemm {M}x{F}x{K}: {times}"
+    made = join_pairs(graph, Costs(), lambda _: "too few registers")
+    assert made.graph is graph
+    assert [each.reason for each in made.choices] == [f"{apart}: too few registers"]
 
 
 def test_a_graph_without_halves_is_the_same_one() -> None:

@@ -120,6 +120,20 @@ def test_results_of_the_model_keep_their_channels() -> None:
     assert made[made.results].shape == (ROWS, 12)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_residuals_of_products_of_other_inputs_are_padded_with_the_sum(depth: int) -> None:
+    """The products of a sum share no tensor but the residual, and are decided about together."""
+    b = Net()
+    total = b.biased(b.input(ROWS, 8), 12)
+    for _ in range(depth):
+        total = b.elementwise("add", b.product(b.input(ROWS, 8), 12), total)
+    graph = b.graph(b.biased(total, 16))
+    plan = _plan(graph)
+    assert [(each.channels, each.filters) for each in plan] == [(8, 16)] * (depth + 1) + [(16, 16)]
+    made = padded(graph, plan)
+    assert {expr.shape for expr in made.exprs if expr.op == "matmul"} == {(ROWS, 16)}
+
+
 def test_images_are_padded_between_convolutions() -> None:
     b = Net()
     graph = b.graph(b.conv(b.conv(b.input(1, 4, 4, 8), 6), 8))

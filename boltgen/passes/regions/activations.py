@@ -164,7 +164,7 @@ class _Rewriter:
     def _written_out(self, index: int) -> _Polynomial | None:
         match self.nodes[index]:
             case Scalar(value=value):
-                return {(): value}
+                return {(): value} if value else {}
             case Unary(op=UnaryOp.NEGATE, x=x):
                 return _scaled(self._polynomial(x), -1.0)
             case Binary(op=op, lhs=lhs, rhs=rhs):
@@ -385,7 +385,7 @@ def _product(left: _Polynomial, right: _Polynomial) -> _Polynomial:
         for q, d in right.items():
             factors = tuple(sorted(p + q))
             made[factors] = made.get(factors, 0.0) + c * d
-    return made
+    return {factors: c for factors, c in made.items() if c}
 
 
 def _scaled(terms: _Polynomial, c: float) -> _Polynomial:
