@@ -29,7 +29,7 @@ from boltgen.check.protocol import Job
 from boltgen.device.choose import activate
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.depthwise.legality import blocks_of_slab
-from boltgen.families.depthwise.traits import vector_of, vector_of_a
+from boltgen.families.depthwise_tile import vector_of, vector_of_a
 from boltgen.families.registry import candidates, kernel_spec, launch, predict
 from boltgen.families.source import kernel_symbol
 from boltgen.problems.depthwise.problem import Depthwise
