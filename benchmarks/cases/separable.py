@@ -17,6 +17,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
@@ -31,9 +32,13 @@ def separable(
     **given: Any,
 ) -> Workload:
     """`first`, then a 1x1 convolution to so many channels; `given` are fields of its matmul."""
-    fields = {"b_layout": Layout.COLUMN, "in_dtype": first.in_dtype, "out_dtype": first.in_dtype}
+    fields: dict[str, Any] = {
+        "b_layout": Layout.COLUMN,
+        "in_dtype": first.in_dtype,
+        "out_dtype": first.in_dtype,
+    }
     then = Gemm(m=first.gemm.m, n=columns, k=first.k, **(fields | given))
-    problems = (first, then)
+    problems: tuple[Problem, Problem] = (first, then)
     layers = (Layer(problem=p, epilogue=g) for p, g in zip(problems, graphs, strict=True))
     return Workload(layers=tuple(layers))
 
@@ -41,7 +46,12 @@ def separable(
 def same(image: tuple[int, int, int, int], size: int, stride: int = 1, **given: Any) -> Depthwise:
     """A convolution of `image` (N, H, W, C) by size x size filters, padded by half of them."""
     n, h, w, c = image
-    fields = {"r": size, "s": size, "padding": (size // 2,) * 4, "stride": (stride, stride)}
+    fields: dict[str, Any] = {
+        "r": size,
+        "s": size,
+        "padding": (size // 2,) * 4,
+        "stride": (stride, stride),
+    }
     return Depthwise(n=n, h=h, w=w, c=c, **(fields | given))
 
 
@@ -107,7 +117,7 @@ def _row_sums(b: ElementwiseBuilder) -> None:
 
 
 _RELU, _BIAS_RELU = EPILOGUES["relu"], EPILOGUES["bias_relu"]
-_BF16 = {"in_dtype": BF16, "out_dtype": BF16}
+_BF16: dict[str, Any] = {"in_dtype": BF16, "out_dtype": BF16}
 # Filters whose columns are compiled and others, strides, vectors of every width, rows that end in
 # a thread's pixels, several tiles of columns, both layouts of B, every type, kinds of operands.
 CASES: Mapping[str, SeparableCase] = {
