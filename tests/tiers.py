@@ -56,7 +56,7 @@ SHARE: dict[str, tuple[str, ...]] = {
         *("tests/kernels/test_depthwise.py", "tests/kernels/test_grouped.py"),
         "tests/kernels/test_moves.py",
         *("tests/kernels/test_norm.py", "tests/kernels/test_prologue.py"),
-        "tests/kernels/test_skinny.py",
+        *("tests/kernels/test_separable.py", "tests/kernels/test_skinny.py"),
         *(f"{_NUMERICS}[{name}" for name in ("split-", "batch-", "tiny-", "first")),
         *(f"{_WGMMA}[{name}-" for name in ("pingpong", "conv-pingpong")),
     ),

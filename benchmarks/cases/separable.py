@@ -145,7 +145,7 @@ CASES: Mapping[str, SeparableCase] = {
     ),
     "older": _case("sm_75", (64, 64, 32), (32, 32), (2, 4), separable(same((1, 9, 11, 48), 7), 56)),
     "newer": _case(
-        "sm_90a", (128, 32, 64), (32, 32), (3, 4), separable(same((1, 16, 16, 64), 3), 32)
+        "sm_90a", (128, 32, 64), (32, 32), (3, 8), separable(same((1, 16, 16, 64), 3), 32)
     ),
     "bfloat16": _case(
         "sm_80",

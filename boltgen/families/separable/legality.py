@@ -38,7 +38,7 @@ from boltgen.families.space import Violation
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
 
-COLUMNS = (1, 2, 4)
+COLUMNS = (1, 2, 4, 8)
 # A threadblock's last rows may lie beyond M; their indices have 32 bits.
 _MOST_ROWS = INT32_MAX - 256
 # The channels of a step are in two tiles by turns.

@@ -119,9 +119,11 @@ def _clocks(
     loads, arithmetic = _tile_work(workload, config)
     made = resident * tasks(workload, config)
     vector_bytes = vector_of_a(problem) * problem.in_dtype.size_bytes
+    # Fewer warps than schedulers leave lanes idle.
+    busy = min(1.0, resident * config.tiles.warps / SCHEDULERS)
     issue = made * (loads + arithmetic) / (SCHEDULERS * _WARP)
     work = {
-        "arithmetic": max(issue, made * arithmetic / lanes(arch)),
+        "arithmetic": max(issue, made * arithmetic / lanes(arch)) / busy,
         "L1": made * loads * vector_bytes / SHARED_BYTES_PER_CLOCK,
         "L2": resident * _step_bytes(workload, config) / bytes_per_clock(vector_bytes, arch, c),
         "products": step_clocks(
@@ -135,7 +137,8 @@ def _clocks(
         )[0],
     }
     rounds = math.ceil(tasks(workload, config) / config.threads)
-    waits = rounds * tile_of(workload, config).steps * arch.memory_latency_clocks
+    often = _rows_of_tile(problem, config.columns)
+    waits = rounds * often * tile_of(workload, config).steps * arch.memory_latency_clocks
     busiest = max(work.values())
     step = max(busiest, waits) + c.exposed_fraction * (sum(work.values()) - busiest)
     end = epilogue_clocks(last.problem, last.epilogue, config.tiles, arch, c, resident=resident)
