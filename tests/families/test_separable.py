@@ -30,7 +30,7 @@ SM80 = ARCHES["sm_80"]
 FIRST = same((8, 56, 56, 144), 3)
 WORKLOAD = separable(FIRST, 24)
 CONFIG = config((64, 32, 32), (16, 32), 3, 4, "sm_80")
-BF16 = {"in_dtype": DType.BF16, "out_dtype": DType.BF16}
+BF16: dict[str, Any] = {"in_dtype": DType.BF16, "out_dtype": DType.BF16}
 
 
 def _stored(b: ElementwiseBuilder) -> None:
@@ -80,7 +80,7 @@ def test_a_further_filter_of_several_pixels_is_no_layer() -> None:
         ({"columns": 8}, {"r": 7, "s": 7, "padding": (3, 3, 3, 3)}, set()),
     ],
 )
-def test_rules(change: dict[str, int], problem: dict[str, Any], rules: set[str]) -> None:
+def test_rules(change: dict[str, Any], problem: dict[str, Any], rules: set[str]) -> None:
     workload = separable(replace(FIRST, **problem), 24)
     found = violations(workload, replace(CONFIG, **change), SM80)
     assert {each.name for each in found} == rules
