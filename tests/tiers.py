@@ -59,7 +59,7 @@ SHARE: dict[str, tuple[str, ...]] = {
         *("tests/kernels/test_attention.py", "tests/kernels/test_chain_adapter.py"),
         *("tests/kernels/test_grouped.py", "tests/kernels/test_moves.py"),
         *("tests/kernels/test_norm.py", "tests/kernels/test_prologue.py"),
-        "tests/kernels/test_skinny.py",
+        *("tests/kernels/test_separable.py", "tests/kernels/test_skinny.py"),
         *(f"{_NUMERICS}[{name}" for name in ("split-", "batch-", "tiny-", "first")),
         *(f"{_DEPTHWISE}::{test}" for test in (f"{_COMPUTES}[plain]", f"{_REFUSES}[plain-")),
         *(f"{_RECURRENT}::{test}" for test in (f"{_COMPUTES}[gru]", f"{_REFUSES}[gru-")),
