@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.elementwise import ElementwiseGraph, Store
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Layer
 
@@ -67,6 +67,12 @@ def vector_of(problem: Depthwise) -> int:
 def vector_of_a(problem: Depthwise) -> int:
     """Elements of A per vector access."""
     return max(vector_of(problem) // problem.multiplier, 1)
+
+
+def rounded_sum(layer: Layer) -> Store | None:
+    """Return the sum that the kernel rounds, from FP32 numbers in its workspace."""
+    rounded = (each for each in layer.epilogue.reductions if each.dtype is not DType.F32)
+    return next(rounded, None)
 
 
 def window_of(problem: Depthwise) -> Window | None:
