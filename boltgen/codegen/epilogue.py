@@ -69,7 +69,8 @@ def emit_epilogue(
     `masks` are the `key_masks` of a graph whose kernel skips keys.
 
     Raises:
-        InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction is not in FP32.
+        InvalidProblemError: see `ElementwiseGraph.typed_results`; or a reduction that is no sum of
+            columns is not in FP32.
     """
     names: list[str] = []
     parameters = ["acc", "acc2"] if epilogue.is_paired else ["acc"]
@@ -142,13 +143,14 @@ def _result(store: Store, dtype: DType) -> str:
     """Return the type of a further result.
 
     Raises:
-        InvalidProblemError: it reduces to a type other than FP32.
+        InvalidProblemError: it reduces to a type other than FP32, and is no sum of columns.
     """
     if store.reduction is None:
         return dtype.cutlass
-    if dtype is not DType.F32:
+    is_sum = store.kind is LoadKind.ROW and store.reduction is Reduction.SUM
+    if dtype is not DType.F32 and not is_sum:
         raise InvalidProblemError(
-            f"a {store.reduction.value} in {dtype.value}: kernels reduce full tensors to float32"
+            f"a {store.reduction.value} in {dtype.value}: kernels round only sums of columns"
         )
     span = f"{OPERAND[store.kind]}<{dtype.cutlass}>"
     if store.columns:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from boltgen.arch import Arch
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import MAX_OPERANDS, ElementwiseGraph
+from boltgen.ir.elementwise import (
+    MAX_OPERANDS,
+    ElementwiseGraph,
+    LoadKind,
+    Reduction,
+    Store,
+)
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.problem import Problem
 
@@ -35,11 +41,12 @@ MMA_SYNC = (
 MMA_SYNC_IN_F32 = tuple(row for row in MMA_SYNC if row.sums is DType.F32)
 
 
-def graph_rejection(graph: ElementwiseGraph) -> str | None:
+def graph_rejection(graph: ElementwiseGraph, rounds: DType = DType.F32) -> str | None:
     """Return why no epilogue can compute an elementwise graph, or None if one can.
 
     D is written by the tile's iterator, each further result by the threads that have its elements.
-    Reductions are added in memory by atomic operations, which are FP32.
+    Reductions are added in memory by atomic operations, which are FP32. A family that `rounds` to a
+    narrower type does so with one sum of columns.
     """
     first, *further = graph.results
     if first.reduction is not None:
@@ -52,12 +59,15 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
     for index, store in enumerate(further, 1):
         if store.dtype is None:
             return f"store {index} names no type: kernels store results besides D in their own"
-        if store.reduction and store.dtype is not DType.F32:
+        is_rounded = store.reduction is not None and store.dtype is not DType.F32
+        if is_rounded and not (rounds is store.dtype and _is_sum_of_columns(store)):
             return (
                 f"store {index} reduces to {store.dtype.value}: kernels add in float32, in memory"
             )
         if store.columns & (store.columns - 1):
             return f"store {index} reduces {store.columns} columns at a time, no power of two"
+    if sum(store.dtype is not DType.F32 for store in graph.reductions) > 1:
+        return f"several rounded sums; a kernel rounds one: {graph.describe()}"
     passed = len(graph.loads) + len(further)
     if passed > MAX_OPERANDS:
         return (
@@ -65,6 +75,10 @@ def graph_rejection(graph: ElementwiseGraph) -> str | None:
             f"{MAX_OPERANDS} addresses"
         )
     return None
+
+
+def _is_sum_of_columns(store: Store) -> bool:
+    return store.kind is LoadKind.ROW and store.reduction is Reduction.SUM
 
 
 def one_result_rejection(graph: ElementwiseGraph) -> str | None:

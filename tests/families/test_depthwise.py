@@ -21,7 +21,7 @@ from boltgen.families.registry import (
     violations,
 )
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import LoadKind, Reduction
+from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
@@ -96,15 +96,44 @@ def _reduced(b: ElementwiseBuilder) -> None:
     b.store(0, LoadKind.COLUMN, DType.F32, Reduction.SUM)
 
 
+def _rounds(*stores: tuple[DType, Reduction]) -> ElementwiseGraph:
+    b = ElementwiseBuilder()
+    b.store(0)
+    for dtype, reduction in stores:
+        b.store(0, LoadKind.ROW, dtype, reduction)
+    return b.build()
+
+
+_SUM = (DType.F16, Reduction.SUM)
+
+
 @pytest.mark.parametrize(
     ("workload", "arch", "message"),
     [
         (Workload.of(replace(LAYER, **BF16)), "sm_75", "bfloat16"),
         (Workload.of(LAYER, graph_of(_reduced)), "sm_80", "a thread has few of a pixel's channels"),
+        (Workload.of(LAYER, _rounds((DType.BF16, Reduction.SUM))), "sm_80", "reduces to bfloat16"),
+        (
+            Workload.of(LAYER, _rounds((DType.F16, Reduction.MAXIMUM))),
+            "sm_80",
+            "reduces to float16",
+        ),
+        (Workload.of(LAYER, _rounds(_SUM, _SUM)), "sm_80", "several rounded sums"),
     ],
 )
 def test_what_it_does_not_compute_has_a_reason(workload: Workload, arch: str, message: str) -> None:
     assert message in (_rejects(workload, arch) or "")
+
+
+def test_a_rounded_sum_has_a_workspace_and_takes_longer() -> None:
+    rounded, plain = (
+        Workload.of(LAYER, _rounds((dtype, Reduction.SUM))) for dtype in (DType.F16, DType.F32)
+    )
+    assert _rejects(rounded) is None
+    assert launch(rounded, CONFIG).workspace_bytes == 4 * (8 * 144 + 144 // 8)
+    assert launch(plain, CONFIG).workspace_bytes == 0
+    times = [predict(each, CONFIG, SM80).time_us for each in (rounded, plain)]
+    assert 0 < times[0] - times[1] < 5
 
 
 @pytest.mark.parametrize(

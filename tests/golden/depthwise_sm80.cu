@@ -56,8 +56,8 @@ extern "C" int boltgen_depthwise_sm80_3s1_1x4_t128_v8_db5c7eb0d8(
 }
 
 extern "C" size_t boltgen_depthwise_sm80_3s1_1x4_t128_v8_db5c7eb0d8_workspace(
-    boltgen_depthwise_args const*) {
-  return 0;  // each thread has all of its sums
+    boltgen_depthwise_args const* args) {
+  return boltgen::depthwise_workspace_bytes<Kernel>(args);
 }
 
 }  // namespace boltgen_depthwise_sm80_3s1_1x4_t128_v8_db5c7eb0d8_kernel

@@ -26,7 +26,15 @@ from boltgen.measure.abi import arguments
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
 from tests.kernels.conftest import launched
-from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
+from tests.kernels.refusals import (
+    ADDRESS,
+    INVALID,
+    MISALIGNED,
+    WORKSPACE,
+    Change,
+    assert_refused,
+    setting,
+)
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 IN_BF16 = {"in_dtype": BF16, "out_dtype": BF16}
@@ -47,6 +55,17 @@ def _squeezed(b: ElementwiseBuilder) -> None:
     b.store(b.binary(BinaryOp.MULTIPLY, x, b.scalar(1 / 35)), LoadKind.ROW, F32, Reduction.SUM)
     b.store(x, LoadKind.ROW, F32, Reduction.SUM_OF_SQUARES)
     b.store(x, LoadKind.ROW, F32, Reduction.MAXIMUM)
+
+
+def _rounded(dtype: DType, *, with_maximum: bool) -> ElementwiseGraph:
+    """The mean of each image's channels in the type of A."""
+    b = ElementwiseBuilder()
+    x = b.unary(UnaryOp.RELU, b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW, dtype)))
+    b.store(x)
+    if with_maximum:
+        b.store(x, LoadKind.ROW, F32, Reduction.MAXIMUM)
+    b.store(b.binary(BinaryOp.MULTIPLY, x, b.scalar(1 / 63)), LoadKind.ROW, dtype, Reduction.SUM)
+    return b.build()
 
 
 def _config(threads: int, rows: int, columns: int, slab: int) -> DepthwiseConfig:
@@ -126,6 +145,16 @@ KERNELS: Mapping[str, tuple[DepthwiseConfig, Workload, str]] = {
         _case((3, 5, 7, 40), (3, 3), graph_of(_squeezed), padding=_SAME),
         "sm_80",
     ),
+    "rounded": (
+        _config(64, 1, 2, 4),
+        _case((3, 9, 7, 72), (3, 3), _rounded(F16, with_maximum=True), padding=_SAME),
+        "sm_75",
+    ),
+    "rounded_bfloat16": (
+        _config(128, 2, 2, 8),
+        _case((2, 9, 7, 20), (3, 3), _rounded(BF16, with_maximum=False), padding=_SAME, **IN_BF16),
+        "sm_80",
+    ),
 }
 
 
@@ -176,6 +205,7 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
         ("plain", setting(n=2**30), INVALID, "threads for a slab is .*; it must be at most"),
         ("one_row", setting(pad_w=-1), INVALID, "pad_w is -1; it must be at least 0"),
         ("doubled", setting(k=20), INVALID, "k is 20; this kernel takes 40"),
+        ("rounded_bfloat16", setting(), WORKSPACE, "has 0 bytes; these sizes need 180"),
     ],
 )
 def test_bad_arguments_are_refused(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, REGION, Expr, Graph, GraphBuilder
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind, Reduction
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.outline import CarvedRegion, Symbols
@@ -24,13 +25,21 @@ M, N, K = 6, 16, 8
 
 @dataclass(frozen=True)
 class Costs:
-    """A kernel takes 1 us, and `reducing` more where it reduces; a pass over memory takes 5."""
+    """A kernel takes 1 us, `reducing` more where it reduces, and `rounding` where it rounds a sum;
+    a pass over memory takes 5.
+    """
 
     reducing: float = 0.0
+    rounding: float = 0.0
     move_origin: str = "made up"
 
     def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
-        more = [self.reducing * bool(one.single.epilogue.reductions) for one in workloads]
+        stores = [one.single.epilogue.reductions for one in workloads]
+        rounded = [any(each.dtype is not DType.F32 for each in one) for one in stores]
+        more = [
+            self.reducing * bool(one) + self.rounding * narrow
+            for one, narrow in zip(stores, rounded, strict=True)
+        ]
         return KernelTimes(times_us=tuple(1.0 + each for each in more), origin="made up")
 
     def move_us(self, bytes_moved: int, launches: int) -> float:
@@ -109,6 +118,43 @@ def test_both_moments_of_a_row_are_written_at_once() -> None:
     found = [store.reduction for store in made.region.workload.single.epilogue.reductions]
     assert set(found) == {Reduction.SUM, Reduction.SUM_OF_SQUARES}
     assert operators(graph) == []
+
+
+def test_a_sum_is_rounded_where_only_a_cast_reads_it() -> None:
+    def build(b: Builder, *, read_twice: bool) -> Any:
+        y = b.product()
+        total = b.reduce("sum", b.cast(y), 0)
+        narrow = b.cast(total, F16)
+        return (y, narrow, *([total] if read_twice else []))
+
+    graph, made = carved(lambda b: build(b, read_twice=False))
+    assert made.region.workload.single.epilogue.reductions[0].dtype is DType.F16
+    assert operators(graph) == []
+    assert graph[graph.results[1]].dtype == F16
+    graph, made = carved(lambda b: build(b, read_twice=True))
+    assert made.region.workload.single.epilogue.reductions[0].dtype is DType.F32
+    assert operators(graph) == ["astype"]
+
+
+def test_a_sum_is_not_rounded_where_no_kernel_does_or_a_cast_is_faster() -> None:
+    def build(b: Builder) -> Any:
+        y = b.product()
+        return (y, b.cast(b.reduce("sum", b.cast(y), 0), F16))
+
+    def rejects(workload: Workload) -> str | None:
+        stores = workload.single.epilogue.reductions
+        return "rounded" if any(each.dtype is DType.F16 for each in stores) else None
+
+    for costs, refused in ((Costs(), rejects), (Costs(rounding=9.0), None)):
+        builder = Builder()
+        graph, (made,) = carve(
+            builder.graph(build(builder)),
+            Symbols(()),
+            reductions=costs,
+            **({"rejects": refused} if refused else {}),
+        )
+        assert made.region.workload.single.epilogue.reductions[0].dtype is DType.F32
+        assert operators(graph) == ["astype"]
 
 
 def test_an_image_has_sums_of_its_own() -> None:

@@ -19,6 +19,7 @@ from boltgen.families.depthwise.legality import (
     is_sensible,
     rejection,
     violations,
+    workspace_bytes,
 )
 from boltgen.families.depthwise.model import instructions, predict
 from boltgen.families.depthwise.traits import compiled_traits
@@ -71,7 +72,11 @@ def _launch(workload: Workload, config: DepthwiseConfig) -> Launch:
     """The problem's sizes, and the channels of a threadblock."""
     problem = depthwise_of(workload.single)
     slab = config.of_slab(problem.k // vector_of(problem))
-    return Launch(struct=code.ARGUMENTS, sizes=problem.sizes | {"slab": slab})
+    return Launch(
+        struct=code.ARGUMENTS,
+        sizes=problem.sizes | {"slab": slab},
+        workspace_bytes=workspace_bytes(workload.single),
+    )
 
 
 def _boundaries(workload: Workload, config: DepthwiseConfig, arch: Arch) -> tuple[Workload, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.depthwise.config import DepthwiseConfig
+from boltgen.families.depthwise.traits import rounded_sum
 from boltgen.families.depthwise_tile import Tile, depthwise_of, vector_of
 from boltgen.families.family import Footprint
 from boltgen.families.rejections import (
@@ -18,6 +19,7 @@ from boltgen.families.rejections import (
 from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
 from boltgen.families.space import Violation
 from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.extent import greatest
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Layer, Workload
 
@@ -25,6 +27,7 @@ THREADS, ROWS, COLUMNS = (64, 128, 256), (1, 2), (1, 2, 4, 8)
 # Vectors of channels; the last is more than any pixel's that fits a threadblock.
 SLABS = (4, 8, 16, 32, 64, 256)
 _WARP = 32
+_NUMBER_BYTES = 4  # of FP32, and of a count
 
 _HEADER = "templates/include/boltgen/depthwise.h"
 
@@ -43,7 +46,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return reason
     if any(store.kind is LoadKind.COLUMN for store in layer.epilogue.results):
         return f"a thread has few of a pixel's channels: {layer.epilogue.describe()}"
-    return graph_rejection(layer.epilogue) or others_rejection(layer.epilogue)
+    return graph_rejection(layer.epilogue, problem.in_dtype) or others_rejection(layer.epilogue)
 
 
 def violations(layer: Layer, config: DepthwiseConfig, arch: Arch) -> tuple[Violation, ...]:
@@ -111,6 +114,18 @@ def blocks(problem: Depthwise, config: DepthwiseConfig) -> int:
     """Threadblocks of a launch."""
     vectors = problem.k // vector_of(problem)
     return blocks_of_slab(problem, config) * math.ceil(vectors / config.of_slab(vectors))
+
+
+def workspace_bytes(layer: Layer) -> int:
+    """Return the bytes of a rounded sum: FP32 numbers, and a count for each slab of channels.
+
+    A kernel's own query returns the same. A symbolic size counts as the greatest of its range.
+    """
+    if rounded_sum(layer) is None:
+        return 0
+    problem = depthwise_of(layer)
+    images: int = greatest(problem.n)
+    return _NUMBER_BYTES * (images * problem.k + problem.k // vector_of(problem))
 
 
 def tile_of(problem: Depthwise, config: DepthwiseConfig) -> Tile:

@@ -12,6 +12,7 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.depthwise.legality import blocks, footprint, tile_of
+from boltgen.families.depthwise.traits import rounded_sum
 from boltgen.families.depthwise_tile import Tile, depthwise_of, vector_of, vector_of_a
 from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
@@ -30,6 +31,7 @@ from boltgen.problems.workload import Layer
 _WARP = 32
 # The least bytes that L2 moves. Source: CUDA C++ Best Practices Guide, coalesced access.
 _SECTOR_BYTES = 32
+_ROUNDING_CLOCKS = 32  # a warp's load, division, rounding and store, several of them under way
 
 
 def bytes_moved(layer: Layer) -> int:
@@ -43,6 +45,17 @@ def bytes_moved(layer: Layer) -> int:
 def _arithmetic(layer: Layer, tile: Tile) -> float:
     """Return the arithmetic instructions of a thread, with its epilogue."""
     return tile.arithmetic + tile.sums * (1 + of_element(layer.epilogue))
+
+
+def _rounding_clocks(layer: Layer, config: DepthwiseConfig, arch: Arch) -> float:
+    """Return the clocks of the last threadblock of a slab: it counts, and rounds all sums."""
+    if rounded_sum(layer) is None:
+        return 0.0
+    problem = depthwise_of(layer)
+    vector = vector_of(problem)
+    channels = config.of_slab(problem.k // vector) * vector
+    of_thread = math.ceil(problem.n * channels / config.threads)
+    return 2 * arch.memory_latency_clocks + of_thread * _ROUNDING_CLOCKS
 
 
 def _block_bytes(problem: Depthwise, config: DepthwiseConfig) -> float:
@@ -90,7 +103,7 @@ def predict(
     clocks = {
         "its instructions": threads * max(issued, arithmetic / lanes(arch)),
         "loads of an SM": threads * loads * vector_bytes / SHARED_BYTES_PER_CLOCK,
-        "waits": rounds * of_warp,
+        "waits": rounds * of_warp + _rounding_clocks(layer, config, arch),
         "L2": l2_bytes / arch.l2_bytes_per_clock,
     }
     us = {name: value / arch.boost_mhz for name, value in clocks.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from boltgen.families.depthwise_tile import Window, depthwise_of, vector_of, window_of
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.elementwise import ElementwiseGraph, Store
 from boltgen.problems.workload import Layer
 
 
@@ -23,6 +23,12 @@ class DepthwiseTraits:
     multiplier: int
     window: Window | None
     epilogue: ElementwiseGraph
+
+
+def rounded_sum(layer: Layer) -> Store | None:
+    """Return the sum that the kernel rounds, from FP32 numbers in its workspace."""
+    rounded = (each for each in layer.epilogue.reductions if each.dtype is not DType.F32)
+    return next(rounded, None)
 
 
 def compiled_traits(layer: Layer) -> DepthwiseTraits:

@@ -3,7 +3,8 @@
     y = relu(conv(x, w))    p = mean(y, height and width)
 
 A kernel of TVM's would read all of y again. The product's own has it in registers, and adds one
-number for each row, or each column, to memory.
+number for each row, or each column, to memory. Some kernels round the sum to the type in which the
+next product multiplies it, which saves the launch of a cast.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from boltgen.ir.extent import Dim
 from boltgen.passes.regions.products import Product, Rejects
 from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.problem import Problem
-from boltgen.problems.results import reduced_axes
+from boltgen.problems.results import reduced_axes, store_shape
 from boltgen.problems.workload import Workload
 
 _SUMS = frozenset({"sum", "mean", "image_mean"})
@@ -42,8 +43,8 @@ _F32 = DType.F32.value
 class _Reduced:
     """An operator that reduces the result of an epilogue, and its kernel's store for it.
 
-    `inner` lie between the two; each value is multiplied by `scale` before. `columns` is the
-    store's.
+    `inner` lie between the two; each value is multiplied by `scale` before. `columns` and `dtype`
+    are the store's.
     """
 
     output: int
@@ -52,6 +53,7 @@ class _Reduced:
     reduction: Reduction
     scale: float
     columns: int = 0
+    dtype: DType = DType.F32
 
 
 def reducing(
@@ -67,6 +69,10 @@ def reducing(
     before, after = (Workload(layers=(each.layer(graph),)) for each in (product, longer))
     if rejects(after) is not None:
         return product
+    if (rounded := with_reductions(graph, product, claimed, rounds=True)) is not None:
+        narrow = Workload(layers=(rounded.layer(graph),))
+        if _rounds(narrow, after, rejects, costs):
+            longer, after = rounded, narrow
     if all(_is_of_a_norm(graph, each) for each in longer.further[len(product.further) :]):
         return longer
     problem = before.single.problem
@@ -74,6 +80,20 @@ def reducing(
     once, apart = costs.kernels_us((after, before)).times_us
     count = len(longer.further) - len(product.further)
     return longer if once < apart + costs.move_us(read, count) else product
+
+
+def _rounds(workload: Workload, plain: Workload, rejects: Rejects, costs: GraphCosts) -> bool:
+    """Return whether a kernel that rounds sums computes `workload`, and is faster than the kernel
+    of `plain` and a launch for each cast.
+    """
+    problem, stores = workload.single.problem, workload.single.epilogue.reductions
+    casts = [each for each in stores if each.dtype is not DType.F32]
+    if not casts or rejects(workload) is not None:
+        return False
+    once, apart = costs.kernels_us((workload, plain)).times_us
+    numbers = sum(prod(store_shape(problem, each)) for each in casts)
+    moved = numbers * (DType.F32.size_bytes + problem.in_dtype.size_bytes)
+    return once < apart + costs.move_us(moved, len(casts))
 
 
 def _is_of_a_norm(graph: Graph, index: int) -> bool:
@@ -91,13 +111,17 @@ def _is_of_a_norm(graph: Graph, index: int) -> bool:
     return True
 
 
-def with_reductions(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
+def with_reductions(
+    graph: Graph, product: Product, claimed: Collection[int], *, rounds: bool = False
+) -> Product | None:
     """Return `product` with the reductions of its result; None without any, or if a kernel cannot
-    write them.
+    write them. It `rounds` sums that only casts to the product's type read.
     """
     if product.exit is not None or not product.anchor.problem.is_product:
         return None
     found = _reductions(graph, product, claimed)
+    if rounds:
+        found = [_rounded(graph, product, each, claimed) for each in found]
     if not found:
         return None
     try:
@@ -136,6 +160,18 @@ def _reductions(graph: Graph, product: Product, claimed: Collection[int]) -> lis
                     found += _sums(graph, product, sum_, inner, Reduction.SUM_OF_SQUARES)
     found = [each for each in found if each.output not in claimed]
     return _closed(graph, found, claimed)
+
+
+def _rounded(graph: Graph, product: Product, found: _Reduced, claimed: Collection[int]) -> _Reduced:
+    """Return a sum of columns in the type of the cast that alone reads it; others as they are."""
+    readers, dtype = graph.consumers[found.output], product.anchor.problem.in_dtype
+    if found.kind is not LoadKind.ROW or found.reduction is not Reduction.SUM or len(readers) != 1:
+        return found
+    (reader,) = readers
+    is_cast = graph[reader].op == "astype" and graph[reader].dtype == dtype.value
+    if not is_cast or reader in claimed or found.output in graph.escaping:
+        return found
+    return replace(found, output=reader, inner=(*found.inner, found.output), dtype=dtype)
 
 
 def _closed(graph: Graph, found: list[_Reduced], claimed: Collection[int]) -> list[_Reduced]:
@@ -228,7 +264,7 @@ def _with(product: Product, found: list[_Reduced]) -> Product:
         if each.scale != 1.0:
             nodes += [Scalar(each.scale), Binary(BinaryOp.MULTIPLY, result, len(nodes))]
             x = len(nodes) - 1
-        stores.append(Store(x, each.kind, DType.F32, each.reduction, each.columns))
+        stores.append(Store(x, each.kind, each.dtype, each.reduction, each.columns))
     members = {*tail.members, *(index for each in found for index in (*each.inner, each.output))}
     return replace(
         product,

@@ -154,8 +154,8 @@ typedef struct boltgen_conv2d_args {
  *
  * A: (n, h, w, c). B: (r, s, k). D: (n, p, q, k). All packed. Channel i of D is of A's channel
  * i / (k / c). Padding at the bottom and right is whatever p and q imply. A full-tensor operand is
- * a matrix of n*p*q rows and k columns. It needs no workspace. A threadblock has at most `slab`
- * vectors of a pixel's channels.
+ * a matrix of n*p*q rows and k columns. Only a kernel that rounds a sum needs a workspace. A
+ * threadblock has at most `slab` vectors of a pixel's channels.
  */
 typedef struct boltgen_depthwise_args {
   int32_t n;

@@ -3,6 +3,9 @@
 // A thread has one vector of channels of a tile of pixels of the output. Neighbouring threads have
 // neighbouring vectors of channels, so that a warp reads whole sectors; the next ones have the next
 // tiles.
+//
+// A sum of each image's channels may be a result in the type of A: threadblocks add to FP32 numbers
+// in the workspace, and the last one of a slab of channels rounds them.
 
 #pragma once
 
@@ -27,6 +30,7 @@ struct Depthwise {
   static constexpr int kThreadCount = kThreads;
   static constexpr int kLoads = Loads::Type::kCount;
   static constexpr int kOperands = kLoads + Loads::kResults;
+  static constexpr int kRounded = RoundedSum<typename Graph::Operands>::kIndex;
   static_assert(kThreads % 32 == 0, "whole warps");
 
   struct Params {
@@ -41,29 +45,64 @@ struct Depthwise {
     cutlass::FastDivmod tile_columns;  ///< of an image
     cutlass::FastDivmod tile_rows;     ///< of an image
     boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+    ElementIn* rounded;  ///< sums of each image, whose FP32 numbers are an operand
+    int* ended;          ///< threadblocks of each slab
+    int images;
+    int blocks_of_slab;
   };
 
-  struct SharedStorage {};
+  struct SharedStorage {
+    bool is_last;
+  };
 
   CUTLASS_DEVICE
-  void operator()(Params const& params, SharedStorage&) {
+  void operator()(Params const& params, [[maybe_unused]] SharedStorage& shared) {
     int block, slab, tile, vector;
     params.slabs(block, slab, int(blockIdx.x));
     params.slab(tile, vector, block * kThreads + int(threadIdx.x));
     vector += slab * params.slab.divisor;
-    if (tile >= params.tiles || vector >= params.vectors) {
-      return;
+    if (tile < params.tiles && vector < params.vectors) {
+      compute(params, tile, vector * kVector);
     }
+    if constexpr (kRounded >= 0) {
+      round_sums(params, slab, shared);
+    }
+  }
+
+ private:
+  CUTLASS_DEVICE
+  static void compute(Params const& params, int tile, int channel) {
     int image, row, column, tile_row;
     params.tile_columns(tile_row, column, tile);
     params.tile_rows(image, row, tile_row);
-    int const channel = vector * kVector;
     Tile sums(params.sizes, params.a, params.b, image, row * kRows, column * kColumns, channel);
     sums.compute();
     store(params, sums, image, channel);
   }
 
- private:
+  /// Rounds the sums of a slab's channels, if all other threadblocks have added theirs.
+  CUTLASS_DEVICE
+  static void round_sums(Params const& params, int slab, SharedStorage& shared) {
+    __threadfence();  // the sums of this thread are added before it is counted
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      shared.is_last = atomicAdd(params.ended + slab, 1) + 1 == params.blocks_of_slab;
+    }
+    __syncthreads();
+    if (!shared.is_last) {
+      return;
+    }
+    __threadfence();
+    int const first = slab * params.slab.divisor * kVector;
+    int const left = params.sizes.k - first, most = params.slab.divisor * kVector;
+    int const channels = left < most ? left : most;
+    auto const* const sums = static_cast<float const*>(params.operands[kRounded].pointer);
+    for (int64_t i = threadIdx.x; i < int64_t(params.images) * channels; i += kThreads) {
+      int64_t const at = i / channels * params.sizes.k + first + i % channels;
+      params.rounded[at] = cutlass::NumericConverter<ElementIn, float>()(__ldcg(sums + at));
+    }
+  }
+
   CUTLASS_DEVICE
   static void store(Params const& params, Tile const& tile, int image, int channel) {
     using VectorD = cutlass::AlignedArray<ElementD, kVector>;
@@ -106,6 +145,16 @@ void check_depthwise(ArgumentCheck& check, boltgen_depthwise_args const& args) {
   Kernel::Loads::check_results(check, args.operands, Kernel::kLoads, args.k, Kernel::kVector);
 }
 
+/// What a kernel that rounds a sum clears: FP32 numbers of each image, and a count for each slab.
+template <typename Kernel>
+size_t depthwise_workspace_bytes(boltgen_depthwise_args const* args) {
+  if (Kernel::kRounded < 0 || args->n < 1 || args->k < 1) {
+    return 0;
+  }
+  return size_t(args->n) * size_t(args->k) * sizeof(float) +
+         size_t(args->k / Kernel::kVector) * sizeof(int);
+}
+
 template <typename Kernel>
 int run_depthwise(void (*kernel)(typename Kernel::Params), boltgen_depthwise_args const* args,
                   boltgen_status* status) {
@@ -124,6 +173,9 @@ int run_depthwise(void (*kernel)(typename Kernel::Params), boltgen_depthwise_arg
   int64_t const blocks = (threads + Kernel::kThreadCount - 1) / Kernel::kThreadCount;
   check.at_most("threads for a slab", blocks * Kernel::kThreadCount, INT32_MAX);
   check.at_most("number of blocks", blocks * slabs, INT32_MAX);
+  SplitWorkspace cleared(0, 1, 0);
+  cleared.bytes = cleared.semaphore_bytes = depthwise_workspace_bytes<Kernel>(args);
+  check.workspace(args->workspace, args->workspace_bytes, cleared.bytes);
   if (check.failed()) {
     return check.code();
   }
@@ -137,12 +189,23 @@ int run_depthwise(void (*kernel)(typename Kernel::Params), boltgen_depthwise_arg
                                  cutlass::FastDivmod(slab),
                                  cutlass::FastDivmod(tile_columns),
                                  cutlass::FastDivmod(tile_rows),
-                                 {}};
+                                 {},
+                                 nullptr,
+                                 nullptr,
+                                 args->n,
+                                 int(blocks)};
   for (int i = 0; i < Kernel::kOperands; ++i) {
     params.operands[i] = args->operands[i];
   }
-  return launch<Kernel>(kernel, params, dim3(unsigned(blocks * slabs)), SplitWorkspace(0, 1, 0),
-                        nullptr, args->stream, status);
+  if constexpr (Kernel::kRounded >= 0) {
+    auto* const sums = static_cast<float*>(args->workspace);
+    auto& result = params.operands[Kernel::kRounded];
+    params.rounded = static_cast<typename Kernel::ElementIn*>(const_cast<void*>(result.pointer));
+    params.ended = reinterpret_cast<int*>(sums + int64_t(args->n) * args->k);
+    result.pointer = sums;
+  }
+  return launch<Kernel>(kernel, params, dim3(unsigned(blocks * slabs)), cleared, args->workspace,
+                        args->stream, status);
 }
 
 }  // namespace boltgen

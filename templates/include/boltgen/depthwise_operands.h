@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "boltgen/norm_operands.h"
 #include "boltgen/reductions.h"
 
@@ -54,9 +56,10 @@ struct OfPixels<OperandsAndResults<Loads, Result...>> {
   using Type = OperandsAndResults<typename OfPixels<Loads>::Type, Result...>;
 };
 
-/// One number for each channel of each image: those of a thread's pixels are added at its end.
-template <typename Reduction, int kVector>
-class VectorResult<Reduced<Row<float>, Reduction>, kVector> {
+/// One number for each channel of each image: those of a thread's pixels are added at its end, in
+/// FP32 whatever the result's type is.
+template <typename Element, typename Reduction, int kVector>
+class VectorResult<Reduced<Row<Element>, Reduction>, kVector> {
  public:
   CUTLASS_DEVICE
   explicit VectorResult(boltgen_operand const& result)
@@ -96,6 +99,33 @@ class VectorResult<Reduced<Row<float>, Reduction>, kVector> {
   int64_t rows_each_;
   float values_[kVector];
   float sums_[kVector];
+};
+
+/// Whether a result is a sum that is rounded to a narrower type than FP32.
+template <typename Result>
+struct IsRoundedSum : std::false_type {};
+
+template <typename Element>
+struct IsRoundedSum<Reduced<Row<Element>, Sum>>
+    : std::bool_constant<!std::is_same<Element, float>::value> {};
+
+/// The place of the one rounded sum among the operands of a graph; -1 without any.
+template <typename OperandTypes>
+struct RoundedSum {
+  static constexpr int kIndex = -1;
+};
+
+template <typename Loads, typename... Result>
+struct RoundedSum<OperandsAndResults<Loads, Result...>> {
+  static_assert((int(IsRoundedSum<Result>::value) + ...) <= 1, "one sum is rounded");
+
+  static constexpr int index() {
+    int place = Loads::kCount, found = -1;
+    ((found = IsRoundedSum<Result>::value ? place : found, ++place), ...);
+    return found;
+  }
+
+  static constexpr int kIndex = index();
 };
 
 }  // namespace boltgen
