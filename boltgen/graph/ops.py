@@ -340,6 +340,20 @@ def _unpacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return shapes[0][0], expr.attrs.of(Unpack).k
 
 
+def _quantised(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """The tensor's shape; scale and zero point are of one number, or have one for each place."""
+    x, *numbers = shapes
+    axis = expr.attrs.of(Axis).axis
+    along = x[_axis(axis or 0, len(x))] if x else 1
+    for shape in numbers:
+        count = prod(shape)
+        _require(
+            len(shape) <= 1 and (count == 1 or not differs(count, along)),
+            f"{count} scales or zero points must be 1, or the {along} of axis {axis}",
+        )
+    return x
+
+
 def _halved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     del expr
     *rows, columns = shapes[0]
@@ -404,6 +418,9 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(2, 2, "greater", "greater_equal", shape=_broadcast, dtype=_truth),
         *_of(2, 2, "less", "less_equal", shape=_broadcast, dtype=_truth),
         *_of(3, 3, "where", shape=_broadcast, dtype=_chosen),
+        # Numbers, scale and zero point; the attribute is the axis of several scales. The dtype of
+        # the integers is the result's, or the first operand's.
+        *_of(3, 3, "quantize", "dequantize", shape=_quantised),
         *_of(2, 2, "nn.prelu", "nn.bias_add", shape=_same, dtype=_first_dtype),
         # Views and other movements.
         *_of(1, 1, "reshape", "squeeze", "expand_dims", shape=_elements, dtype=_first_dtype),

@@ -9,6 +9,10 @@ It is in SSA form. Node 0 is the accumulator of an epilogue, or the element of a
 prologue. A pair of products has a second accumulator. Without stores the last node is the output,
 in the problem's type. Arithmetic is in FP32 unless a Cast says otherwise.
 
+The sums of products of integers are whole. Sums and differences of whole values are whole, and a
+Cast to FP32 ends them, which rounds once. Nothing else reads a whole value. In such a graph each
+operation rounds to FP32 on its own, and a division is exact to the last bit: the oracle repeats it.
+
 Softmax is the one function of a whole row. It ends a prologue: the product's rows are not in one
 place before an epilogue.
 """
@@ -16,6 +20,7 @@ place before an epilogue.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, TypeAlias
@@ -63,9 +68,13 @@ class BinaryOp(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The product's value; in a pair of products, `second` selects the other one's."""
+    """The product's value; in a pair of products, `second` selects the other one's.
+
+    It is `whole` if the product is of integers: a sum of 32 bits.
+    """
 
     second: bool = field(default=False, metadata={"absent_at_default": True})
+    whole: bool = field(default=False, metadata={"absent_at_default": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Rounding to `dtype` and back: a cast that the model's author wrote."""
+    """Rounding to `dtype` and back: a cast that the model's author wrote; to FP32, of a whole x."""
 
     x: int
     dtype: DType
@@ -167,7 +176,23 @@ MAX_LOADS = dict.fromkeys(LoadKind, 2) | {LoadKind.ROW: 4}
 
 MAX_OPERANDS = 7  # addresses besides D's that a launch passes: BOLTGEN_MAX_OPERANDS in abi.h
 
+# Of whole values.
+_WHOLE_OPS = frozenset({BinaryOp.ADD, BinaryOp.SUBTRACT})
+
 _LONGEST_TERM = 100  # the longest term of `ElementwiseGraph.describe`: about a line of text
+
+
+def is_whole(nodes: Sequence[Node], index: int) -> bool:
+    """Whether a node is an integer of 32 bits: a sum of products, or of such integers."""
+    match nodes[index]:
+        case Accumulator(whole=whole):
+            return whole
+        case Load(dtype=dtype):
+            return dtype is DType.I32
+        case Binary(lhs=lhs):
+            return is_whole(nodes, lhs)
+        case _:
+            return False
 
 
 def operands(node: Node) -> tuple[int, ...]:
@@ -189,7 +214,9 @@ class ElementwiseGraph:
 
     Raises:
         InvalidProblemError: node 0 is not the accumulator, or another one is, or there are two
-            second ones, an operand is not an earlier node, a constant is missing or NaN, a softmax
+            second ones, an operand is not an earlier node, a constant is missing or NaN, an
+            operation mixes whole values and others, or has no whole result, a cast is to a whole
+            type, a softmax
             is not the last node, or has a window without being causal, a store has no such node, or
             reduces a full tensor, or does not reduce to a row or column, or has columns that are no
             column's, a load has parts without being a column of FP32, or hides without being a row,
@@ -206,13 +233,14 @@ class ElementwiseGraph:
     def __post_init__(self) -> None:
         if self.stores == (Store(len(self.nodes) - 1),):
             object.__setattr__(self, "stores", ())
-        if not self.nodes or self.nodes[0] != Accumulator():
+        if not self.nodes or self.nodes[0] not in (Accumulator(), Accumulator(whole=True)):
             raise InvalidProblemError("Epilogue: node 0 must be the accumulator")
-        if self.nodes.count(Accumulator(second=True)) > 1:
+        if sum(isinstance(node, Accumulator) and node.second for node in self.nodes) > 1:
             raise InvalidProblemError("Epilogue: two second accumulators; a pair has one")
         for index, node in enumerate(self.nodes):
             self._check(index, node)
             _ = node.dtype.conversions if isinstance(node, Load | Cast) else None
+            self._check_whole(index, node)
         kinds = [load.kind for load in self.loads]
         for kind in kinds:
             if (count := kinds.count(kind)) > (most := MAX_LOADS[kind]):
@@ -248,6 +276,30 @@ class ElementwiseGraph:
                 f"Epilogue: store {index} of kind '{store.kind.value}' reduces {store.columns} "
                 "columns at a time; only a column does"
             )
+
+    def _check_whole(self, index: int, node: Node) -> None:
+        """Check that only sums, differences and casts to FP32 read whole values."""
+        whole = {self.is_whole(x) for x in operands(node)}
+        is_sum = isinstance(node, Binary) and node.op in _WHOLE_OPS and len(whole) == 1
+        is_ended = isinstance(node, Cast) and node.dtype is DType.F32
+        if True in whole and not is_sum and not is_ended:
+            raise InvalidProblemError(
+                f"Epilogue: node {index} reads whole values, of which there are only sums and "
+                "differences; cast them to float32 before"
+            )
+        if isinstance(node, Cast) and node.dtype.is_whole:
+            raise InvalidProblemError(
+                f"Epilogue: node {index} is a cast to {node.dtype.value}; round and clip instead"
+            )
+
+    def is_whole(self, index: int) -> bool:
+        """Whether a node is an integer of 32 bits: see the function `is_whole`."""
+        return is_whole(self.nodes, index)
+
+    @property
+    def is_of_integers(self) -> bool:
+        """Whether it begins with a sum of products of integers."""
+        return self.nodes[0] == Accumulator(whole=True)
 
     def _check_load(self, index: int, load: Load) -> None:
         has_parts = (load.kind, load.dtype) == (LoadKind.COLUMN, DType.F32) and load.parts > 0
@@ -371,7 +423,7 @@ class ElementwiseGraph:
     @property
     def is_paired(self) -> bool:
         """Whether it combines the values of two products."""
-        return Accumulator(second=True) in self.nodes
+        return any(isinstance(node, Accumulator) and node.second for node in self.nodes)
 
     @property
     def has_softmax(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Input
-from boltgen.graph.graph import INPUT, Graph, Noted
+from boltgen.graph.graph import INPUT, Expr, Graph, Noted
 from boltgen.ir.dtypes import DType
 from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
@@ -40,6 +40,8 @@ from boltgen.passes.padding.apply import padded
 from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
+from boltgen.passes.quantisation.integer_products import with_integer_products
+from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.run import (
     FUSING,
     NORMALISING,
@@ -69,6 +71,13 @@ def _mark_inputs(graph: Graph, run: Run) -> Graph:
 def _pack_weights(graph: Graph, run: Run) -> Graph:
     packs = run.packs_weights and run.passes.precision is DType.F16
     return with_packed_weights(graph, run.passes.rejects, run.passes.accumulate, packs=packs)
+
+
+def _multiply_integers(graph: Graph, run: Run) -> Graph:
+    def refuse(expr: Expr, reason: str) -> None:
+        run.refuse("multiply_integers", expr, reason)
+
+    return with_integer_products(graph, run.passes.rejects, refuse)
 
 
 def _unroll_rejected(graph: Graph, run: Run) -> Noted:
@@ -141,6 +150,24 @@ PIPELINE: tuple[Pass, ...] = (
         _mark_inputs,
         "Attach observed ranges and the author's dtypes of narrowed inputs to the values.",
         "Observations name values by their place in the imported graph.",
+    ),
+    Pass(
+        Stage.IMPORT,
+        "sink_dequantisations",
+        "quantisation/sink_dequantise",
+        plain(with_late_dequantisations),
+        "Move dequantisations behind views and maxima; cancel them with equal quantisations.",
+        "`multiply_integers` looks for them right before a product.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.IMPORT,
+        "multiply_integers",
+        "quantisation/integer_products",
+        _multiply_integers,
+        "Multiply the integers of quantised tensors, and dequantise the sums.",
+        "`pack_weights` and folding in `set_precision` would make other weights of the integers.",
+        when=NORMALISING,
     ),
     Pass(
         Stage.IMPORT,

@@ -61,11 +61,18 @@ def check_dtypes(problem: Typed) -> None:
         )
     if (reason := operand.accumulator_rejection(problem.acc_dtype)) is not None:
         raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
-    if problem.out_dtype not in {operand, DType.F32}:
+    stored = storable(operand)
+    if problem.out_dtype not in stored:
+        known = " or ".join(dtype.value for dtype in DType if dtype in stored)
         raise InvalidProblemError(
             f"{type(problem).__name__}: the result is {problem.out_dtype.value}; kernels with "
-            f"{operand.value} operands store {operand.value} or {DType.F32.value}"
+            f"{operand.value} operands store {known}"
         )
+
+
+def storable(operand: DType) -> frozenset[DType]:
+    """Return the types of results of products of `operand`: integers may become any type."""
+    return frozenset(DType) if operand.is_whole else frozenset({operand, DType.F32})
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:
