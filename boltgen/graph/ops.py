@@ -341,17 +341,11 @@ def _unpacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 
 def _quantised(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    """The tensor's shape; scale and zero point are of one number, or have one for each place."""
-    x, *numbers = shapes
-    axis = expr.attrs.of(Axis).axis
-    along = x[_axis(axis or 0, len(x))] if x else 1
-    for shape in numbers:
-        count = prod(shape)
-        _require(
-            len(shape) <= 1 and (count == 1 or not differs(count, along)),
-            f"{count} scales or zero points must be 1, or the {along} of axis {axis}",
-        )
-    return x
+    """The tensor's shape; there is one scale and zero point, or one for each place of the axis."""
+    along = shapes[0][_axis(expr.attrs.of(Axis).axis or 0, len(shapes[0]))] if shapes[0] else 1
+    for count in map(prod, shapes[1:]):
+        _require(count == 1 or not differs(count, along), f"{count} scales must be 1 or {along}")
+    return shapes[0]
 
 
 def _halved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
@@ -418,8 +412,6 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(2, 2, "greater", "greater_equal", shape=_broadcast, dtype=_truth),
         *_of(2, 2, "less", "less_equal", shape=_broadcast, dtype=_truth),
         *_of(3, 3, "where", shape=_broadcast, dtype=_chosen),
-        # Numbers, scale and zero point; the attribute is the axis of several scales. The dtype of
-        # the integers is the result's, or the first operand's.
         *_of(3, 3, "quantize", "dequantize", shape=_quantised),
         *_of(2, 2, "nn.prelu", "nn.bias_add", shape=_same, dtype=_first_dtype),
         # Views and other movements.

@@ -287,7 +287,8 @@ class DType(Enum):
 
 
 # The types of numbers that kernels read and write, by their NumPy names: floats, and integers.
-CONVERTED = tuple(d.value for d in DType if d.is_converted and not d.is_whole)
+FLOAT_TYPES = tuple(dtype for dtype in DType if not dtype.is_whole)
+CONVERTED = tuple(dtype.value for dtype in FLOAT_TYPES if dtype.is_converted)
 WHOLE = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_whole)
 
 

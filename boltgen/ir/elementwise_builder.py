@@ -17,8 +17,8 @@ from boltgen.ir.elementwise import (
     Softmax,
     Store,
     Unary,
-    is_whole,
 )
+from boltgen.ir.elementwise_nodes import whole_nodes
 from boltgen.ir.functions import UnaryOp
 
 
@@ -69,7 +69,7 @@ class ElementwiseBuilder:
 
     def is_whole(self, x: int) -> bool:
         """Whether node `x` is an integer of 32 bits."""
-        return is_whole(self._nodes, x)
+        return whole_nodes(self._nodes)[x]
 
     def store(
         self,

@@ -70,6 +70,20 @@ def check_dtypes(problem: Typed) -> None:
         )
 
 
+def check_floats(problem: Typed) -> None:
+    """Check that a problem without a product reads and writes floats.
+
+    Raises:
+        InvalidProblemError: a type is of integers.
+    """
+    for dtype in (problem.in_dtype, problem.out_dtype):
+        if dtype.is_whole:
+            raise InvalidProblemError(
+                f"{type(problem).__name__}: {dtype.value}; its kernels read and write floats: "
+                "dequantise the tensor first"
+            )
+
+
 def storable(operand: DType) -> frozenset[DType]:
     """Return the types of results of products of `operand`: integers may become any type."""
     return frozenset(DType) if operand.is_whole else frozenset({operand, DType.F32})

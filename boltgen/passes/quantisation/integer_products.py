@@ -123,7 +123,7 @@ def _matched(
         raise _KeptError("the activation has a scale or zero point for each channel")
     channel, axis, reduced = _channels(graph, expr)
     problem = _problem(graph, expr, DType(graph[x].dtype))
-    if middle and isinstance(problem, Conv2d) and any(problem.padding):
+    if middle and expr.op == CONV2D and any(expr.attrs.of(Convolution).padding):
         raise _KeptError(
             f"the zero point of the image is {middle:g}, and kernels put zeros around it: quantise "
             "it to uint8 with the zero point 0, or symmetrically"

@@ -22,9 +22,9 @@ from boltgen.ir.elementwise import (
     Scalar,
     Store,
     Unary,
-    is_whole,
     operands,
 )
+from boltgen.ir.elementwise_nodes import whole_nodes
 from boltgen.ir.functions import SELU_ALPHA, SELU_SCALE, UnaryOp
 
 # No activation has more, in what a kernel makes of one product; the bounds keep squares of squares
@@ -56,7 +56,7 @@ def recognise(
     for store in epilogue.typed_results:
         x, stored = renamed[store.x], store.dtype or out_dtype
         while isinstance(last := rewriter.nodes[x], Cast) and last.dtype is stored:
-            if is_whole(rewriter.nodes, last.x):
+            if whole_nodes(rewriter.nodes)[last.x]:
                 break  # it makes a number of FP32
             x = last.x
         results.append(replace(store, x=x))

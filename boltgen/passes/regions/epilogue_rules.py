@@ -9,7 +9,7 @@ import numpy as np
 
 from boltgen.graph.attributes import Axis, Cast
 from boltgen.graph.graph import HALF, NORMED, Expr
-from boltgen.ir.dtypes import CONVERTED, DType
+from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -160,3 +160,18 @@ RULES: dict[str, _Rule] = {
 }
 
 ELEMENTWISE = frozenset(RULES)
+# The operators on integers of an epilogue, by the type of the result: all others are of floats.
+DEQUANTIZE = "dequantize"
+NARROW_INTEGERS = frozenset({DType.I8.value, DType.U8.value})
+_MAKE_INTEGERS = frozenset({"quantize", VIEW})
+_ON_INTEGERS = {DType.I32.value: frozenset({"add", "subtract", VIEW})}
+
+
+def check_integers(expr: Expr) -> None:
+    """Check that an epilogue computes an operator, if its result is of integers.
+
+    Raises:
+        NotFusibleError: it does not.
+    """
+    if expr.dtype in WHOLE and expr.op not in _ON_INTEGERS.get(expr.dtype, _MAKE_INTEGERS):
+        raise NotFusibleError(f"an operator that gives {expr.dtype}")

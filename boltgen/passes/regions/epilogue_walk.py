@@ -19,24 +19,28 @@ from dataclasses import dataclass, field, replace
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.facts import are_static, is_only_read_by
-from boltgen.graph.graph import CONSTANT, HALF, Expr, Graph
+from boltgen.graph.graph import HALF, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.passes.attention.mask_operands import BROADCAST, made_of
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.activations import recognise
-from boltgen.passes.regions.anchor import ANCHORS, Anchor
+from boltgen.passes.regions.anchor import Anchor
 from boltgen.passes.regions.broadcast_kind import shared_span, slice_span, span
 from boltgen.passes.regions.epilogue_rules import (
+    DEQUANTIZE,
     ELEMENTWISE,
+    NARROW_INTEGERS,
     RULES,
     VIEW,
     Call,
     NotFusibleError,
+    check_integers,
 )
 from boltgen.passes.regions.sliced_rows import slice_rows
 from boltgen.passes.regions.tail import Tail, TailOperand
+from boltgen.passes.regions.written_values import is_written_anyway
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.region import Shared
 
@@ -49,11 +53,6 @@ _ALSO_READ = (
     "its operand is a result of the model, or an operator that no epilogue has reads it too"
 )
 _MORE_RESULTS = "the kernel would have to write a further result, or load too many tensors"
-# The operators on integers of an epilogue, by the type of the result: all others are of floats.
-DEQUANTIZE = "dequantize"
-_MAKE_INTEGERS = frozenset({"quantize", VIEW})
-_ON_INTEGERS = {DType.I32.value: frozenset({"add", "subtract", VIEW})}
-_NARROW_INTEGERS = frozenset({DType.I8.value, DType.U8.value})
 _READ_TWICE = frozenset({"nn.softmax", "nn.log_softmax"})
 
 
@@ -91,8 +90,7 @@ class _Emission:
         expr = self.graph[index]
         inside = [arg for arg in expr.args if arg in self.nodes]
         self._check_shapes(expr, inside)
-        if expr.dtype in WHOLE and expr.op not in _ON_INTEGERS.get(expr.dtype, _MAKE_INTEGERS):
-            raise NotFusibleError(f"an operator that gives {expr.dtype}")
+        check_integers(expr)
         pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
         args = tuple(self._operand(arg, expr, parts) for arg, parts in pairs)
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
@@ -172,7 +170,7 @@ class _Emission:
         expr = self.graph[index]
         x = expr.args[0]
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-        is_known = self.graph[x].is_static and self.graph[x].dtype in _NARROW_INTEGERS
+        is_known = self.graph[x].is_static and self.graph[x].dtype in NARROW_INTEGERS
         if not is_known or None in scalars[1:] or index in self.claimed:
             return False
         args = (self._operand(x, consumer), *(self.builder.scalar(s or 0.0) for s in scalars[1:]))
@@ -339,7 +337,7 @@ def extensions(
     """
     going_on = _going_on(graph, anchor, tail, claimed)
     stored = {dtype.value for dtype in anchor.problem.storable}
-    ends = [index for index in going_on if _is_written_anyway(graph, index)]
+    ends = [index for index in going_on if is_written_anyway(graph, index)]
     for count in range(len(ends), 0, -1):
         output = ends[count - 1]
         members = _with_sources(graph, ends[:count], {*tail.members, *going_on})
@@ -379,35 +377,6 @@ def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
         found.append(index)
         pending.update(graph.consumers[index])
     return found
-
-
-def _is_written_anyway(graph: Graph, output: int) -> bool:
-    """Return whether the value is a result, or a product or its epilogue reads it, if only by
-    another shape.
-    """
-    values = [output]
-    for value in values:
-        readers = graph.consumers[value]
-        values += (each for each in readers if graph[each].op == VIEW)
-        if any(graph[r].op in ANCHORS or _follows_another(graph, r, value) for r in readers):
-            return True
-    return not graph.escaping.isdisjoint(values)
-
-
-def _follows_another(graph: Graph, reader: int, value: int) -> bool:
-    """Return whether an elementwise operator reads `value` and the result of another product."""
-    others = [arg for arg in graph[reader].args if arg != value]
-    return graph[reader].op in ELEMENTWISE and any(_is_of_product(graph, arg) for arg in others)
-
-
-def _is_of_product(graph: Graph, index: int) -> bool:
-    """Return whether one product alone made the value, and elementwise operators after it."""
-    while graph[index].op in ELEMENTWISE:
-        tensors = [arg for arg in graph[index].args if graph[arg].op != CONSTANT]
-        if len(tensors) != 1:
-            return False
-        (index,) = tensors
-    return graph[index].op in ANCHORS
 
 
 def _close(

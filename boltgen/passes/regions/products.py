@@ -16,7 +16,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.passes.regions.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.passes.regions.boundary import Border, entry, exit_
-from boltgen.passes.regions.epilogue_walk import DEQUANTIZE, extensions, grow
+from boltgen.passes.regions.epilogue_rules import DEQUANTIZE
+from boltgen.passes.regions.epilogue_walk import extensions, grow
 from boltgen.passes.regions.tail import Tail, TailOperand
 from boltgen.problems.layout_transform.problem import ImageLayout
 from boltgen.problems.problem import Problem
