@@ -106,7 +106,7 @@ def layer_violations(
     # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer uses.
     structural = [
         violation
-        for violation in tile_violations(tiles, arch)
+        for violation in tile_violations(tiles, arch, traits.in_dtype)
         if is_first or violation.name != "threadblock_k"
     ]
     yield from structural

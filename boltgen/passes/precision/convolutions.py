@@ -21,9 +21,9 @@ from boltgen.graph.attributes import Convolution, Slice, TransposedConvolution
 from boltgen.graph.graph import Array, GraphBuilder
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.movement import viewed
-from boltgen.passes.precision.products import conv2d, order_of, pending
+from boltgen.passes.precision.products import conv2d, pending
 from boltgen.passes.precision.reach import Reach
-from boltgen.passes.precision.values import Linear, Value, permuted
+from boltgen.passes.precision.values import Linear, Value, order_of, permuted
 
 _FILTERS = "HWOI"
 

@@ -13,6 +13,7 @@ from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
 from boltgen.passes.precision.elementwise import apply
+from boltgen.passes.precision.quantised_values import integer_conv2d, integer_matmul
 from boltgen.passes.precision.reach import BEYOND, WITHIN, Reach
 from boltgen.passes.precision.values import (
     FLOATS,
@@ -21,6 +22,7 @@ from boltgen.passes.precision.values import (
     Value,
     identity,
     is_same,
+    order_of,
 )
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
@@ -28,11 +30,6 @@ _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
 _FEW_POSITIONS = 16
 # Channels of a group that fill at most half of a step of 32.
 _FEW_CHANNELS = 16
-
-
-def order_of(layout: str, goal: str) -> Order:
-    """Return the axes of `layout` in the order of `goal`."""
-    return tuple(layout.index(letter) for letter in goal)
 
 
 def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
@@ -78,6 +75,8 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
 
 def conv2d(call: OperatorCall) -> Item | Declined | None:
     """Write a convolution of images in NHWC, with filters in OHWI."""
+    if call.dtype == DType.I32.value:
+        return integer_conv2d(call)
     attrs = call.attrs.of(Convolution)
     layout, kernel_layout, groups = attrs.data_layout, attrs.kernel_layout, attrs.groups
     known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
@@ -188,6 +187,8 @@ def pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach
 
 
 def _matmul(call: OperatorCall) -> Item | Declined | None:
+    if call.dtype == DType.I32.value:
+        return integer_matmul(call)
     a, b = call.tensor(0), call.tensor(1)
     if min(len(a.shape), len(b.shape)) < 2 or call.dtype not in FLOATS:
         return None

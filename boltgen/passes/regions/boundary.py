@@ -40,6 +40,8 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     once more. Pairs of pixels are where the pixels were.
     """
     narrow = DType(graph[a].dtype)
+    if narrow.is_whole:
+        return None  # no call converts integers
     if is_image and _pairs_pixels(graph, a):
         found = entry(graph, graph[a].args[0], is_image=is_image)
         return None if found is None else replace(found, members=(*found.members, a))
@@ -68,7 +70,7 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
 def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
     """Match the operators that make a result of the function from D, at `output`; as `entry`."""
     narrow = DType(graph[output].dtype)
-    if narrow is DType.F32:
+    if narrow is DType.F32 or narrow.is_whole:
         return None
     members: list[int] = []
     at, layout = output, ImageLayout.NHWC

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.dtypes import FLOAT_TYPES, DType, alignment_elements
 from boltgen.ir.functions import Array
 from boltgen.problems.without_b import WithoutB
 
@@ -61,7 +61,7 @@ class Move:
         types = {self.source.dtype, self.target.dtype}
         is_known = self.narrow.size_bytes == 2 and types <= {self.narrow, DType.F32}
         if not is_known or nhwc(self.narrow) not in (self.source, self.target):
-            known = " or ".join(str(nhwc(dtype)) for dtype in DType if dtype.accumulators())
+            known = " or ".join(str(nhwc(dtype)) for dtype in FLOAT_TYPES if dtype.accumulators())
             raise InvalidProblemError(
                 f"Move: from {self.source} to {self.target}; one of them must be {known}, which "
                 "kernels compute in, and the other of that type or FP32"
