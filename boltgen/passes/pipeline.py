@@ -73,7 +73,8 @@ def _pack_weights(graph: Graph, run: Run) -> Graph:
 
 def _unroll_rejected(graph: Graph, run: Run) -> Noted:
     passes = run.passes
-    return without_rejected(graph, passes.rejects, passes.precision if passes.normalise else None)
+    precision = passes.precision if passes.normalise else None
+    return without_rejected(graph, passes.rejects, precision, passes.joining)
 
 
 def _set_precision(graph: Graph, run: Run) -> Noted:
@@ -81,7 +82,6 @@ def _set_precision(graph: Graph, run: Run) -> Noted:
         graph,
         precision=run.passes.precision,
         allow_nonfinite=run.passes.allow_nonfinite,
-        grouped_nhwc=run.grouped_nhwc,
     )
     for expr in made.graph.exprs:
         if expr.reason:
@@ -155,7 +155,7 @@ PIPELINE: tuple[Pass, ...] = (
         "unroll_recurrent_layers",
         "legalise/unroll_recurrent",
         _unroll_rejected,
-        "Write out the steps of a recurrent layer that no kernel computes.",
+        "Write out the steps of a recurrent layer that no kernel computes, or none as fast.",
         "The steps' matmuls go through all passes below, to kernels of their own.",
     ),
     Pass(
