@@ -20,9 +20,7 @@ from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import with_integer_products
-from boltgen.passes.run import (
-    Run,
-)
+from boltgen.passes.run import Run
 from boltgen.passes.weights.packed import with_packed_weights
 
 
@@ -56,9 +54,10 @@ def multiply_integers(graph: Graph, run: Run) -> Graph:
 
 
 def unroll_rejected(graph: Graph, run: Run) -> Noted:
-    """Write out the recurrent layers that no kernel of the run computes."""
+    """Write out the recurrent layers that no kernel of the run computes, or none as fast."""
     passes = run.passes
-    return without_rejected(graph, passes.rejects, passes.precision if passes.normalise else None)
+    precision = passes.precision if passes.normalise else None
+    return without_rejected(graph, passes.rejects, precision, passes.joining)
 
 
 def set_precision(graph: Graph, run: Run) -> Noted:
@@ -67,7 +66,6 @@ def set_precision(graph: Graph, run: Run) -> Noted:
         graph,
         precision=run.passes.precision,
         allow_nonfinite=run.passes.allow_nonfinite,
-        grouped_nhwc=run.grouped_nhwc,
     )
     for expr in made.graph.exprs:
         if expr.reason:

@@ -78,7 +78,7 @@ PIPELINE: tuple[Pass, ...] = (
         "unroll_recurrent_layers",
         "legalise/unroll_recurrent",
         bound.unroll_rejected,
-        "Write out the steps of a recurrent layer that no kernel computes.",
+        "Write out the steps of a recurrent layer that no kernel computes, or none as fast.",
         "The steps' matmuls go through all passes below, to kernels of their own.",
     ),
     Pass(

@@ -97,14 +97,12 @@ class Partitioned:
 class Run:
     """One run of all passes over the functions of a module, and what the passes leave.
 
-    `function` is the name of the function whose graph the passes rewrite now. `grouped_nhwc` tells
-    whether the IR computes grouped convolutions in NHWC, `packs_weights` whether regions may take
-    packed weights.
+    `function` is the name of the function whose graph the passes rewrite now. `packs_weights` tells
+    whether regions may take packed weights.
     """
 
     passes: Passes
     symbols: Symbols
-    grouped_nhwc: bool
     packs_weights: bool
     function: str = "main"
     carved: dict[str, CarvedRegion] = field(default_factory=dict)

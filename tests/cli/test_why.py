@@ -30,9 +30,7 @@ def explained(folder: Path, operator: str) -> list[str]:
     rounded = builder.elementwise("round", relu)
     sine = builder.elementwise("sin", x)
     graph = builder.graph((rounded, sine))
-    made: Partitioned = partition_graphs(
-        {"main": graph}, (), Passes(trace=folder), lambda *_: None, grouped_nhwc=True
-    )
+    made: Partitioned = partition_graphs({"main": graph}, (), Passes(trace=folder), lambda *_: None)
     return list(why(made, read_trace(folder), operator))
 
 
@@ -78,7 +76,6 @@ def test_an_anchor_with_a_reason_of_its_own_gets_no_other_reason(tmp_path: Path)
         (),
         Passes(trace=tmp_path),
         lambda *_: None,
-        grouped_nhwc=True,
     )
     lines = list(why(made, read_trace(tmp_path), "conv2d_transpose"))
     reason = "a transposed convolution with groups=2: kernels exist for one group only"
@@ -114,7 +111,6 @@ def test_the_rules_that_fired_are_counted(tmp_path: Path) -> None:
         (),
         Passes(trace=tmp_path),
         lambda *_: None,
-        grouped_nhwc=True,
     )
     lines = list(why(made, read_trace(tmp_path), "add"))
     at = lines.index("  fold_constant_sums: 2 went, 2 came")
@@ -153,7 +149,6 @@ def test_a_choice_by_times_is_shown_with_the_times_of_both(
         (),
         Passes(trace=tmp_path, joining=Costs(wide)),
         lambda *_: None,
-        grouped_nhwc=True,
     )
     lines = list(why(partitioned, read_trace(tmp_path), "matmul"))
     at = lines.index("choices about matmul:")

@@ -73,7 +73,10 @@ def violations(workload: Workload, config: SeparableConfig, arch: Arch) -> tuple
     Tiles that do not divide are reported alone, because other rules need them to.
     """
     layer, tiles = workload.last, config.tiles
-    structural = (*_value_violations(workload, config), *tile_violations(tiles, arch))
+    structural = (
+        *_value_violations(workload, config),
+        *tile_violations(tiles, arch, layer.problem.in_dtype),
+    )
     if structural:
         return structural
     taken = footprint(workload, config)

@@ -86,12 +86,7 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
     if (reason := _kept_wide(call, x, weight)) is not None:
         return Declined(reason)
     channels = x.shape[layout.index("C")]
-    filters = weight.shape[kernel_layout.index("O")]
-    if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
-        if groups != channels:
-            return Declined(f"it has groups={groups}, which Relay does not compute in NHWC")
-        return Declined(f"it has {filters} filters for {channels} channels; Relay has one for each")
-    x, padding = _with_padding(x, layout, attrs.padding)
+    x, padding = with_padding(x, layout, attrs.padding)
     is_depthwise = 1 < groups == channels
     goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
     order, kernel_order = order_of(layout, "NHWC"), order_of(kernel_layout, goal)
@@ -160,16 +155,17 @@ def _of_joint_groups(weight: Array, groups: int, joint: int) -> Array:
     return made.reshape(filters, high, wide, joint * channels)
 
 
-def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
-    """Return a convolution's operand and padding, with zeros around the image merged into the
-    padding.
+def with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
+    """Return a convolution's operand and padding, with zeros around the image, or around the rows,
+    merged into the padding.
     """
     if x.padded is None:
         return x, padding
     widths = dict(zip(layout, x.padded.widths, strict=True))
     if widths["N"] != (0, 0) or widths["C"] != (0, 0):
         return x, padding
-    more = (widths["H"][0], widths["W"][0], widths["H"][1], widths["W"][1])
+    spatial = [widths[letter] for letter in layout if letter not in "NC"]
+    more = (*(before for before, _ in spatial), *(after for _, after in spatial))
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 

@@ -61,12 +61,10 @@ def normalise(
     *,
     precision: DType = DType.F16,
     allow_nonfinite: bool = False,
-    grouped_nhwc: bool = True,
 ) -> Noted:
     """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
-    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. A value that was
-    observed to leave the range of `precision` stays FP32.
+    A value that was observed to leave the range of `precision` stays FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
@@ -75,7 +73,6 @@ def normalise(
         store=Store(GraphBuilder(), precision),
         allow_nonfinite=allow_nonfinite,
         is_mixed=_is_mixed(graph),
-        grouped_nhwc=grouped_nhwc,
     )
     return _Walk(graph, context).run()
 

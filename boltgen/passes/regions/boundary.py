@@ -19,6 +19,8 @@ from boltgen.problems.region import Stored
 
 _TO_NHWC = (0, 2, 3, 1)
 _TO_NCHW = (0, 3, 1, 2)
+# Of images whose height and width are one dimension, as convolutions of rows have them.
+_OF_ROWS = (0, 2, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ def _border(
 
 def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> ImageLayout | None:
     """Return the layout that an operator involves: NCHW if it permutes by `axes`, NHWC if it only
-    casts.
+    casts, or makes one dimension of an image's height and width, or two of one.
     """
     expr = graph[index]
     if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
@@ -147,7 +149,18 @@ def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> Ima
     if expr.op == "astype":
         kinds = {source.dtype, expr.dtype}
         return ImageLayout.NHWC if kinds == {narrow.value, DType.F32.value} else None
-    return ImageLayout.NCHW if _permutes(source, expr, axes) else None
+    if _joins_pixels(source, expr) or _joins_pixels(expr, source):
+        return ImageLayout.NHWC
+    of_rank = axes if len(source.static_shape) == len(axes) else _OF_ROWS
+    return ImageLayout.NCHW if _permutes(source, expr, of_rank) else None
+
+
+def _joins_pixels(image: Expr, rows: Expr) -> bool:
+    """Return whether `rows` has the pixels of an NHWC image in one dimension."""
+    if len(image.static_shape) != len(_TO_NHWC):
+        return False
+    n, h, w, c = image.static_shape
+    return rows.static_shape == (n, h * w, c)
 
 
 def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:
