@@ -265,6 +265,16 @@ class GraphBuilder:
         """The same elements in another shape."""
         return self.operator("reshape", (x,), tuple(shape), self.dtype(x))
 
+    def in_shape(self, x: int, shape: Sequence[int]) -> int:
+        """The same elements in a shape; `x` itself where it has that shape."""
+        return x if self.exprs[x].shape == tuple(shape) else self.reshape(x, shape)
+
+    def broadcast_to(self, x: int, shape: Sequence[int]) -> int:
+        """The elements repeated in a shape; `x` itself where it has that shape."""
+        if self.exprs[x].shape == tuple(shape):
+            return x
+        return self.operator("broadcast_to", (x,), tuple(shape), self.dtype(x))
+
     def permute_dims(self, x: int, axes: Sequence[int]) -> int:
         """The dimensions in another order."""
         before = self.exprs[x].shape or ()

@@ -263,7 +263,7 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
         out_dtype=DType(graph[index].dtype),
     )
     found = Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
-    taken = taken_rows(graph.exprs, a)
+    taken = taken_rows(graph, a)
     return found if taken is None else with_taken(graph, found, taken)
 
 
