@@ -20,16 +20,16 @@ from boltgen.problems.workload import Workload
 
 
 def explained(folder: Path, operator: str) -> list[str]:
-    """The lines about relu(x W + b), its round, and a sine of x, which no kernel computes."""
+    """The lines about relu(x W + b), its floor, and a sine of x, which no kernel computes."""
     builder = GraphBuilder()
     x = builder.add(Expr(op=INPUT, shape=(16, 64), dtype="float32"))
     w = builder.constant(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
     y = builder.matmul(x, w, "float32")
     y = builder.elementwise("add", y, builder.constant(np.ones(64, np.float32)))
     relu = builder.elementwise("nn.relu", y)
-    rounded = builder.elementwise("round", relu)
+    floored = builder.elementwise("floor", relu)
     sine = builder.elementwise("sin", x)
-    graph = builder.graph((rounded, sine))
+    graph = builder.graph((floored, sine))
     made: Partitioned = partition_graphs({"main": graph}, (), Passes(trace=folder), lambda *_: None)
     return list(why(made, read_trace(folder), operator))
 
@@ -47,12 +47,12 @@ def test_an_operator_in_a_region_names_the_region_and_the_passes(tmp_path: Path)
 
 
 def test_an_operator_that_no_epilogue_has_is_refused_by_name(tmp_path: Path) -> None:
-    lines = explained(tmp_path, "round")
+    lines = explained(tmp_path, "floor")
     assert lines[-1] == (
         "  outline_regions refused 1 x 16x64: the kernel of the matmul before it cannot compute "
         "it: no epilogue has this operator"
     )
-    assert "round that TVM computes: 1" in lines
+    assert "floor that TVM computes: 1" in lines
 
 
 def test_an_operator_that_no_kernel_reaches_is_said_to_be_so(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_region_is_asked_for_by_symbol_or_operators(tmp_path: Path, asked: str
 
 
 def test_an_unknown_operator_is_refused_with_names_that_are_near(tmp_path: Path) -> None:
-    with pytest.raises(BoltgenError, match=r"no operator or region 'roud': .* such as round$"):
-        explained(tmp_path, "roud")
-    with pytest.raises(BoltgenError, match=r"such as add, astype, matmul, relu, round, sin$"):
+    with pytest.raises(BoltgenError, match=r"no operator or region 'flor': .* such as floor$"):
+        explained(tmp_path, "flor")
+    with pytest.raises(BoltgenError, match=r"such as add, astype, floor, matmul, relu, sin$"):
         explained(tmp_path, "zzzzz")
 
 
