@@ -162,6 +162,24 @@ def test_a_layer_after_the_other_has_a_pair_each() -> None:
     assert paired == [True, False, True, False]
 
 
+def test_one_of_two_pairs_is_joined() -> None:
+    b = Builder()
+    x = b.x()
+    for columns in (F, 2 * F):
+        gate, up = (b.product(x, columns) for _ in range(2))
+        gated = b.elementwise("multiply", b.elementwise("nn.silu", gate), up)
+        x = b.matmul(gated, b.rows(columns, K), F16)
+
+    def rejects(workload: Workload) -> str | None:
+        return "too wide" if f"x{2 * F}x" in workload.short else None
+
+    found = join_pairs(b.graph(x), Costs(), rejects)
+    assert [each.is_rewritten for each in found.choices] == [True, False]
+    assert len(found.notes) == 1
+    paired = [each.tail.epilogue.is_paired for each in find_products(found.graph)]
+    assert paired == [True, False, False, False, False]
+
+
 def _read_again(b: Builder) -> tuple[int, ...]:
     x = b.x()
     up = b.product(x)

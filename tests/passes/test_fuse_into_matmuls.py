@@ -130,6 +130,15 @@ def _not_multiplied(b: Builder) -> Any:
     return b.elementwise("add", b.product(b.product(b.x(), NARROW), WIDE), b.norm(b.x()))
 
 
+def _convolved(b: Builder) -> Any:
+    """By a filter of one pixel, whose weights are no matrix."""
+    image = b.operator("reshape", (b.norm(b.x()),), (1, 2, M // 2, WIDE), F16)
+    attrs = {"strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1}
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+    args, shape = (image, b.rows(NARROW, 1, 1, WIDE)), (1, 2, M // 2, NARROW)
+    return b.operator("nn.conv2d", args, shape, F16, **attrs, **layouts)
+
+
 def _beyond_fp16(b: Builder) -> Any:
     b.scale = 60000.0
     return b.product(b.norm(b.x()), NARROW)
@@ -146,6 +155,7 @@ def _below_fp16(b: Builder) -> Any:
         (_returned, "its readers are not all matmuls"),
         (_of_an_input, "no matmul's kernel writes the rows"),
         (_read_by_others, "its readers are not all matmuls"),
+        (_convolved, "its readers are not all matmuls"),
         (_not_multiplied, "its readers are not all matmuls"),
         (_beyond_fp16, "the weights after it, times its scale, are not exact"),
         (_below_fp16, "the weights after it, times its scale, are not exact"),
