@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from boltgen.arch import Arch
-from boltgen.families.mma_sync.traits import groups_of
+from boltgen.families.mma_sync.traits import OPTIMIZED_FILTER_EXTENT, groups_of
 from boltgen.families.rejections import MMA_SYNC, graph_rejection, operand_rejection
+from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.conv3d.problem import Conv3d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.windows import filter_extents
 from boltgen.problems.workload import Workload
 
 
@@ -16,7 +19,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if workload.is_fused:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     problem = workload.single.problem
-    if not isinstance(problem, (Gemm, Conv2d)):
+    if not isinstance(problem, (Gemm, Convolution)):
         return f"it computes matrix products and convolutions, not a {type(problem).__name__}"
     if not workload.single.prologue.is_identity:
         return (
@@ -24,6 +27,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             "product"
         )
     if (reason := operand_rejection(problem, arch, MMA_SYNC)) is not None:
+        return reason
+    if isinstance(problem, Conv3d) and (reason := _volumes_rejection(problem)) is not None:
         return reason
     epilogue = workload.single.epilogue
     if groups_of(problem) > 1 and (reason := _groups_rejection(epilogue)) is not None:
@@ -34,6 +39,21 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         if store.columns and problem.gemm.n % store.columns:
             return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
     return graph_rejection(epilogue)
+
+
+def _volumes_rejection(problem: Conv3d) -> str | None:
+    """Return why no kernel computes a convolution of volumes, or None.
+
+    Source: cutlass/conv/threadblock/conv3d_fprop_activation_tile_access_iterator_optimized.h, which
+    has one predicate bit for each filter plane, row and column, and only whole vectors.
+    """
+    vector = VECTOR_BYTES // problem.in_dtype.size_bytes
+    if problem.c % vector:
+        return f"{problem.c} channels are no multiple of {vector}, which CUTLASS reads at once"
+    size = max(filter_extents(problem))
+    if size > OPTIMIZED_FILTER_EXTENT:
+        return f"a filter of {size} along an axis; a thread guards {OPTIMIZED_FILTER_EXTENT} places"
+    return None
 
 
 # Operands that a group reads from its first column on.

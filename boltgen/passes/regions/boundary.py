@@ -17,8 +17,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, nhwc
 from boltgen.problems.region import Stored
 
-_TO_NHWC = (0, 2, 3, 1)
-_TO_NCHW = (0, 3, 1, 2)
+_IMAGE_RANK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     begin = at
     if padding is not None and not has_one_reader(graph, at):
         return _border(graph, (padding,), at, layout, narrow, padded=True)
-    while (step := _step(graph, at, _TO_NHWC, narrow)) is not None:
+    while (step := _step(graph, at, narrow, last=True)) is not None:
         if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
             break  # two permutations are not one layout
         layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
@@ -73,7 +72,7 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
     members: list[int] = []
     at, layout = output, ImageLayout.NHWC
     while (following := only_reader(graph, at)) is not None:
-        step = _step(graph, following, _TO_NCHW, narrow)
+        step = _step(graph, following, narrow, last=False)
         if step is None:
             break
         if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
@@ -94,7 +93,7 @@ def _pairs_pixels(graph: Graph, index: int) -> bool:
     source = graph[expr.args[0]].static_shape
     if any(type(extent) is not int for extent in source):
         return False  # the call counts the channels of a pixel by the image's known extents
-    is_pair = len(source) == len(_TO_NHWC) and source[2] % 2 == 0
+    is_pair = len(source) == _IMAGE_RANK and source[2] % 2 == 0
     return (
         is_pair
         and expr.static_shape == (*source[:2], source[2] // 2, 2 * source[3])
@@ -132,9 +131,9 @@ def _border(
     )
 
 
-def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> ImageLayout | None:
-    """Return the layout that an operator involves: NCHW if it permutes by `axes`, NHWC if it only
-    casts.
+def _step(graph: Graph, index: int, narrow: DType, *, last: bool) -> ImageLayout | None:
+    """Return the layout that an operator involves: NCHW if it moves the channels of images or
+    volumes from there to the `last` dimension, or back, NHWC if it only casts.
     """
     expr = graph[index]
     if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
@@ -145,12 +144,13 @@ def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> Ima
     if expr.op == "astype":
         kinds = {source.dtype, expr.dtype}
         return ImageLayout.NHWC if kinds == {narrow.value, DType.F32.value} else None
-    return ImageLayout.NCHW if _permutes(source, expr, axes) else None
+    pixels = range(2, len(source.static_shape))
+    axes = (0, *pixels, 1) if last else (0, pixels.stop - 1, 1, *pixels[:-1])
+    is_image = len(source.static_shape) >= _IMAGE_RANK and _permutes(source, expr, axes)
+    return ImageLayout.NCHW if is_image else None
 
 
 def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:
-    if len(source.static_shape) != len(axes):
-        return False
     if expr.op == "permute_dims":
         return permutation(expr) == axes
     # A reshape is a permutation where all that changes places are extents of one element.
