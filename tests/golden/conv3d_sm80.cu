@@ -51,6 +51,9 @@ using Mainloop = cutlass::conv::kernel::DefaultConv3dFprop<
 
 using Kernel = boltgen::Conv3d<
     Mainloop, Epilogue, /*ElementD=*/cutlass::half_t, /*AlignmentD=*/8>;
+static_assert(
+    Kernel::kAlignmentA == 8 && Kernel::kAlignmentB == 8,
+    "CUTLASS's iterators of volumes read whole vectors");
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     boltgen_conv3d_sm80_64x64x32_32x32_s3_ndhwc888_b23a871508_device(
