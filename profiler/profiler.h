@@ -121,25 +121,31 @@ typedef struct profiler_gemm {
   int32_t run;
 } profiler_gemm;
 
-/* The convolution of boltgen_conv2d_args. */
-typedef struct profiler_conv2d {
+/* The convolution of boltgen_conv3d_args, in groups; one of images has a depth of one. */
+typedef struct profiler_conv {
   int32_t n;
+  int32_t depth;
   int32_t h;
   int32_t w;
   int32_t c;
   int32_t k;
+  int32_t t;
   int32_t r;
   int32_t s;
+  int32_t z;
   int32_t p;
   int32_t q;
+  int32_t pad_d;
   int32_t pad_h;
   int32_t pad_w;
+  int32_t stride_d;
   int32_t stride_h;
   int32_t stride_w;
+  int32_t dilation_d;
   int32_t dilation_h;
   int32_t dilation_w;
   int32_t groups;
-} profiler_conv2d;
+} profiler_conv;
 
 /* Between which values each element of a right output lies. `nodes` is on the host; the rest is on
  * the device. `low` and `high` have an element for each of the output's. `a_error`, null for none,
@@ -159,10 +165,10 @@ typedef struct profiler_reference {
 
 int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const* reference,
                           profiler_status* status);
-int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
-                            profiler_status* status);
+int profiler_enclose_conv(profiler_conv const* problem, profiler_reference const* reference,
+                          profiler_status* status);
 /* Of as many groups as channels; B is (r, s, k). */
-int profiler_enclose_depthwise(profiler_conv2d const* problem, profiler_reference const* reference,
+int profiler_enclose_depthwise(profiler_conv const* problem, profiler_reference const* reference,
                                profiler_status* status);
 
 /* How far a softmax in FP32 may be from the exact one, relative to it: expm1(fixed + of_difference

@@ -89,29 +89,32 @@ struct Gemm {
 /// Calls `use` with the index of each pixel of A that an element of the output meets, and with the
 /// place in the filter.
 template <typename Use>
-__device__ void visit(profiler_conv2d const& c, Place at, Use const& use) {
-  int const image = int(at.row / (uint64_t(c.p) * uint64_t(c.q)));
-  int const within = int(at.row % (uint64_t(c.p) * uint64_t(c.q)));
-  int const top = within / c.q * c.stride_h - c.pad_h;
-  int const left = within % c.q * c.stride_w - c.pad_w;
-  for (int r = 0; r < c.r; ++r) {
-    int const y = top + r * c.dilation_h;
-    for (int s = 0; s < c.s; ++s) {
-      int const x = left + s * c.dilation_w;
-      if (y >= 0 && y < c.h && x >= 0 && x < c.w) {
-        use((uint64_t(image) * c.h + y) * c.w + x, uint64_t(r) * c.s + s);
+__device__ void visit(profiler_conv const& c, Place at, Use const& use) {
+  int const column = int(at.row % c.q);
+  int const row = int(at.row / c.q % c.p);
+  int const plane = int(at.row / c.q / c.p % c.z);
+  uint64_t const image = at.row / c.q / c.p / c.z;
+  for (int t = 0; t < c.t; ++t) {
+    int const behind = plane * c.stride_d - c.pad_d + t * c.dilation_d;
+    for (int r = 0; r < c.r; ++r) {
+      int const y = row * c.stride_h - c.pad_h + r * c.dilation_h;
+      for (int s = 0; s < c.s; ++s) {
+        int const x = column * c.stride_w - c.pad_w + s * c.dilation_w;
+        if (behind >= 0 && behind < c.depth && y >= 0 && y < c.h && x >= 0 && x < c.w) {
+          use(((image * c.depth + behind) * c.h + y) * c.w + x, (uint64_t(t) * c.r + r) * c.s + s);
+        }
       }
     }
   }
 }
 
-inline Extents extents_of(profiler_conv2d const& c) {
-  return {1, uint64_t(c.n) * uint64_t(c.p) * uint64_t(c.q), uint64_t(c.k)};
+inline Extents extents_of(profiler_conv const& c) {
+  return {1, uint64_t(c.n) * c.z * c.p * c.q, uint64_t(c.k)};
 }
 
 template <typename Element, bool kIsExact>
-struct Conv2d {
-  profiler_conv2d c;
+struct Conv {
+  profiler_conv c;
   Element const* a;
   Element const* b;
   float const* a_error;
@@ -125,7 +128,7 @@ struct Conv2d {
     int const first = int(at.column) / (c.k / c.groups) * channels;
     Sum<kIsExact> sum;
     visit(c, at, [&](uint64_t pixel, uint64_t tap) {
-      Element const* const weight = b + (at.column * c.r * c.s + tap) * channels;
+      Element const* const weight = b + (at.column * c.t * c.r * c.s + tap) * channels;
       for (int i = 0; i < channels; ++i) {
         sum.add(a, a_error, pixel * c.c + first + i, weight[i]);
       }
@@ -137,7 +140,7 @@ struct Conv2d {
 /// Filters of single channels, (r, s, k).
 template <typename Element, bool kIsExact>
 struct Depthwise {
-  profiler_conv2d c;
+  profiler_conv c;
   Element const* a;
   Element const* b;
   float const* a_error;
@@ -361,12 +364,12 @@ int profiler_enclose_gemm(profiler_gemm const* problem, profiler_reference const
   return enclose_problem<Gemm>(*problem, *reference, status);
 }
 
-int profiler_enclose_conv2d(profiler_conv2d const* problem, profiler_reference const* reference,
-                            profiler_status* status) {
-  return enclose_problem<Conv2d>(*problem, *reference, status);
+int profiler_enclose_conv(profiler_conv const* problem, profiler_reference const* reference,
+                          profiler_status* status) {
+  return enclose_problem<Conv>(*problem, *reference, status);
 }
 
-int profiler_enclose_depthwise(profiler_conv2d const* problem, profiler_reference const* reference,
+int profiler_enclose_depthwise(profiler_conv const* problem, profiler_reference const* reference,
                                profiler_status* status) {
   return enclose_problem<Depthwise>(*problem, *reference, status);
 }

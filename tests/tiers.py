@@ -72,6 +72,7 @@ SHARE: dict[str, tuple[str, ...]] = {
     "models": (
         *("tests/compiled/test_compile_and_run.py", "tests/device/test_device.py"),
         *("tests/conformance/test_conformance.py", "tests/test_derived_extents.py"),
+        "tests/test_convolution_models.py::test_models_of_pytorch[factored]",
         "tests/test_depthwise_models.py::test_blocks_of_pytorch[inverted]",
     ),
     "relay": (f"{_RELAY}[test_cases.py]", f"{_RELAY}[test_masks.py]"),

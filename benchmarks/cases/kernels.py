@@ -32,6 +32,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.recurrence import Cell
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.conv3d.problem import Conv3d
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -620,6 +621,7 @@ def golden_specs() -> dict[str, KernelSpec]:
     gemm = Gemm(m=150, n=136, k=104, b_layout=Layout.COLUMN)
     conv = Conv2d(n=2, h=9, w=11, c=40, k=136, r=3, s=3, padding=(1, 1, 1, 1))
     image = replace(conv, c=4, r=7, s=7, stride=(2, 2), padding=(3, 3, 3, 3))
+    volume = Conv3d(n=2, depth=5, h=9, w=11, c=40, k=136, t=3, r=3, s=3, stride=(1, 2, 2))
     table: dict[str, tuple[str, Problem, str, str]] = {
         "gemm_sm75": ("sm_75", gemm, "sm75_square", "bias_gelu_erf"),
         "gemm_sm80": ("sm_80", gemm, "sm80_square", "two_tensors"),
@@ -628,6 +630,7 @@ def golden_specs() -> dict[str, KernelSpec]:
         "conv2d_sm86": ("sm_86", conv, "sm80_small", "per_channel"),
         "conv2d_sm89": ("sm_89", conv, "sm80_deep", "residual_after"),
         "conv2d_image_sm80": ("sm_80", image, "sm80_small", "bias_relu"),
+        "conv3d_sm80": ("sm_80", volume, "sm80_small", "bias_relu"),
     }
     by_wgmma = Cutlass3Config(threadblock=Shape(128, 192, 64), schedule=Schedule.PINGPONG)
     return {

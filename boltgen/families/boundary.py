@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import TypeVar
 
 from boltgen.errors import InvalidProblemError
-from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
+from boltgen.problems.windows import filter_extents
 
 _BATCH, _IMAGES = 3, 2
-# Pixels in a row of a convolution's output: no power of two, so that tiles begin within rows.
-_ROW_PIXELS = 7
+# The rows and pixels of a plane of a convolution's output, of which images have pixels alone: no
+# powers of two, so that tiles begin within rows.
+_PLANE = (3, 7)
 # Among this many extents in sequence, one has any alignment that a kernel may have.
 MOST_TRIED = 16
 _Sized = TypeVar("_Sized")
@@ -66,24 +69,26 @@ def with_rows(problem: Problem, rows: int) -> Problem:
     match problem:
         case Gemm():
             return replace(problem, m=rows, batch=_BATCH if problem.batch > 1 else 1)
-        case Conv2d():
-            images, q = (_IMAGES, _ROW_PIXELS)
+        case Convolution():
+            inner = _PLANE[1 - len(problem.stride) :]
+            images = _IMAGES
             if rows == 1:
-                images, q = (_IMAGES if problem.is_pointwise else 1), 1
-            h, w = input_extent(problem, 0, -(-rows // (images * q))), input_extent(problem, 1, q)
-            return replace(problem, n=images, h=h, w=w)
+                images, inner = (_IMAGES if problem.is_pointwise else 1), (1,) * len(inner)
+            windows = -(-rows // (images * prod(inner))), *inner
+            sides = (input_extent(problem, axis, made) for axis, made in enumerate(windows))
+            return problem.with_images(images, tuple(sides))
         case _:
             raise AssertionError(f"{problem.short} has no rows")
 
 
-def input_extent(problem: Conv2d | Depthwise, axis: int, extent: int) -> int:
+def input_extent(problem: Convolution | Depthwise, axis: int, extent: int) -> int:
     """Return the activation's extent that gives `extent` of the output, or the least valid one.
 
     If the stride allows it, there are pixels beyond the last window, which no output reads.
     """
-    size, stride = (problem.r, problem.s)[axis], problem.stride[axis]
+    size, stride = filter_extents(problem)[axis], problem.stride[axis]
     window = problem.dilation[axis] * (size - 1) + 1
-    padding = problem.padding[axis] + problem.padding[axis + 2]
+    padding = problem.padding[axis] + problem.padding[axis + len(problem.stride)]
     return max(1, (extent - 1) * stride + window - padding + (stride - 1))
 
 

@@ -54,7 +54,7 @@ def read(name: str, attrs: Any, **own: object) -> Attributes:
     for field in fields(kind):
         if field.name not in own and (field.default is MISSING or hasattr(attrs, field.name)):
             found[field.name] = _READERS[str(field.type)](getattr(attrs, field.name))
-    pixels = 1 if "1d" in name else 2
+    pixels = next((axes for axes in (1, 3) if f"{axes}d" in name), 2)
     for key, count in (
         ("strides", pixels),
         ("dilation", pixels),

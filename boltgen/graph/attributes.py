@@ -276,17 +276,11 @@ class Normed(Attributes):
     epsilon: float
 
 
-@dataclass(frozen=True, slots=True)
-class Groups(Attributes):
-    """The number of groups of channels of a convolution."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution(Attributes):
+    """A convolution; `padding` has all befores first, a layout is a word of N, C, D, H, W, O, I."""
 
     groups: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution(Groups):
-    """A convolution; `padding` has all befores first, a layout is a word of N, C, H, W, O and I."""
-
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]

@@ -252,7 +252,7 @@ def _recurred(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 def _convolved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     attrs = expr.attrs.of(Convolution)
     data, kernel, out = attrs.data_layout, attrs.kernel_layout, attrs.out_layout
-    pixels = "HW" if len(data) == 4 else "W"
+    pixels = "DHW"[-(len(data) - 2) :]
     if sorted(data) != sorted(out) or sorted(data) != sorted("NC" + pixels):
         return None
     if sorted(kernel) != sorted("OI" + pixels):
@@ -441,7 +441,7 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(2, 2, "matmul", shape=_multiplied),
         *_of(3, 3, GROUPED, shape=_multiplied_in_groups),
         *_of(2, 5, RECURRENT, shape=_recurred),
-        *_of(2, 2, "nn.conv2d", "nn.conv1d", shape=_convolved),
+        *_of(2, 2, "nn.conv1d", "nn.conv2d", "nn.conv3d", shape=_convolved),
         *_of(1, 1, "nn.max_pool2d", "nn.avg_pool2d", shape=_pooled, dtype=_first_dtype),
         *_of(1, 1, "nn.adaptive_avg_pool2d", shape=_pooled_to_size, dtype=_first_dtype),
         *_of(1, 1, UNPACK, shape=_unpacked, dtype=_float16),

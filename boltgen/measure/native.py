@@ -62,30 +62,32 @@ class GemmExtents(ctypes.Structure):
     )
 
 
-class Conv2dExtents(ctypes.Structure):
-    """`profiler_conv2d`."""
+class ConvExtents(ctypes.Structure):
+    """`profiler_conv`."""
 
-    reference: ClassVar[str] = "profiler_enclose_conv2d"
+    reference: ClassVar[str] = "profiler_enclose_conv"
     _fields_ = tuple(
         (name, ctypes.c_int32)
         for name in (
-            *"nhwckrspq",
-            *("pad_h", "pad_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "groups"),
+            *("n", "depth", *"hwcktrszpq"),
+            *(f"{name}_{axis}" for name in ("pad", "stride", "dilation") for axis in "dhw"),
+            "groups",
         )
     )
 
 
-class DepthwiseExtents(Conv2dExtents):
-    """`profiler_conv2d` of as many groups as channels."""
+class DepthwiseExtents(ConvExtents):
+    """`profiler_conv` of as many groups as channels."""
 
     reference: ClassVar[str] = "profiler_enclose_depthwise"
 
 
-Extents: TypeAlias = GemmExtents | Conv2dExtents
+Extents: TypeAlias = GemmExtents | ConvExtents
 # By the kind of problem; `reference` is the function that takes it.
 EXTENTS: dict[str, type[Extents]] = {
     "gemm": GemmExtents,
-    "conv2d": Conv2dExtents,
+    "conv2d": ConvExtents,
+    "conv3d": ConvExtents,
     "depthwise": DepthwiseExtents,
 }
 

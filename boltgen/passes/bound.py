@@ -66,6 +66,7 @@ def set_precision(graph: Graph, run: Run) -> Noted:
         graph,
         precision=run.passes.precision,
         allow_nonfinite=run.passes.allow_nonfinite,
+        writes_volumes=run.writes_volumes,
     )
     for expr in made.graph.exprs:
         if expr.reason:

@@ -41,17 +41,23 @@ def partition_graphs(
     write: Callable[[Partitioned, Mapping[str, int]], Any],
     *,
     packs_weights: bool = False,
+    writes_volumes: bool = True,
 ) -> Partitioned:
     """Run all passes over the functions `graphs`, by name.
 
     No region has a name that is `taken`. `packs_weights` tells whether regions may take packed
-    weights.
+    weights, `writes_volumes` whether the IR computes convolutions of volumes in NDHWC.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and that is not allowed.
         GraphError: a graph that is watched breaks a rule of the IR.
     """
-    run = Run(passes=passes, symbols=Symbols(taken), packs_weights=packs_weights)
+    run = Run(
+        passes=passes,
+        symbols=Symbols(taken),
+        packs_weights=packs_weights,
+        writes_volumes=writes_volumes,
+    )
     is_watched = passes.trace is not None or verifies_graphs()
     watch = Watch(passes.trace) if is_watched else None
     made: dict[str, Graph] = {}

@@ -98,12 +98,14 @@ class Run:
     """One run of all passes over the functions of a module, and what the passes leave.
 
     `function` is the name of the function whose graph the passes rewrite now. `packs_weights` tells
-    whether regions may take packed weights.
+    whether regions may take packed weights, `writes_volumes` whether the IR computes convolutions
+    of volumes in NDHWC.
     """
 
     passes: Passes
     symbols: Symbols
     packs_weights: bool
+    writes_volumes: bool = True
     function: str = "main"
     carved: dict[str, CarvedRegion] = field(default_factory=dict)
     padding: list[str] = field(default_factory=list)

@@ -1,11 +1,12 @@
-"""The geometry that convolutions of images share: windows of pixels, which a filter meets.
+"""The geometry that convolutions share: windows of pixels or voxels, which a filter meets.
 
-Arrow: like `problem`.
+Spatial axes are (H, W) of images and (D, H, W) of volumes. Arrow: like `problem`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -13,9 +14,16 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.functions import Array
 
+# The names of a problem's extents along its spatial axes, of which images have the last two.
+_IMAGE, _FILTER, _WINDOWS = ("depth", "h", "w"), ("t", "r", "s"), ("z", "p", "q")
+_AXES = "dhw"
+
 
 class Windowed(Protocol):
-    """A convolution of images: its extents, and its stride, padding and dilation, in pixels."""
+    """A convolution: its extents, and its stride, padding and dilation along the spatial axes.
+
+    `padding` has all befores first. Volumes have a `depth` too, their filters a depth `t`.
+    """
 
     @property
     def n(self) -> int: ...  # noqa: D102
@@ -26,27 +34,46 @@ class Windowed(Protocol):
     @property
     def c(self) -> int: ...  # noqa: D102
     @property
+    def k(self) -> int: ...  # noqa: D102
+    @property
     def r(self) -> int: ...  # noqa: D102
     @property
     def s(self) -> int: ...  # noqa: D102
     @property
-    def p(self) -> int: ...  # noqa: D102
+    def stride(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
-    def q(self) -> int: ...  # noqa: D102
+    def padding(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
-    def stride(self) -> tuple[int, int]: ...  # noqa: D102
-    @property
-    def padding(self) -> tuple[int, int, int, int]: ...  # noqa: D102
-    @property
-    def dilation(self) -> tuple[int, int]: ...  # noqa: D102
+    def dilation(self) -> tuple[int, ...]: ...  # noqa: D102
+
+
+def image_extents(problem: Windowed) -> dict[str, int]:
+    """Return the activation's extents along the spatial axes, by their names."""
+    return _named(problem, _IMAGE)
+
+
+def filter_extents(problem: Windowed) -> tuple[int, ...]:
+    """Return the filter's extents along the spatial axes."""
+    return tuple(_named(problem, _FILTER).values())
+
+
+def windows(problem: Windowed) -> tuple[int, ...]:
+    """Return the output's extents along the spatial axes."""
+    return tuple(windows_along(problem, axis) for axis in range(len(problem.stride)))
+
+
+def _named(problem: Windowed, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: getattr(problem, name) for name in names[-len(problem.stride) :]}
 
 
 def windows_along(problem: Windowed, axis: int) -> int:
-    """Return the rows (`axis` 0) or columns (1) of the output."""
-    extent, taps = ((problem.h, problem.r), (problem.w, problem.s))[axis]
+    """Return the output's extent along a spatial axis."""
+    extent = getattr(problem, _IMAGE[axis - len(problem.stride)])
+    taps = getattr(problem, _FILTER[axis - len(problem.stride)])
     reach = problem.dilation[axis] * (taps - 1) + 1
-    padded = extent + problem.padding[axis] + problem.padding[axis + 2]
-    return (padded - reach) // problem.stride[axis] + 1
+    padded = extent + problem.padding[axis] + problem.padding[axis + len(problem.stride)]
+    made: int = (padded - reach) // problem.stride[axis] + 1
+    return made
 
 
 def check_windows(problem: Windowed) -> None:
@@ -63,43 +90,58 @@ def check_windows(problem: Windowed) -> None:
             f"{name}: stride={stride} and dilation={dilation} must be at least 1, "
             f"padding={padding} at least 0"
         )
-    if problem.p < 1 or problem.q < 1:
+    if min(windows(problem)) < 1:
+        size = "x".join(map(str, filter_extents(problem)))
+        image = "x".join(map(str, image_extents(problem).values()))
         raise InvalidProblemError(
-            f"{name}: a {problem.r}x{problem.s} filter with dilation {dilation} does not fit "
-            f"into a {problem.h}x{problem.w} activation with padding {padding}"
+            f"{name}: a {size} filter with dilation {dilation} does not fit into a {image} "
+            f"activation with padding {padding}"
         )
 
 
 def touched_elements(problem: Windowed) -> int:
     """Return the elements of the pixels that the filter touches; strides may leave some out."""
-    rows = min(problem.h, problem.p * problem.r)
-    columns = min(problem.w, problem.q * problem.s)
-    return problem.n * rows * columns * problem.c
+    sides = zip(
+        image_extents(problem).values(), windows(problem), filter_extents(problem), strict=True
+    )
+    return problem.n * prod(min(extent, made * taps) for extent, made, taps in sides) * problem.c
 
 
 def window_sizes(problem: Windowed) -> dict[str, int]:
-    """Return the sizes of a launch that all convolutions of images have."""
-    return {
-        **{name: getattr(problem, name) for name in "nhwckrspq"},
-        "pad_h": problem.padding[0],
-        "pad_w": problem.padding[1],
-        "stride_h": problem.stride[0],
-        "stride_w": problem.stride[1],
-        "dilation_h": problem.dilation[0],
-        "dilation_w": problem.dilation[1],
-    }
+    """Return the sizes of a launch that all convolutions have."""
+    axes = _AXES[-len(problem.stride) :]
+    sizes = {"n": problem.n, **image_extents(problem), "c": problem.c, "k": problem.k}
+    sizes |= _named(problem, _FILTER) | _named(problem, _WINDOWS)
+    for name, values in (
+        ("pad", problem.padding),
+        ("stride", problem.stride),
+        ("dilation", problem.dilation),
+    ):
+        sizes |= {f"{name}_{axis}": value for axis, value in zip(axes, values, strict=False)}
+    return sizes
+
+
+def profiled_extents(problem: Windowed, groups: int) -> dict[str, int]:
+    """Return the fields of `profiler_conv`: images have a depth of one."""
+    flat = {"depth": 1, "t": 1, "z": 1, "pad_d": 0, "stride_d": 1, "dilation_d": 1}
+    return flat | window_sizes(problem) | {"groups": groups}
 
 
 def padded_images(problem: Windowed, images: Array) -> Array:
-    """Return images (N, H, W, C) with the zeros around them."""
-    top, left, bottom, right = problem.padding
-    return np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    """Return images or volumes, with channels last, with the zeros around them."""
+    rank = len(problem.stride)
+    around = zip(problem.padding[:rank], problem.padding[rank:], strict=True)
+    return np.pad(images, ((0, 0), *around, (0, 0)))
 
 
-def taps(problem: Windowed, padded: Array) -> Iterator[tuple[int, int, Array]]:
-    """Yield each place in the filter, and the pixels (N, P, Q, C) of `padded` that it meets."""
-    for r, s in np.ndindex(problem.r, problem.s):
-        y, x = r * problem.dilation[0], s * problem.dilation[1]
-        rows = slice(y, y + (problem.p - 1) * problem.stride[0] + 1, problem.stride[0])
-        columns = slice(x, x + (problem.q - 1) * problem.stride[1] + 1, problem.stride[1])
-        yield r, s, padded[:, rows, columns, :]
+def taps(problem: Windowed, padded: Array) -> Iterator[Array]:
+    """Yield, for each place in the filter, the pixels of `padded` that it meets, as D has them."""
+    for place in np.ndindex(*filter_extents(problem)):
+        met = [
+            slice(at * apart, at * apart + (made - 1) * step + 1, step)
+            for at, apart, made, step in zip(
+                place, problem.dilation, windows(problem), problem.stride, strict=True
+            )
+        ]
+        whole = slice(None), *met
+        yield padded[whole]

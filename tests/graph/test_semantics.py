@@ -58,6 +58,31 @@ def test_convolutions_of_one_dimension() -> None:
     _check("nn.conv1d", wanted, rows, weight, **attrs, **layouts)
 
 
+def test_convolutions_of_three_dimensions() -> None:
+    x, weight = RNG.standard_normal((2, 3, 5, 6, 4)), RNG.standard_normal((4, 3, 2, 3, 1))
+    volumes, filters = (each.astype(np.float32) for each in (x, weight))
+    wanted = functional.conv3d(*_tensors(volumes, filters), None, (1, 2, 1), (1, 1, 0), (2, 1, 1))
+    attrs = {"strides": (1, 2, 1), "padding": (1, 1, 0) * 2, "dilation": (2, 1, 1), "groups": 1}
+    layouts = {"data_layout": "NCDHW", "kernel_layout": "OIDHW", "out_layout": "NCDHW"}
+    _check("nn.conv3d", wanted, volumes, filters, **attrs, **layouts)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_transposed_convolutions(rank: int, groups: int) -> None:
+    x = RNG.standard_normal((2, 4, *(5, 4, 3)[:rank])).astype(np.float32)
+    weight = RNG.standard_normal((4, 3, *(2, 3, 1)[:rank])).astype(np.float32)
+    strides, padding, dilation = (2, 3, 1)[:rank], (1, 0, 0)[:rank], (2, 1, 1)[:rank]
+    extra = (1, 2, 0)[:rank]
+    function = getattr(functional, f"conv_transpose{rank}d")
+    wanted = function(*_tensors(x, weight), None, strides, padding, extra, groups, dilation)
+    attrs = {"strides": strides, "padding": padding * 2, "dilation": dilation, "groups": groups}
+    axes = "DHW"[-rank:]
+    layouts = {"data_layout": f"NC{axes}", "kernel_layout": f"IO{axes}", "out_layout": f"NC{axes}"}
+    name = f"nn.conv{rank}d_transpose"
+    _check(name, wanted, x, weight, output_padding=extra, **attrs, **layouts)
+
+
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize(("stride", "padding"), [(2, 1), (3, 0)])
 def test_pools(stride: int, padding: int, ceil_mode: bool) -> None:

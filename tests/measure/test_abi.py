@@ -29,6 +29,7 @@ NAMES = {
     "boltgen_gemm_args",
     "boltgen_grouped_gemm_args",
     "boltgen_conv2d_args",
+    "boltgen_conv3d_args",
     "boltgen_depthwise_args",
     "boltgen_move_args",
     "boltgen_chain_layer",

@@ -34,9 +34,10 @@ class Net(GraphBuilder):
         return self.operator(op, args, out, F16, **attrs)
 
 
-_ONE = {"groups": 1}
 _CONV1D = {"strides": (1,), "padding": (0, 0), "dilation": (1,), "groups": 1}
 _CONV1D |= {"data_layout": "NCW", "kernel_layout": "OIW", "out_layout": "NCW"}
+_CONV3D = {"strides": (1, 1, 1), "padding": (0,) * 6, "dilation": (1, 1, 1), "groups": 1}
+_CONV3D |= {"data_layout": "NCDHW", "kernel_layout": "OIDHW", "out_layout": "NCDHW"}
 
 
 def _placed(graph: Graph) -> list[Placement]:
@@ -57,7 +58,13 @@ def _placed(graph: Graph) -> list[Placement]:
             2 * 2 * 5 * 6 * 7 * 18,
         ),
         ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], (2, 5, 7), _CONV1D, 2 * 2 * 5 * 7 * 6),
-        ("nn.conv3d", [(1, 3, 4, 4, 4), (5, 3, 2, 2, 2)], (1, 5, 3, 3, 3), _ONE, 2 * 5 * 27 * 24),
+        (
+            "nn.conv3d",
+            [(1, 3, 4, 4, 4), (5, 3, 2, 2, 2)],
+            (1, 5, 3, 3, 3),
+            _CONV3D,
+            2 * 5 * 27 * 24,
+        ),
         # Each of the 2 x 3 x 64 elements meets the 5 x 4 numbers of its channel's filter.
         (
             "nn.conv2d_transpose",
@@ -94,6 +101,7 @@ def test_open_extents_count_in_the_middle_of_their_range() -> None:
 _POOL = {"pool_size": (2, 2), "strides": (2, 2), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
 _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "nn.conv1d": _CONV1D,
+    "nn.conv3d_transpose": {**_CONV3D, "output_padding": (0, 0, 0)},
     "image_mean": {"axis": (1, 2), "keepdims": False},
     "concat": {"axis": 0},
     "nn.max_pool2d": {**_POOL, "ceil_mode": False, "layout": "NHWC"},
@@ -109,8 +117,8 @@ _ATTRIBUTES: dict[str, dict[str, Any]] = {
         ("concat", [(1, 3), (1, 3)], "no kernel computes concat along axis 0"),
         ("nn.max_pool2d", [(1, 4, 4, 8)], "no kernel computes max_pool2d"),
         ("max", [(2, 3, 4)], "no kernel begins with max along the axes 2"),
-        ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], "two dimensions only: give it a height of one"),
-        ("nn.conv3d_transpose", [(2, 3, 8), (5, 3, 2)], "convolutions of two dimensions only"),
+        ("nn.conv1d", [(2, 3, 8), (5, 3, 2)], "images and volumes only: give it a height of one"),
+        ("nn.conv3d_transpose", [(2, 3, 8), (5, 3, 2)], "as a convolution, which kernels compute"),
         ("image_mean", [(2, 3)], "no kernel begins with mean along the axes 1, 2"),
     ],
 )

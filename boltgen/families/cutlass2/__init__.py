@@ -37,6 +37,7 @@ from boltgen.families.mma_sync.traits import (
 )
 from boltgen.ir.extent import greatest
 from boltgen.ir.kernel import Launch
+from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import with_extents
 from boltgen.problems.workload import Workload
 
@@ -90,9 +91,9 @@ def _traits(workload: Workload) -> MainloopTraits:
 def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
     """Return the problem's sizes with its groups, swizzle and slices of K."""
     problem = workload.single.problem
-    groups = {} if problem.is_matrix else {"groups": groups_of(problem)}
+    groups = {"groups": groups_of(problem)} if problem.kind == Conv2d.kind else {}
     return Launch(
-        struct="boltgen_gemm_args" if problem.is_matrix else "boltgen_conv2d_args",
+        struct=f"boltgen_{problem.kind}_args",
         sizes=problem.sizes | groups | {"split_k": config.split_k, "swizzle": config.swizzle},
         workspace_bytes=split_workspace_bytes(with_extents(problem, greatest), config),
     )

@@ -16,6 +16,7 @@ from boltgen.ir.kernel import KernelSpec
 
 _ACTIVATIONS_HEADER = "boltgen/activations.h"
 _GEMM_HEADER, _CONV2D_HEADER = "boltgen/gemm.h", "boltgen/conv2d.h"
+_CONV3D_HEADER = "boltgen/conv3d.h"
 _FIXED_CHANNELS_HEADER = "boltgen/conv2d_fixed_channels.h"
 _IN_GROUPS_HEADER = "boltgen/conv2d_in_groups.h"
 
@@ -51,6 +52,13 @@ class Conv2dView(MainloopView):
     mainloop: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conv3dView(MainloopView):
+    """One kernel of a convolution of volumes."""
+
+    TEMPLATE: ClassVar[str] = "conv3d.cu.j2"
+
+
 def includes(spec: KernelSpec) -> tuple[str, ...]:
     """Return the headers that a kernel's text includes."""
     epilogue = spec.traits.epilogue
@@ -61,6 +69,8 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
         further = ("boltgen/pair.h",)
     if spec.traits.in_groups:
         return _ACTIVATIONS_HEADER, _IN_GROUPS_HEADER, *further
+    if spec.traits.of_volumes:
+        return _ACTIVATIONS_HEADER, _CONV3D_HEADER, *further
     match spec.traits.conv_iterator:
         case None:
             return _ACTIVATIONS_HEADER, _GEMM_HEADER, *further
@@ -70,13 +80,17 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
             return _ACTIVATIONS_HEADER, _CONV2D_HEADER, *further
 
 
-def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> GemmView | Conv2dView:
+def view(
+    spec: KernelSpec, symbol: str, workspace_symbol: str
+) -> GemmView | Conv2dView | Conv3dView:
     """Return the variables of the kernel's template."""
     traits: MainloopTraits = spec.traits
     shared = mainloop_fields(spec, symbol, workspace_symbol)
     if traits.conv_iterator is None:
         graph = "boltgen::Paired<Epilogue>" if traits.epilogue.is_paired else "Epilogue"
         return GemmView(graph=graph, layout_b=layout_of_b(spec), **shared)
+    if traits.of_volumes:
+        return Conv3dView(**shared)
     return Conv2dView(
         kernel="Conv2dInGroups" if traits.in_groups else "Conv2d",
         iterator_algorithm=ITERATOR_ALGORITHM[traits.conv_iterator],

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from boltgen.arch import Arch
 from boltgen.families.mma_sync.shapes import has_instruction
-from boltgen.families.mma_sync.traits import groups_of
+from boltgen.families.mma_sync.traits import OPTIMIZED_FILTER_EXTENT, groups_of
 from boltgen.families.rejections import (
     MMA_SYNC,
     MMA_SYNC_OF_INTEGERS,
     graph_rejection,
     operand_rejection,
 )
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import VECTOR_BYTES, Layout
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
-from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.conv3d.problem import Conv3d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.windows import filter_extents
 from boltgen.problems.workload import Workload
 
 
@@ -23,7 +25,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if workload.is_fused:
         return f"it computes one layer, not {len(workload.layers)} back to back"
     problem = workload.single.problem
-    if not isinstance(problem, (Gemm, Conv2d)):
+    if not isinstance(problem, (Gemm, Convolution)):
         return f"it computes matrix products and convolutions, not a {type(problem).__name__}"
     if not workload.single.prologue.is_identity:
         return (
@@ -32,6 +34,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         )
     table = (*MMA_SYNC, *MMA_SYNC_OF_INTEGERS)
     if (reason := operand_rejection(problem, arch, table)) is not None:
+        return reason
+    if isinstance(problem, Conv3d) and (reason := _volumes_rejection(problem)) is not None:
         return reason
     epilogue = workload.single.epilogue
     if problem.in_dtype.is_whole and (reason := _integer_rejection(problem, epilogue, arch)):
@@ -47,7 +51,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
 
 
 def _integer_rejection(
-    problem: Gemm | Conv2d, epilogue: ElementwiseGraph, arch: Arch
+    problem: Gemm | Convolution, epilogue: ElementwiseGraph, arch: Arch
 ) -> str | None:
     """Return why no kernel multiplies integers in this way, or None if one does."""
     if not has_instruction(problem.in_dtype, arch):
@@ -56,6 +60,21 @@ def _integer_rejection(
         return "B is row-major: kernels of 8-bit integers read K side by side, in B column-major"
     if epilogue.is_paired or epilogue.further:
         return f"kernels of integers store D of one product alone, not {epilogue.describe()}"
+    return None
+
+
+def _volumes_rejection(problem: Conv3d) -> str | None:
+    """Return why no kernel computes a convolution of volumes, or None.
+
+    Source: cutlass/conv/threadblock/conv3d_fprop_activation_tile_access_iterator_optimized.h, which
+    has one predicate bit for each filter plane, row and column, and only whole vectors.
+    """
+    vector = VECTOR_BYTES // problem.in_dtype.size_bytes
+    if problem.c % vector:
+        return f"{problem.c} channels are no multiple of {vector}, which CUTLASS reads at once"
+    size = max(filter_extents(problem))
+    if size > OPTIMIZED_FILTER_EXTENT:
+        return f"a filter of {size} along an axis; a thread guards {OPTIMIZED_FILTER_EXTENT} places"
     return None
 
 

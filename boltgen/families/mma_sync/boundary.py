@@ -12,6 +12,7 @@ from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.legality import violations
 from boltgen.families.mma_sync.traits import compiled_traits
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
 
@@ -70,6 +71,6 @@ def _depth(problem: Problem, config: Tiles) -> int:
     """
     slices = config.split_k
     steps = (config.stages + 1) * slices - (2 if slices > 1 else 0)
-    if isinstance(problem, Conv2d):
-        steps = -(-steps // (problem.r * problem.s))
+    if isinstance(problem, Convolution):
+        steps = -(-steps // problem.filter_positions)
     return steps * config.threadblock.k

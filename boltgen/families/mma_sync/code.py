@@ -44,9 +44,10 @@ class MainloopView:
 def stem(spec: KernelSpec) -> str:
     """Return a name for people: `gemm_sm80_128x128x32_64x64_s3_rc888`."""
     config, traits = _parts(spec)
-    kind = "conv2d" if traits.conv_iterator else "gemm"
+    kind = ("conv3d" if traits.of_volumes else "conv2d") if traits.conv_iterator else "gemm"
     kind += "_in_groups" if traits.in_groups else ""
-    layouts = "nhwc" if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
+    channels_last = "ndhwc" if traits.of_volumes else "nhwc"
+    layouts = channels_last if traits.conv_iterator else f"r{traits.b_layout.value[0]}"
     return (
         f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_"
         f"{config.warp.m}x{config.warp.n}_s{config.stages}"
@@ -76,6 +77,11 @@ def problem_text(traits: MainloopTraits) -> str:
     """Describe the anchor in a line: shapes, types and layouts."""
     types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
     weight = traits.in_dtype.weight.value
+    if traits.of_volumes:
+        return (
+            "Conv3d, A: (N, D, H, W, C) {0}, B: (K, T, R, S, C) {0}, D: (N, Z, P, Q, K) {2}, "
+            "accumulated in {1}".format(*types)
+        )
     if traits.conv_iterator:
         channels = "C / groups" if traits.in_groups else "C"
         return (

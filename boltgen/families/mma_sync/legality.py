@@ -31,7 +31,7 @@ from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
-from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
@@ -374,16 +374,16 @@ def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
 
 
 def _has_fixed_channels(problem: Problem) -> bool:
-    if not isinstance(problem, Conv2d):
+    if not isinstance(problem, Convolution):
         return False
     return conv_iterator(problem) is ConvIterator.FIXED_CHANNELS
 
 
 def _index_violations(problem: Problem) -> Iterator[Violation]:
-    if isinstance(problem, Conv2d):
+    if isinstance(problem, Convolution):
         operand = problem.in_dtype.size_bytes
         sizes = {
-            "activation": problem.n * problem.h * problem.w * problem.c * operand,
+            "activation": math.prod(problem.a_shape) * operand,
             "filter": problem.b_bytes,
             "output": problem.gemm.m * problem.k * problem.out_dtype.size_bytes,
         }

@@ -49,7 +49,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
     ElementwiseGraph,
 )
-from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.problem import Problem
 
 Array = NDArray[np.float64]
@@ -254,7 +254,7 @@ def step_clocks(
         operand_bytes_per_step(config, problem.in_dtype) if loaded_bytes is None else loaded_bytes
     )
     l2 = resident * loaded / load_bytes_per_clock
-    if isinstance(problem, Conv2d):
+    if isinstance(problem, Convolution):
         addresses = _conv_factor(conv_iterator(problem), c)
         l2 *= addresses
         tensor *= addresses

@@ -17,6 +17,7 @@ from boltgen.families.roofline import output_bytes_per_element
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.convolution import Convolution
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 
@@ -87,19 +88,21 @@ def tiling(problem: Problem, config: Tiles) -> Tiling:
     )
 
 
-def _goes_through_channels(problem: Problem) -> TypeGuard[Conv2d]:
+def _goes_through_channels(problem: Problem) -> TypeGuard[Convolution]:
     """Return whether a step of K belongs to one filter position of a convolution."""
-    return isinstance(problem, Conv2d) and conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS
+    if not isinstance(problem, Convolution):
+        return False
+    return conv_iterator(problem) is not ConvIterator.FIXED_CHANNELS
 
 
-def channel_steps(problem: Conv2d, depth: int, *, slices: int = 1) -> int:
+def channel_steps(problem: Convolution, depth: int, *, slices: int = 1) -> int:
     """Return the steps of K if each covers `depth` channels of one filter position.
 
     Each of several slices of K has a part of the channels, at all filter positions.
     Source: cutlass/conv/conv2d_problem_size.h, implicit_gemm_k_iterations.
     """
     channels = problem.c // problem.groups
-    steps: int = problem.r * problem.s * ceil_div(ceil_div(channels, slices), depth)
+    steps: int = problem.filter_positions * ceil_div(ceil_div(channels, slices), depth)
     return steps
 
 
@@ -176,7 +179,7 @@ def _operand_dram_bytes(
     b_reads = 1 + (waves_per_group - 1) * _missed(group_bytes, kept_bytes)
     shared = a_batch * a_bytes * a_reads + b_batch * b_bytes * b_reads
     # A pixel is read again at every position of the filter, and is still in L2.
-    visits = problem.r * problem.s if isinstance(problem, Conv2d) else 1
+    visits = problem.filter_positions if isinstance(problem, Convolution) else 1
     lost = _drifted_apart(
         config, size, constants, kept_bytes, tiles=tiles, wave=wave, visits=visits
     )

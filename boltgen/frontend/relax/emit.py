@@ -141,11 +141,12 @@ def _elementwise(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     return ir.Call(ir.Op.get(f"relax.{elementwise_name(expr)}"), list(args))
 
 
-def _conv2d(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+def _convolution(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     attrs = expr.attrs.of(Convolution)
     # TVM accumulates in the output's type.
     summed = expr.dtype if attrs.groups == 1 else "float32"
-    made = relax.op.nn.conv2d(*args, **attrs.named(), out_dtype=summed)
+    write = relax.op.nn.conv2d if len(attrs.strides) == 2 else relax.op.nn.conv3d
+    made = write(*args, **attrs.named(), out_dtype=summed)
     return made if summed == expr.dtype else relax.op.astype(made, expr.dtype)
 
 
@@ -187,7 +188,7 @@ _WRITERS: Mapping[str, Writer] = {
         *args, expr.attrs.of(Permutation).axes
     ),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
-    "nn.conv2d": _conv2d,
+    **dict.fromkeys(("nn.conv2d", "nn.conv3d"), _convolution),
     **dict.fromkeys(("quantize", "dequantize"), _quantised),
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),
     "image_mean": _image_mean,

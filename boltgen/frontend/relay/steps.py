@@ -78,6 +78,7 @@ def annotate(
         _symbols(typed),
         replace(passes, rejects=_of_float16(passes.rejects)),
         write,
+        writes_volumes=False,
     )
 
 

@@ -372,13 +372,16 @@ _ARITHMETIC: Mapping[str, _Function] = {
     GROUPED: _grouped,
     RECURRENT: recurrent,
     **dict.fromkeys(
-        ("nn.conv1d", "nn.conv2d"),
+        ("nn.conv1d", "nn.conv2d", "nn.conv3d"),
         lambda op, x, weight: convolution(
             op.attrs.of(Convolution), x.astype(op.wide), weight.astype(op.wide)
         ),
     ),
-    "nn.conv2d_transpose": lambda op, x, weight: transposed(
-        op.attrs.of(TransposedConvolution), op.shape, x.astype(op.wide), weight.astype(op.wide)
+    **dict.fromkeys(
+        ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose"),
+        lambda op, x, weight: transposed(
+            op.attrs.of(TransposedConvolution), op.shape, x.astype(op.wide), weight.astype(op.wide)
+        ),
     ),
     "nn.max_pool2d": lambda op, x: most_pool(op.attrs.of(Pool), op.shape, x),
     "nn.avg_pool2d": lambda op, x: mean_pool(op.attrs.of(MeanPool), op.shape, x),

@@ -44,8 +44,10 @@ def convolution(attrs: Convolution, x: Array, weight: Array) -> Array:
 
 def transposed(attrs: TransposedConvolution, shape: Sequence[int], x: Array, w: Array) -> Array:
     """Add the filter times each pixel to a result of `shape`, in the layouts that `attrs` name."""
-    images, filters = _laid(x, attrs.data_layout, "NHWC"), _laid(w, attrs.kernel_layout, "HWIO")
-    groups, taps = attrs.groups, filters.shape[:2]
+    axes = [letter for letter in _PIXELS if letter in attrs.data_layout]
+    images = _laid(x, attrs.data_layout, ("N", *axes, "C"))
+    filters = _laid(w, attrs.kernel_layout, (*axes, "I", "O"))
+    groups, taps = attrs.groups, filters.shape[: len(axes)]
     n, *pixels, c = images.shape
     reach = [
         step * (extent - 1) + apart * (tap - 1) + 1 + more
@@ -56,16 +58,24 @@ def transposed(attrs: TransposedConvolution, shape: Sequence[int], x: Array, w: 
     made = np.zeros((n, *reach, groups, filters.shape[-1]), np.result_type(x, w))
     apart = images.reshape(n, *pixels, groups, c // groups)
     of_groups = filters.reshape(*taps, groups, c // groups, -1)
-    for row, column in np.ndindex(*taps):
-        begin = (row * attrs.dilation[0], column * attrs.dilation[1])
-        rows, columns = (
-            slice(at, at + step * (extent - 1) + 1, step)
-            for at, step, extent in zip(begin, attrs.strides, pixels, strict=True)
-        )
-        made[:, rows, columns] += np.einsum("nhwgc,gck->nhwgk", apart, of_groups[row, column])
-    top, left, bottom, right = attrs.padding
-    kept = made[:, top : made.shape[1] - bottom, left : made.shape[2] - right]
-    return _laid(kept.reshape(*kept.shape[:3], -1), "NHWC", attrs.out_layout).reshape(shape)
+    for place in np.ndindex(*taps):
+        met = [
+            slice(tap * dilation, tap * dilation + step * (extent - 1) + 1, step)
+            for tap, dilation, step, extent in zip(
+                place, attrs.dilation, attrs.strides, pixels, strict=True
+            )
+        ]
+        at = slice(None), *met
+        made[at] += np.einsum("...gc,gck->...gk", apart, of_groups[place])
+    before, after = attrs.padding[: len(axes)], attrs.padding[len(axes) :]
+    kept = (
+        slice(first, extent - last)
+        for first, last, extent in zip(before, after, reach, strict=True)
+    )
+    whole = slice(None), *kept
+    made = made[whole]
+    made = made.reshape(*made.shape[:-2], -1)
+    return _laid(made, "".join(("N", *axes, "C")), attrs.out_layout).reshape(shape)
 
 
 def most_pool(attrs: Pool, shape: Sequence[int], x: Array) -> Array:

@@ -11,7 +11,7 @@ from boltgen.graph.facts import permutation
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
 from boltgen.passes.padding.plan import Padding
 from boltgen.passes.padding.tensors import extents
-from boltgen.passes.regions.anchor import MATMUL
+from boltgen.passes.regions.anchor import CONV2D, CONV3D, MATMUL
 from boltgen.passes.regions.products import Product
 
 
@@ -66,7 +66,7 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     if is_same or not expr.is_static:
         return made
     before = expr.static_shape
-    if expr.op == "nn.conv2d":
+    if expr.op in {CONV2D, CONV3D}:
         return replace(made, shape=(*before[:-1], builder.shape(args[1])[0]))
     if expr.op == MATMUL:  # whose A may have as many columns as its result, and more now
         return replace(made, shape=(*before[:-1], builder.shape(args[1])[-1]))

@@ -35,12 +35,13 @@ class Context:
     """The state that all operators of a function share.
 
     In a `is_mixed` function some products have FP16 operands: then its author made FP32 what is
-    FP32, and it stays so.
+    FP32, and it stays so. With `writes_volumes` the IR computes convolutions of volumes in NDHWC.
     """
 
     store: Store
     allow_nonfinite: bool = False
     is_mixed: bool = False
+    writes_volumes: bool = True
     notes: list[str] = field(default_factory=list)
 
     def note(self, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Normalise convolutions of rows, and transposed ones, by writing them as convolutions of images.
+"""Normalise convolutions of rows and volumes, and transposed ones, by writing them as others.
 
 A transposed convolution with a stride is as many convolutions as the stride has phases, each with
 every stride-th tap of the filter. They are one convolution here, with the filters of all phases,
@@ -6,7 +6,8 @@ and a move that puts the phases beside each other:
 
     (N, H, W, C) -> convolution -> (N, H', W', s s K) -> (N, s H', s W', K) -> the wanted pixels
 
-No zeros between pixels are multiplied. A filter that is no multiple of the stride is filled up
+The filters of all phases of a group are neighbours, and volumes have a depth as well. No zeros
+between pixels are multiplied. A filter that is no multiple of the stride is filled up
 with taps of zero: an infinite pixel makes NaN of neighbours that such a tap reaches.
 """
 
@@ -14,18 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
-from boltgen.graph.attributes import Convolution, Slice, TransposedConvolution
+from boltgen.graph.attributes import Convolution, Permutation, Slice, TransposedConvolution
 from boltgen.graph.graph import Array, GraphBuilder
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
-from boltgen.passes.precision.movement import viewed
-from boltgen.passes.precision.products import conv2d, pending, with_padding
+from boltgen.passes.precision.movement import permute_dims, viewed
+from boltgen.passes.precision.products import (
+    LAYOUTS,
+    convolution,
+    pending,
+    pixels_of,
+    with_padding,
+)
 from boltgen.passes.precision.reach import Reach
-from boltgen.passes.precision.values import Linear, Value, order_of, permuted
-
-_FILTERS = "HWOI"
+from boltgen.passes.precision.values import Linear, Order, Value, order_of, permuted
 
 
 def _of_rows(convolve: Rule) -> Rule:
@@ -75,21 +81,105 @@ def _of_rows(convolve: Rule) -> Rule:
                 attrs=of_images,
             )
         )
-        if not isinstance(made, Value):
-            return made
         order = order_of(layout, "NWC")
-        waiting, shape = made.pending, permuted(call.shape, order)
-        if waiting is None:
-            expr = call.builder.reshape(call.store.get(made, made.order), shape)
-            return call.result(expr, order, reach=made.reach)
-
-        def emit(array: Array, bias: Array | None, reach: Reach) -> int:
-            return call.builder.reshape(waiting.emit(array, bias, reach), shape)
-
-        linear = Linear(emit, waiting.weight, waiting.axis, layout.index("C"))
-        return pending(call, linear, order, made.stored, made.reach)
+        return _seen_as(call, made, order, permuted(call.shape, order), layout.index("C"))
 
     return rule
+
+
+def _seen_as(
+    call: OperatorCall,
+    made: Item | Declined | None,
+    order: Order,
+    shape: tuple[int, ...],
+    channel: int,
+) -> Item | Declined | None:
+    """Return `made`, a convolution of images, as the result of `call`: it lies in `shape`, which is
+    the call's in `order`. `channel` is the axis of the call's channels.
+    """
+    if not isinstance(made, Value):
+        return made
+    waiting = made.pending
+    if waiting is None:
+        expr = call.builder.reshape(call.store.get(made, made.order), shape)
+        return call.result(expr, order, reach=made.reach)
+
+    def emit(array: Array, bias: Array | None, reach: Reach) -> int:
+        return call.builder.reshape(waiting.emit(array, bias, reach), shape)
+
+    linear = Linear(emit, waiting.weight, waiting.axis, channel)
+    return pending(call, linear, order, made.stored, made.reach)
+
+
+def _of_volumes(call: OperatorCall) -> Item | Declined | None:
+    """Write a convolution of volumes as one of images if its filter is flat, else as it is.
+
+    With a filter of one plane, the planes of all volumes are images. With one of a single pixel in
+    each plane, the planes are rows of an image, and their pixels its columns.
+    """
+    attrs = call.attrs.of(Convolution)
+    layout, kernel_layout = attrs.data_layout, attrs.kernel_layout
+    x, weight = call.tensor(0), call.tensor(1).constant
+    known = layout in LAYOUTS and sorted(kernel_layout) == sorted("OIDHW")
+    if not known or attrs.out_layout != layout or weight is None or x.constant is not None:
+        return convolution(call)
+    x, padding = with_padding(x, layout, attrs.padding)
+    order = order_of(layout, "NDHWC")
+    filters = weight.transpose(order_of(kernel_layout, "ODHWI"))
+    axes = _flat(filters.shape[1:4], attrs, padding)
+    laid = permute_dims(
+        replace(call, args=(x,), shape=permuted(x.shape, order), attrs=Permutation(order))
+    )
+    if axes is None or not isinstance(laid, Value):
+        return convolution(call)
+
+    def image(volume: Sequence[int]) -> tuple[int, ...]:
+        n, depth, high, wide, c = volume
+        return (n * depth, high, wide, c) if axes == (1, 2) else (n, depth, high * wide, c)
+
+    result = permuted(call.shape, order)
+    seen = viewed(replace(call, args=(laid,), shape=image(laid.shape), dtype=x.dtype))
+    seen.single_use = x.single_use
+    sides = (*axes, *(axis + 3 for axis in axes))
+    made = convolution(
+        replace(
+            call,
+            name="nn.conv2d",
+            original=None,
+            args=(seen, call.store.of_array(filters.squeeze(1 if axes == (1, 2) else 3))),
+            shape=image(result),
+            attrs=replace(
+                attrs,
+                strides=tuple(attrs.strides[axis] for axis in axes),
+                dilation=tuple(attrs.dilation[axis] for axis in axes),
+                padding=tuple(padding[side] for side in sides),
+                data_layout="NHWC",
+                kernel_layout="OHWI",
+                out_layout="NHWC",
+            ),
+        )
+    )
+    return _seen_as(call, made, order, result, layout.index("C"))
+
+
+def _flat(
+    taps: Sequence[int], attrs: Convolution, padding: Sequence[int]
+) -> tuple[int, int] | None:
+    """Return the two axes along which a convolution is one of images, or None.
+
+    It does nothing along the others; of depth and a plane's pixels, the pixels are one axis.
+    """
+    idle = [
+        tap == step == 1 and before == after == 0
+        for tap, step, before, after in zip(
+            taps, attrs.strides, padding[:3], padding[3:], strict=True
+        )
+    ]
+    if all(idle):
+        return None  # a matmul of the volumes as they are
+    if idle[0]:
+        return 1, 2
+    return (0, 1) if idle[1] and idle[2] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +200,7 @@ class _Phases:
     def of(cls, attrs: TransposedConvolution, axis: int, pixels: int, taps: int) -> _Phases | None:
         """Return the phases along `axis`; None if a padding takes off more than the filter adds."""
         stride, dilation = attrs.strides[axis], attrs.dilation[axis]
-        before, after = attrs.padding[axis], attrs.padding[axis + 2]
+        before, after = attrs.padding[axis], attrs.padding[axis + len(attrs.strides)]
         reach = dilation * (taps - 1) + 1
         of_phase = -(-reach // stride)
         first, offset = divmod(before, stride)
@@ -123,44 +213,44 @@ class _Phases:
         return cls(stride, of_phase, (ahead, behind), wanted, offset)
 
 
-def _conv2d_transpose(call: OperatorCall) -> Item | Declined | None:
+def _transposed(call: OperatorCall) -> Item | Declined | None:
     attrs = call.attrs.of(TransposedConvolution)
     layout, kernel_layout = attrs.data_layout, attrs.kernel_layout
-    known = layout in {"NCHW", "NHWC"} and set(kernel_layout) == set("OIHW")
+    pixels = pixels_of(layout)
+    known = layout in LAYOUTS and sorted(kernel_layout) == sorted(f"OI{pixels}")
     if not known or attrs.out_layout != layout:
         return None
-    if attrs.groups != 1:
-        return Declined(
-            f"a transposed convolution with groups={attrs.groups}: kernels exist for one group only"
-        )
     x, weight = call.tensor(0), call.tensor(1).constant
     if weight is None:
         return Declined("a transposed convolution whose weight is computed: make it a constant")
-    order = order_of(layout, "NHWC")
+    order = order_of(layout, f"N{pixels}C")
     images, result = permuted(x.shape, order), permuted(call.shape, order)
-    filters = weight.transpose(order_of(kernel_layout, _FILTERS))
-    rows = _Phases.of(attrs, 0, images[1], filters.shape[0])
-    columns = _Phases.of(attrs, 1, images[2], filters.shape[1])
-    if rows is None or columns is None:
+    filters = _forward(weight.transpose(order_of(kernel_layout, f"IO{pixels}")), attrs.groups)
+    sides = zip(images[1:], filters.shape[2:], strict=False)
+    found = [_Phases.of(attrs, axis, *side) for axis, side in enumerate(sides)]
+    phases = [each for each in found if each is not None]
+    if len(phases) < len(found):
         return Declined(
             f"a transposed convolution whose padding {attrs.padding} takes off more than its "
             "filter adds"
         )
-    joint = (images[0], rows.pixels, columns.pixels, rows.stride * columns.stride * result[3])
-    made = conv2d(
+    count = prod(each.stride for each in phases)
+    joint = (images[0], *(each.pixels for each in phases), count * result[-1])
+    write = _of_volumes if len(phases) == 3 else convolution
+    made = write(
         replace(
             call,
-            name="nn.conv2d",
+            name=f"nn.conv{len(pixels)}d",
             original=None,
-            args=(x, call.store.of_array(_filters(filters, attrs, rows, columns))),
-            shape=permuted(joint, order_of("NHWC", layout)),
+            args=(x, call.store.of_array(_filters(filters, attrs, phases))),
+            shape=permuted(joint, order_of(f"N{pixels}C", layout)),
             attrs=Convolution(
-                groups=1,
-                strides=(1, 1),
-                dilation=(1, 1),
-                padding=(rows.padding[0], columns.padding[0], rows.padding[1], columns.padding[1]),
+                groups=attrs.groups,
+                strides=(1,) * len(phases),
+                dilation=(1,) * len(phases),
+                padding=tuple(each.padding[side] for side in (0, 1) for each in phases),
                 data_layout=layout,
-                kernel_layout="OHWI",
+                kernel_layout=f"O{pixels}I",
                 out_layout=layout,
             ),
         )
@@ -170,43 +260,65 @@ def _conv2d_transpose(call: OperatorCall) -> Item | Declined | None:
     waiting = made.pending
 
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
-        laid = _filters(array.transpose(order_of(kernel_layout, _FILTERS)), attrs, rows, columns)
-        phases = rows.stride * columns.stride
-        each = None if bias is None else np.tile(bias, phases)
-        return _beside(call.builder, waiting.emit(laid, each, reach), rows, columns, result)
+        laid = _filters(array, attrs, phases)
+        if bias is not None:
+            bias = np.repeat(bias.reshape(attrs.groups, 1, -1), count, axis=1).reshape(-1)
+        convolved = waiting.emit(laid, bias, reach)
+        return _beside(call.builder, convolved, phases, attrs.groups, result)
 
-    linear = Linear(emit, weight, kernel_layout.index("O"), layout.index("C"))
+    linear = Linear(emit, filters, 0, layout.index("C"))
     return pending(call, linear, order, made.stored, made.reach)
 
 
-def _filters(
-    filters: Array, attrs: TransposedConvolution, rows: _Phases, columns: _Phases
-) -> Array:
-    """Return the filters (rows, columns, O, I) of all phases, (phases x O, taps, taps, I)."""
-    (high, wide), (dilated, apart) = filters.shape[:2], attrs.dilation
-    whole = np.zeros(
-        (rows.taps * rows.stride, columns.taps * columns.stride, *filters.shape[2:]), filters.dtype
+def _forward(weight: Array, groups: int) -> Array:
+    """Return filters (I, O / groups, ...) as those of a forward convolution, (O, I / groups, ...).
+
+    O are the channels of the result in both.
+    """
+    channels, filters, *taps = weight.shape
+    apart = weight.reshape(groups, channels // groups, filters, *taps)
+    made = apart.swapaxes(1, 2).reshape(groups * filters, channels // groups, *taps)
+    return np.asarray(made)
+
+
+def _filters(filters: Array, attrs: TransposedConvolution, phases: Sequence[_Phases]) -> Array:
+    """Return the filters (O, I / groups, ...) of all phases, each group's beside each other:
+    (groups x phases x O / groups, taps, I / groups).
+    """
+    out, of, *extents = filters.shape
+    whole = np.zeros((out, of, *(each.taps * each.stride for each in phases)), filters.dtype)
+    every = (
+        slice(None, apart * extent, apart)
+        for apart, extent in zip(attrs.dilation, extents, strict=True)
     )
-    whole[: dilated * (high - 1) + 1 : dilated, : apart * (wide - 1) + 1 : apart] = filters
-    out, of = filters.shape[2:]
-    of_phases = whole.reshape(rows.taps, rows.stride, columns.taps, columns.stride, out, of)
+    places = slice(None), slice(None), *every
+    whole[places] = filters
+    split = [extent for each in phases for extent in (each.taps, each.stride)]
+    each_group = whole.reshape(attrs.groups, out // attrs.groups, of, *split)
+    taps, strides = range(3, 3 + len(split), 2), range(4, 4 + len(split), 2)
     # A convolution reads pixels in order, where the gradient reads taps in reverse.
-    of_phases = of_phases[::-1, :, ::-1].transpose(1, 3, 4, 0, 2, 5)
-    return np.asarray(of_phases.reshape(-1, rows.taps, columns.taps, of))
+    laid = np.flip(each_group, tuple(taps)).transpose(0, *strides, 1, *taps, 2)
+    return np.asarray(laid.reshape(-1, *(each.taps for each in phases), of))
 
 
 def _beside(
-    builder: GraphBuilder, x: int, rows: _Phases, columns: _Phases, shape: Sequence[int]
+    builder: GraphBuilder, x: int, phases: Sequence[_Phases], groups: int, shape: Sequence[int]
 ) -> int:
     """Put the phases of a convolution's result beside each other, and keep the wanted pixels."""
-    n, h, w, _ = builder.shape(x)
-    _, high, wide, k = shape
-    if (rows.stride, columns.stride) != (1, 1):
-        apart = builder.reshape(x, (n, h, w, rows.stride, columns.stride, k))
-        turned = builder.permute_dims(apart, (0, 1, 3, 2, 4, 5))
-        x = builder.reshape(turned, (n, h * rows.stride, w * columns.stride, k))
-    for axis, begin, extent in ((1, rows.offset, high), (2, columns.offset, wide)):
-        before = builder.shape(x)
+    n, *pixels, _ = builder.shape(x)
+    rank, channels = len(phases), shape[-1]
+    strides = [each.stride for each in phases]
+    if max(strides) > 1:
+        in_groups = [groups] if groups > 1 else []
+        shares = (*in_groups, *strides, channels // groups)
+        apart = builder.reshape(x, (n, *pixels, *shares))
+        of_phases = 1 + rank + len(in_groups)
+        pairs = [axis for at in range(rank) for axis in (1 + at, of_phases + at)]
+        axes = (0, *pairs, *range(1 + rank, of_phases), of_phases + rank)
+        wide = (extent * stride for extent, stride in zip(pixels, strides, strict=True))
+        x = builder.reshape(builder.permute_dims(apart, axes), (n, *wide, channels))
+    for axis, (phase, extent) in enumerate(zip(phases, shape[1:], strict=False), 1):
+        before, begin = builder.shape(x), phase.offset
         if before[axis] != extent:
             attrs = Slice(axis=axis, begin=begin, end=begin + extent)
             kept = (*before[:axis], extent, *before[axis + 1 :])
@@ -215,7 +327,9 @@ def _beside(
 
 
 RULES: dict[str, Rule] = {
-    "nn.conv1d": _of_rows(conv2d),
-    "nn.conv1d_transpose": _of_rows(_conv2d_transpose),
-    "nn.conv2d_transpose": _conv2d_transpose,
+    "nn.conv1d": _of_rows(convolution),
+    "nn.conv3d": _of_volumes,
+    "nn.conv1d_transpose": _of_rows(_transposed),
+    "nn.conv2d_transpose": _transposed,
+    "nn.conv3d_transpose": _transposed,
 }

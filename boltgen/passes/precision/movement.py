@@ -46,7 +46,7 @@ from boltgen.passes.precision.values import (
 _FEW = 16
 
 
-def _permute_dims(call: OperatorCall) -> Item | None:
+def permute_dims(call: OperatorCall) -> Item | None:
     """Record the permutation only: it is applied where a reader needs its result."""
     x = call.store.settle(call.tensor(0))
     rank = len(x.shape)
@@ -382,7 +382,7 @@ def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
 
 
 RULES: dict[str, Rule] = {
-    "permute_dims": _permute_dims,
+    "permute_dims": permute_dims,
     **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims", "nn.batch_flatten"), _reshape),
     **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,

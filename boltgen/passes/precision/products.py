@@ -1,4 +1,4 @@
-"""Normalise matmuls, convolutions of images, and the batch norms that follow them."""
+"""Normalise matmuls, convolutions, and the batch norms that follow them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from boltgen.passes.precision.values import (
     order_of,
 )
 
-_ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
+# The layouts of activations that convolutions are written for, by images or volumes.
+LAYOUTS = frozenset({"NCHW", "NHWC", "NCDHW", "NDHWC"})
 # A sine of a sum of at most so many products is taken of a position.
 _FEW_POSITIONS = 16
 # Channels of a group that fill at most half of a step of 32.
@@ -73,23 +74,31 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
     return call.narrow, WITHIN
 
 
-def conv2d(call: OperatorCall) -> Item | Declined | None:
-    """Write a convolution of images in NHWC, with filters in OHWI."""
+def pixels_of(layout: str) -> str:
+    """Return the letters of a layout's spatial axes."""
+    return "".join(letter for letter in layout if letter not in "NC")
+
+
+def convolution(call: OperatorCall) -> Item | Declined | None:
+    """Write a convolution of images in NHWC, with filters in OHWI; one of volumes has D as well."""
     if call.dtype == DType.I32.value:
         return integer_conv2d(call)
     attrs = call.attrs.of(Convolution)
     layout, kernel_layout, groups = attrs.data_layout, attrs.kernel_layout, attrs.groups
-    known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
+    pixels = pixels_of(layout)
+    known = layout in LAYOUTS and sorted(kernel_layout) == sorted(f"OI{pixels}")
     x, weight = call.tensor(0), call.tensor(1)
     if not known or attrs.out_layout != layout or call.dtype not in FLOATS:
         return None
     if (reason := _kept_wide(call, x, weight)) is not None:
         return Declined(reason)
+    if (reason := _volumes_rejection(call, pixels, groups)) is not None:
+        return Declined(reason)
     channels = x.shape[layout.index("C")]
     x, padding = with_padding(x, layout, attrs.padding)
     is_depthwise = 1 < groups == channels
-    goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
-    order, kernel_order = order_of(layout, "NHWC"), order_of(kernel_layout, goal)
+    goal, last = DEPTHWISE_KERNEL if is_depthwise else f"O{pixels}I", f"N{pixels}C"
+    order, kernel_order = order_of(layout, last), order_of(kernel_layout, goal)
     shape = tuple(call.shape[axis] for axis in order)
     store, builder = call.store, call.builder
     store.settle(x)
@@ -98,23 +107,24 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
         attrs,
         padding=padding,
         groups=groups // joint,
-        data_layout="NHWC",
+        data_layout=last,
         kernel_layout=goal,
-        out_layout="NHWC",
+        out_layout=last,
     )
     out_dtype, reach = _result_dtype(call)
 
     def product(kernel: int, dtype: str, wanted: str, reason: str = "") -> int:
         args = (store.get(x, order, dtype), kernel)
         made: dict[str, Any] = {"attrs": written, "reason": reason}
-        return builder.add(Expr(op="nn.conv2d", args=args, shape=shape, dtype=wanted, **made))
+        operator = f"nn.conv{len(pixels)}d"
+        return builder.add(Expr(op=operator, args=args, shape=shape, dtype=wanted, **made))
 
     if weight.constant is None:
         made = product(store.get(weight, kernel_order, call.narrow), call.narrow, out_dtype)
         return call.result(made, order, reach=reach)
 
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
-        laid, along = array.transpose(kernel_order), (1, 1, 1, -1)
+        laid, along = array.transpose(kernel_order), (*(1,) * (len(order) - 1), -1)
         axis = goal.index("O")
         laid = _of_joint_groups(laid, groups, joint)
         folded = fold_constants(call, laid, bias, reach, axis=axis, along=along)
@@ -123,6 +133,17 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
 
     linear = Linear(emit, weight.constant, kernel_layout.index("O"), layout.index("C"))
     return pending(call, linear, order, out_dtype, reach)
+
+
+def _volumes_rejection(call: OperatorCall, pixels: str, groups: int) -> str | None:
+    """Return why a convolution along these axes has no kernel, if it is of volumes."""
+    if "D" not in pixels:
+        return None
+    if not call.context.writes_volumes:
+        return "Relay does not compute convolutions of volumes in NDHWC"
+    if groups != 1:
+        return f"it is of volumes with groups={groups}: kernels exist for one group only"
+    return None
 
 
 def _joint_groups(groups: int, channels: int) -> int:
@@ -164,8 +185,7 @@ def with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value
     widths = dict(zip(layout, x.padded.widths, strict=True))
     if widths["N"] != (0, 0) or widths["C"] != (0, 0):
         return x, padding
-    spatial = [widths[letter] for letter in layout if letter not in "NC"]
-    more = (*(before for before, _ in spatial), *(after for _, after in spatial))
+    more = [widths[axis][side] for side in (0, 1) for axis in pixels_of(layout)]
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
@@ -312,7 +332,7 @@ def _batch_norm(call: OperatorCall) -> Item | None:
 
 
 RULES: dict[str, Rule] = {
-    "nn.conv2d": conv2d,
+    "nn.conv2d": convolution,
     "matmul": _matmul,
     GROUPED: _grouped_matmul,
     RECURRENT: _recurrent,

@@ -61,10 +61,12 @@ def normalise(
     *,
     precision: DType = DType.F16,
     allow_nonfinite: bool = False,
+    writes_volumes: bool = True,
 ) -> Noted:
     """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
-    A value that was observed to leave the range of `precision` stays FP32.
+    `writes_volumes` tells whether the IR computes convolutions of volumes in NDHWC. A value that
+    was observed to leave the range of `precision` stays FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
@@ -73,6 +75,7 @@ def normalise(
         store=Store(GraphBuilder(), precision),
         allow_nonfinite=allow_nonfinite,
         is_mixed=_is_mixed(graph),
+        writes_volumes=writes_volumes,
     )
     return _Walk(graph, context).run()
 

@@ -20,6 +20,7 @@ from boltgen.ir.recurrence import Cell
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.problems.cells import localised
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.conv3d.problem import Conv3d
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -29,7 +30,7 @@ from boltgen.problems.region import Rejected
 from boltgen.problems.workload import Workload
 
 MATMUL = "matmul"
-CONV2D = "nn.conv2d"
+CONV2D, CONV3D = "nn.conv2d", "nn.conv3d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,33 +154,41 @@ def _summed(accumulate: DType, operand: DType) -> DType:
     return DType.I32 if operand.is_whole else accumulate
 
 
-def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
+def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
     expr = graph[index]
     attrs = expr.attrs.of(Convolution)
     x, weight = expr.args
     channels = graph[x].static_shape[attrs.data_layout.index("C")]
-    is_depthwise = 1 < attrs.groups == channels
-    kernel = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
-    if layouts != ("NHWC", kernel, "NHWC"):
+    of_volumes = expr.op == CONV3D
+    if of_volumes and attrs.groups != 1:
         raise _NotOffloadableError(
-            f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take NHWC "
+            f"it is of volumes with groups={attrs.groups}: kernels exist for one group only"
+        )
+    is_depthwise = 1 < attrs.groups == channels
+    wanted, kernel = ("NDHWC", "ODHWI") if of_volumes else ("NHWC", "OHWI")
+    kernel = DEPTHWISE_KERNEL if is_depthwise else kernel
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
+    if layouts != (wanted, kernel, wanted):
+        raise _NotOffloadableError(
+            f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take {wanted} "
             f"activations and {kernel} weights (normalisation converts them)"
         )
-    n, h, w, c = graph[x].static_shape
+    image = dict(zip(wanted, graph[x].static_shape, strict=True))
     extents = dict(zip(kernel, graph[weight].static_shape, strict=True))
-    (down, right), (apart, beside) = attrs.strides, attrs.dilation
-    top, left, bottom, end = attrs.padding
     given: dict[str, Any] = {
-        **{"n": n, "h": h, "w": w, "c": c, "r": extents["H"], "s": extents["W"]},
-        "stride": (down, right),
-        "padding": (top, left, bottom, end),
-        "dilation": (apart, beside),
+        **{"n": image["N"], "h": image["H"], "w": image["W"], "c": image["C"]},
+        **{"r": extents["H"], "s": extents["W"]},
+        "stride": tuple(attrs.strides),
+        "padding": tuple(attrs.padding),
+        "dilation": tuple(attrs.dilation),
         "in_dtype": DType(graph[x].dtype),
         "out_dtype": DType(expr.dtype),
     }
     if is_depthwise:
-        problem: Problem = Depthwise(**given, multiplier=extents["O"] // c)
+        problem: Problem = Depthwise(**given, multiplier=extents["O"] // image["C"])
+    elif of_volumes:
+        given |= {"depth": image["D"], "t": extents["D"]}
+        problem = Conv3d(**given, k=extents["O"], acc_dtype=accumulate)
     else:
         problem = Conv2d(
             **given,
@@ -302,7 +311,8 @@ def _match_recurrent(graph: Graph, index: int, accumulate: DType) -> Anchor:
 
 MATCHERS.update(
     {
-        CONV2D: _match_conv2d,
+        CONV2D: _match_convolution,
+        CONV3D: _match_convolution,
         MATMUL: _match_matmul,
         GROUPED: _match_grouped,
         RECURRENT: _match_recurrent,

@@ -17,10 +17,8 @@ from boltgen.ir.dtypes import DType
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, nhwc
 from boltgen.problems.region import Stored
 
-_TO_NHWC = (0, 2, 3, 1)
-_TO_NCHW = (0, 3, 1, 2)
-# Of images whose height and width are one dimension, as convolutions of rows have them.
-_OF_ROWS = (0, 2, 1)
+# Dimensions of images, and of rows of channels: the least that an image has without its height.
+_IMAGE_RANK, _ROWS_RANK = 4, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     begin = at
     if padding is not None and not has_one_reader(graph, at):
         return _border(graph, (padding,), at, layout, narrow, padded=True)
-    while (step := _step(graph, at, _TO_NHWC, narrow)) is not None:
+    while (step := _step(graph, at, narrow, last=True)) is not None:
         if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
             break  # two permutations are not one layout
         layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
@@ -77,7 +75,7 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
     members: list[int] = []
     at, layout = output, ImageLayout.NHWC
     while (following := only_reader(graph, at)) is not None:
-        step = _step(graph, following, _TO_NCHW, narrow)
+        step = _step(graph, following, narrow, last=False)
         if step is None:
             break
         if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
@@ -98,7 +96,7 @@ def _pairs_pixels(graph: Graph, index: int) -> bool:
     source = graph[expr.args[0]].static_shape
     if any(type(extent) is not int for extent in source):
         return False  # the call counts the channels of a pixel by the image's known extents
-    is_pair = len(source) == len(_TO_NHWC) and source[2] % 2 == 0
+    is_pair = len(source) == _IMAGE_RANK and source[2] % 2 == 0
     return (
         is_pair
         and expr.static_shape == (*source[:2], source[2] // 2, 2 * source[3])
@@ -136,9 +134,12 @@ def _border(
     )
 
 
-def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> ImageLayout | None:
-    """Return the layout that an operator involves: NCHW if it permutes by `axes`, NHWC if it only
-    casts, or makes one dimension of an image's height and width, or two of one.
+def _step(graph: Graph, index: int, narrow: DType, *, last: bool) -> ImageLayout | None:
+    """Return the layout that an operator involves.
+
+    It is NCHW if the operator moves the channels of rows, images or volumes from there to the
+    `last` dimension, or back. It is NHWC if the operator only casts, or makes one dimension of an
+    image's height and width, or two of one.
     """
     expr = graph[index]
     if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
@@ -151,21 +152,21 @@ def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> Ima
         return ImageLayout.NHWC if kinds == {narrow.value, DType.F32.value} else None
     if _joins_pixels(source, expr) or _joins_pixels(expr, source):
         return ImageLayout.NHWC
-    of_rank = axes if len(source.static_shape) == len(axes) else _OF_ROWS
-    return ImageLayout.NCHW if _permutes(source, expr, of_rank) else None
+    pixels = range(2, len(source.static_shape))
+    axes = (0, *pixels, 1) if last else (0, pixels.stop - 1, 1, *pixels[:-1])
+    is_image = len(source.static_shape) >= _ROWS_RANK and _permutes(source, expr, axes)
+    return ImageLayout.NCHW if is_image else None
 
 
 def _joins_pixels(image: Expr, rows: Expr) -> bool:
     """Return whether `rows` has the pixels of an NHWC image in one dimension."""
-    if len(image.static_shape) != len(_TO_NHWC):
+    if len(image.static_shape) != _IMAGE_RANK:
         return False
     n, h, w, c = image.static_shape
     return rows.static_shape == (n, h * w, c)
 
 
 def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:
-    if len(source.static_shape) != len(axes):
-        return False
     if expr.op == "permute_dims":
         return permutation(expr) == axes
     # A reshape is a permutation where all that changes places are extents of one element.

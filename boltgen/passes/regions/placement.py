@@ -20,21 +20,19 @@ from boltgen.graph.graph import (
     Graph,
 )
 from boltgen.ir.extent import Dim, typical
-from boltgen.passes.regions.anchor import ANCHORS, CONV2D, MATMUL, match_anchor
+from boltgen.passes.regions.anchor import ANCHORS, CONV2D, CONV3D, MATMUL, match_anchor
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.problems.region import Placement, Region, Rejected
 
 _NO_GRAPH = "boltgen does not look into branches and calls"
 EINSUM = "einsum"
 # Convolutions that no kernel computes; the first extent of their weights are channels.
-_TWO_DIMENSIONS = "kernels exist for convolutions of two dimensions only"
 _TRANSPOSED = "only normalisation writes it as a convolution, which kernels compute"
 _OTHER_PRODUCTS = {
-    "nn.conv1d": f"{_TWO_DIMENSIONS}: give it a height of one",
-    "nn.conv3d": _TWO_DIMENSIONS,
+    "nn.conv1d": "kernels exist for images and volumes only: give it a height of one",
     "nn.conv1d_transpose": _TRANSPOSED,
     "nn.conv2d_transpose": _TRANSPOSED,
-    "nn.conv3d_transpose": _TWO_DIMENSIONS,
+    "nn.conv3d_transpose": _TRANSPOSED,
     EINSUM: "no kernel computes a diagonal or a sum along one operand's axis beside a product: "
     "write it as an operator of its own",
 }
@@ -115,7 +113,7 @@ def _flops(graph: Graph, expr: Expr) -> int:
     if expr.op == RECURRENT:
         return 2 * _elements(a[:2]) * _elements(b)
     layout = expr.attrs.kernel_layout if isinstance(expr.attrs, Convolution) else ""
-    if expr.op == CONV2D and sorted(layout) == sorted("OIHW"):
+    if expr.op in {CONV2D, CONV3D} and layout.count("O") == 1:
         filters = _extent(b[layout.index("O")])
         return 2 * _elements(expr.shape) * _elements(b) // max(filters, 1)
     # In a transposed convolution each element of the input meets a filter, in others each element

@@ -15,6 +15,7 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.windows import (
     check_windows,
     padded_images,
+    profiled_extents,
     taps,
     touched_elements,
     window_sizes,
@@ -183,8 +184,8 @@ class Depthwise:
 
     @property
     def extents(self) -> dict[str, int]:
-        """The sizes of a launch and a group for each channel, for `profiler_conv2d`."""
-        return self.sizes | {"groups": self.c}
+        """The fields of `profiler_conv`, with a group for each channel."""
+        return profiled_extents(self, self.c)
 
     @property
     def slice_rows(self) -> int:
@@ -214,6 +215,6 @@ class Depthwise:
         """Return the convolution in FP64."""
         result = np.zeros(self.d_shape)
         padded = np.repeat(padded_images(self, a), self.multiplier, axis=-1)
-        for r, s, pixels in taps(self, padded):
-            result += pixels * b[r, s, :, 0]
+        for weights, pixels in zip(b.reshape(-1, self.k), taps(self, padded), strict=True):
+            result += pixels * weights
         return result

@@ -150,6 +150,46 @@ typedef struct boltgen_conv2d_args {
   void* stream;
 } boltgen_conv2d_args;
 
+/* D = epilogue(conv3d(A, B)), a cross-correlation of volumes with one group.
+ *
+ * A: (n, depth, h, w, c). B: (k, t, r, s, c). D: (n, z, p, q, k). All packed. Padding at the back,
+ * bottom and right is whatever z, p and q imply. A full-tensor operand is a matrix of n*z*p*q rows
+ * and k columns.
+ */
+typedef struct boltgen_conv3d_args {
+  int32_t n;
+  int32_t depth;
+  int32_t h;
+  int32_t w;
+  int32_t c;
+  int32_t k;
+  int32_t t;
+  int32_t r;
+  int32_t s;
+  int32_t z;
+  int32_t p;
+  int32_t q;
+  int32_t pad_d; /* at the front */
+  int32_t pad_h; /* at the top */
+  int32_t pad_w; /* at the left */
+  int32_t stride_d;
+  int32_t stride_h;
+  int32_t stride_w;
+  int32_t dilation_d;
+  int32_t dilation_h;
+  int32_t dilation_w;
+  void const* a;
+  void const* b;
+  void* d;
+  boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+  int32_t split_k;
+  int32_t swizzle;
+  int32_t raster;
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} boltgen_conv3d_args;
+
 /* D = epilogue(depthwise convolution of A), a cross-correlation with as many groups as channels.
  *
  * A: (n, h, w, c). B: (r, s, k). D: (n, p, q, k). All packed. Channel i of D is of A's channel

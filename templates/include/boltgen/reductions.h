@@ -273,6 +273,10 @@ inline MatrixOfD matrix_of_d(boltgen_conv2d_args const& args) {
   return {int64_t(args.n) * args.p * args.q, args.k, 1};
 }
 
+inline MatrixOfD matrix_of_d(boltgen_conv3d_args const& args) {
+  return {int64_t(args.n) * args.z * args.p * args.q, args.k, 1};
+}
+
 inline MatrixOfD matrix_of_d(boltgen_depthwise_args const& args) {
   return {int64_t(args.n) * args.p * args.q, args.k, 1};
 }
