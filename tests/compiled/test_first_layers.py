@@ -1,16 +1,19 @@
-"""First layers of models in NCHW and FP32: one pass over the image, in the layer's own call."""
+"""First layers of models: one pass over the image, by one launch before the convolution."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.first_layers import LAYERS, SHAPE, count
+from benchmarks.first_layers import LAYERS, SHAPE, Photo, count
 
 N, C, H, W = SHAPE
 PIXELS = N * H * W
 
 
-@pytest.mark.parametrize("name", LAYERS)
+_PHOTOS = [name for name, layer in LAYERS.items() if issubclass(layer, Photo)]
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS.keys() - _PHOTOS))
 def test_the_image_is_read_once(name: str) -> None:
     counted = count(LAYERS[name])
     # Values below 4 of 147 products, in FP16 and FP32; a mean of 112 x 112 of them is far nearer.
@@ -29,3 +32,14 @@ def test_the_image_is_read_once(name: str) -> None:
     )
     assert counted.moved_sector_bytes == PIXELS * 4 * 2
     assert counted.launches[0]["shared"]["bank_conflicts"] == 0
+
+
+@pytest.mark.parametrize("name", _PHOTOS)
+def test_a_photo_is_normalised_and_padded_by_one_launch(name: str) -> None:
+    counted = count(LAYERS[name])
+    # The image is rounded once, as the weights are: values below 3 of 27 products.
+    assert counted.error < 3 * 2.0**-11
+    assert counted.before == 1, counted.kernels
+    assert counted.image_bytes == PIXELS * C
+    assert counted.moved_sector_bytes == PIXELS * 4 * 2
+    assert 1.0 <= counted.passes < 1.05

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from boltgen.graph.attributes import NONE, Permutation
+from boltgen.graph.attributes import NONE, Pad, Permutation
 from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.ir.dtypes import DType
-from boltgen.passes.regions.boundary import entry, exit_
+from boltgen.passes.regions.boundary import entry, exit_, is_made_of_inputs
 from boltgen.problems.layout_transform.problem import Form, ImageLayout
 from boltgen.problems.region import Stored
 
@@ -36,6 +38,37 @@ def test_cast_and_permutation_of_an_input_are_one_move() -> None:
 def test_of_something_that_tvm_computes_they_stay_with_tvm() -> None:
     exprs = (X, value("exp", 0, shape=NCHW, dtype="float32"), value("astype", 1, shape=NCHW))
     assert entry(graph(*exprs, value("permute_dims", 2)), 3, is_image=True) is None
+
+
+@pytest.mark.parametrize("source", ["uint8", "float32"])
+def test_tvm_pads_what_it_makes_of_an_image(source: str) -> None:
+    wide = (*NHWC[:-1], 4)
+    pad = replace(
+        value("nn.pad", 2, shape=wide), attrs=Pad(((0, 0),) * 3 + ((0, 1),), 0.0, "constant")
+    )
+    exprs = (value(INPUT, dtype=source), value("astype", 0), value("nn.relu", 1), pad)
+    made = graph(*exprs, value("conv", 3, shape=wide))
+    assert is_made_of_inputs(made, 2)
+    assert entry(made, 3, is_image=True) is None
+
+
+def test_a_call_pads_what_a_kernel_made_and_what_it_only_casts() -> None:
+    wide = (*NHWC[:-1], 4)
+    attrs = Pad(((0, 0),) * 3 + ((0, 1),), 0.0, "constant")
+    for exprs in (
+        (value(INPUT), value("conv", 0), value("nn.relu", 1)),
+        (value(INPUT, dtype="float32"), value("astype", 0), value("astype", 1)),
+    ):
+        pad = replace(value("nn.pad", 2, shape=wide), attrs=attrs)
+        made = graph(*exprs, pad, value("conv", 3, shape=wide))
+        assert not is_made_of_inputs(made, 2)
+        assert entry(made, 3, is_image=True) is not None
+
+
+def test_a_cast_of_bytes_is_no_border() -> None:
+    made = graph(value(INPUT, dtype="uint8"), value("astype", 0), value("conv", 1))
+    assert is_made_of_inputs(made, 1)
+    assert not is_made_of_inputs(made, 0)
 
 
 def test_a_cast_that_others_read_too_stays() -> None:

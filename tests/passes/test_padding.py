@@ -103,6 +103,14 @@ def test_an_input_is_padded_where_its_move_is_faster(move: float, is_moved: bool
     assert times in plan.describe(graph)
 
 
+def test_tvm_pads_what_it_computes_of_an_input_without_a_launch() -> None:
+    b = Net()
+    graph = b.graph(b.biased(b.elementwise("nn.relu", b.input(ROWS, 12)), 16))
+    (plan,) = _plan(graph, Costs(move=2.0))
+    assert plan.is_padded
+    assert plan.moves
+
+
 def test_a_square_product_of_a_padded_input_keeps_its_columns() -> None:
     """A has as many columns as the result, and only A is padded."""
     b = Net()

@@ -24,6 +24,7 @@ from boltgen.passes.padding.tensors import (
     tied,
     up,
 )
+from boltgen.passes.regions.boundary import is_made_of_inputs
 from boltgen.passes.regions.products import Product, find_products
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.graph_costs import GraphCosts
@@ -273,7 +274,8 @@ class _Group:
         time_us = self._times_us[product.anchor.index, channels, filters]
         if moves or product.entry is not None:
             moved = _move_bytes(self._graph, product, channels)
-            time_us += self._costs.move_us(moved, int(product.entry is None))
+            is_pass = product.entry is None and not _is_made_by_tvm(self._graph, product)
+            time_us += self._costs.move_us(moved, int(is_pass))
         return _Call(time_us=time_us, channels=channels, filters=filters, moves=moves)
 
     def _padding(self, product: Product, written: _Written) -> Padding:
@@ -311,12 +313,21 @@ class _Group:
 
 
 def _move_bytes(graph: Graph, product: Product, padded: int) -> int:
-    """Return the bytes that a layout transform reads from TVM's tensor and writes for a kernel."""
-    source = graph[product.input]
-    rows = graph[product.anchor.a].elements // extents(product.anchor.problem)[0]
-    element = DType(source.dtype).size_bytes
+    """Return the bytes that a layout transform reads from TVM's tensor and writes for a kernel; or
+    that TVM's own kernel writes more.
+    """
+    source, channels = graph[product.input], extents(product.anchor.problem)[0]
+    rows = graph[product.anchor.a].elements // channels
     made = product.anchor.problem.in_dtype.size_bytes
+    if _is_made_by_tvm(graph, product):
+        return rows * (padded - channels) * made
+    element = DType(source.dtype).size_bytes
     return source.elements * element + rows * padded * made
+
+
+def _is_made_by_tvm(graph: Graph, product: Product) -> bool:
+    """Return whether TVM's kernel that makes A pads it, too."""
+    return product.entry is None and is_made_of_inputs(graph, product.anchor.a)
 
 
 def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:

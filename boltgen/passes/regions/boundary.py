@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 
 from boltgen.graph.attributes import Pad
 from boltgen.graph.facts import has_one_reader, is_static_call, only_reader, permutation
-from boltgen.graph.graph import INPUT, Expr, Graph
-from boltgen.ir.dtypes import DType
+from boltgen.graph.graph import CONSTANT, HALF, INPUT, NORMED, Expr, Graph
+from boltgen.ir.dtypes import CONVERTED, DType
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, nhwc
 from boltgen.problems.region import Stored
 
 # Dimensions of images, and of rows of channels: the least that an image has without its height.
 _IMAGE_RANK, _ROWS_RANK = 4, 3
+_MOVED = frozenset({"astype", "permute_dims", "reshape"})  # a border casts and permutes
+_FUSED_BY_TVM = ELEMENTWISE - {HALF, NORMED} | _MOVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +39,9 @@ class Border:
 def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     """Match the operators that make A, at `a`, from an input of the function, or return None.
 
-    Only images are permuted. The call pads channels, whatever made the tensor: TVM would write it
-    once more. Pairs of pixels are where the pixels were.
+    Only images are permuted. The call pads channels, even of a tensor that a kernel made: TVM would
+    write it once more. TVM's kernel pads what it makes of inputs: `is_made_of_inputs`. Pairs of
+    pixels are where the pixels were.
     """
     narrow = DType(graph[a].dtype)
     if narrow.is_whole:
@@ -62,9 +66,31 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     if padding is None:
         is_input = graph[at].op == INPUT and members
         return _border(graph, tuple(members), at, layout, narrow) if is_input else None
+    if is_made_of_inputs(graph, begin):
+        return None
     if graph[at].op != INPUT:
         return _border(graph, (padding,), begin, ImageLayout.NHWC, narrow, padded=True)
     return _border(graph, (*members, padding), at, layout, narrow, padded=True)
+
+
+def is_made_of_inputs(graph: Graph, index: int) -> bool:
+    """Return whether one kernel of TVM's makes a tensor of inputs and constants, as the
+    normalisation of an image does: elementwise operators, of which not all could be a border.
+    """
+    pending, computed = [index], False
+    while pending:
+        at = pending.pop()
+        expr = graph[at]
+        if expr.op in {INPUT, CONSTANT}:
+            continue
+        if expr.op not in _FUSED_BY_TVM or not is_static_call(graph, at):
+            return False
+        if at != index and not has_one_reader(graph, at):
+            return False
+        is_of_border = expr.op in _MOVED and graph[expr.args[0]].dtype in CONVERTED
+        computed = computed or not is_of_border
+        pending += expr.args
+    return computed
 
 
 def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
@@ -142,7 +168,7 @@ def _step(graph: Graph, index: int, narrow: DType, *, last: bool) -> ImageLayout
     image's height and width, or two of one.
     """
     expr = graph[index]
-    if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
+    if expr.op not in _MOVED or not expr.args:
         return None
     source = graph[expr.args[0]]
     if not is_static_call(graph, index):
