@@ -78,7 +78,7 @@ def mlp(net: Net, zero: Zero, end: Zero, bias: Array, relu: bool) -> int:
 def passed(
     graph: Graph, rejects: Callable[[Workload], str | None] = computes_all
 ) -> tuple[Graph, list[str]]:
-    """The graph after both passes, whose values are equal, and the reasons of products of floats."""
+    """The graph after both passes, with equal values, and the reasons of products of floats."""
     reasons: list[str] = []
     made = with_integer_products(
         with_late_dequantisations(graph), rejects, lambda expr, reason: reasons.append(reason)
