@@ -80,7 +80,8 @@ def transposed(attrs: TransposedConvolution, shape: Sequence[int], x: Array, w: 
 
 def most_pool(attrs: Pool, shape: Sequence[int], x: Array) -> Array:
     """The largest element of each window of each channel."""
-    return _pooled(attrs, shape, x, -np.inf, lambda windows: windows.max((-2, -1)))
+    least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    return _pooled(attrs, shape, x, least, lambda windows: windows.max((-2, -1)))
 
 
 def mean_pool(attrs: MeanPool, shape: Sequence[int], x: Array) -> Array:

@@ -15,8 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Axis
-from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.quantisation import axis_fault, scale_fault, zero_point_fault
 
 QUANTISE, DEQUANTISE = "quantize", "dequantize"
 # Operators of one operand that commute with a scale for the whole tensor.
@@ -24,15 +26,52 @@ _COMMUTING = frozenset(
     {"reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"}
     | {"nn.max_pool2d"}
 )
+_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
 # The other type with the same numbers, by type and zero point: both shifts are of 128.
 _OTHERS = {("int8", -128.0): "uint8", ("uint8", 128.0): "int8"}
 
 
 def with_late_dequantisations(graph: Graph) -> Graph:
-    """Return `graph` with dequantisations where integers end, and zero points of 0 if possible."""
+    """Return `graph` with dequantisations where integers end, and zero points of 0 if possible.
+
+    Raises:
+        ModelImportError: a scale, a zero point or an axis means nothing.
+    """
+    for index in (*graph.operators.get(QUANTISE, ()), *graph.operators.get(DEQUANTISE, ())):
+        _check(graph, graph[index])
     if DEQUANTISE not in graph.operators:
         return graph
     return _around_zero(_sunk(graph))
+
+
+def _check(graph: Graph, expr: Expr) -> None:
+    """Check the constants of a quantisation.
+
+    Raises:
+        ModelImportError: a scale is not positive and finite, a zero point is not of the integers'
+            type, or the axis does not exist or has other extents.
+    """
+    x, scale, zero = (graph[arg] for arg in expr.args)
+    whole = expr.dtype if expr.op == QUANTISE else x.dtype
+    scales, zeros = _elements(scale), _elements(zero)
+    faults = []
+    if scales is not None and x.op != CONSTANT:
+        faults.append(scale_fault(scales))
+    if zeros is not None and whole in _INTEGERS:
+        faults.append(zero_point_fault(zeros, whole))
+    counts = {"scales": scales, "zero points": zeros}
+    several = {name: a.size for name, a in counts.items() if a is not None and a.size > 1}
+    if several and expr.shape is not None:
+        axis, rank = expr.attrs.of(Axis).axis or 0, len(expr.shape)
+        extent = expr.shape[axis] if -rank <= axis < rank else None
+        faults.append(axis_fault(axis, rank, several, extent if isinstance(extent, int) else None))
+    for what, remedy in filter(None, faults):
+        raise ModelImportError(f"{expr.op} of {x.op} {x.shape} to {expr.dtype}: {what}; {remedy}")
+
+
+def _elements(expr: Expr) -> Array | None:
+    """Return a constant's elements, or None."""
+    return np.asarray(expr.scalar) if expr.array is None and expr.scalar else expr.array
 
 
 def _sunk(graph: Graph) -> Graph:

@@ -6,6 +6,7 @@ import numpy as np
 
 from boltgen.frontend.onnx.rewrites.quantised_weights import is_whole, kept_whole
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
+from boltgen.ir.quantisation import axis_fault, scale_fault
 
 
 @rewrites(
@@ -47,6 +48,31 @@ def narrow_floats(build: Builder) -> None:
     dtype = build.scope.dtype(build.operand(place)) if build.operand(place) else None
     if dtype is not None and dtype.name.startswith("float8") and build.known(0) is None:
         raise UnsupportedError(f"of {dtype.name}", "quantise to int8, or keep the tensor as it is")
+
+
+@rewrites("QuantizeLinear", "DequantizeLinear")
+def well_formed(build: Builder) -> None:
+    """Refuse scales, zero points and axes that mean nothing; a weight may have any finite scale."""
+    scales, zeros = build.known(1), build.known(2) if build.operand(2) else None
+    is_weight = build.node.op_type == "DequantizeLinear" and build.known(0) is not None
+    extents, block = build.extents(), build.get("block_size", 0)
+    axis, faults = build.get("axis", 1), []
+    of_several = [array for array in (scales, zeros) if array is not None and array.size > 1]
+    if of_several and not block:
+        counts = {
+            name: array.size
+            for name, array in (("scales", scales), ("zero points", zeros))
+            if array is not None
+        }
+        place = axis % len(extents) if extents and -len(extents) <= axis < len(extents) else 0
+        extent = extents[place] if extents else 1
+        faults.append(
+            axis_fault(axis, len(extents), counts, extent if isinstance(extent, int) else None)
+        )
+    if scales is not None and not is_weight:
+        faults.append(scale_fault(scales))
+    for found in filter(None, faults):
+        raise UnsupportedError(f"of {build.x!r}: {found[0]}", found[1])
 
 
 @rewrites("QLinearMatMul", why="it is dequantised, multiplied and quantised again")

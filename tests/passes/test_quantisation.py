@@ -1,0 +1,262 @@
+"""Quantised tensors: where dequantisations go, which products become products of integers.
+
+Scales are powers of two, so that floats are exact too and all values are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boltgen.errors import ModelImportError
+from boltgen.graph.graph import INPUT, Array, Expr, Graph, GraphBuilder
+from boltgen.graph.numpy_semantics.interpret import run
+from boltgen.ir.dtypes import DType
+from boltgen.passes.outline import Symbols, carve, computes_all
+from boltgen.passes.precision.walk import normalise
+from boltgen.passes.quantisation.integer_products import with_integer_products
+from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
+from boltgen.problems.workload import Workload
+
+ROWS, K, N = 24, 32, 16
+RNG = np.random.default_rng(0)
+Zero = tuple[str, int]
+
+
+class Net(GraphBuilder):
+    """A builder of quantised networks."""
+
+    def input(self, *shape: int) -> int:
+        return self.add(Expr(op=INPUT, shape=shape, dtype="float32"))
+
+    def numbers(self, scale: float | Array, zero: int | Array, dtype: str) -> tuple[int, int]:
+        scales = self.constant(np.asarray(scale, np.float32))
+        return scales, self.constant(np.asarray(zero).astype(dtype))
+
+    def quantised(self, x: int, scale: float, zero: int, dtype: str, axis: int = 0) -> int:
+        args = (x, *self.numbers(scale, zero, dtype))
+        return self.operator("quantize", args, self.shape(x), dtype, axis=axis)
+
+    def number(self, q: int, scale: float | Array, zero: int | Array, axis: int = 0) -> int:
+        args = (q, *self.numbers(scale, zero, self.dtype(q)))
+        return self.operator("dequantize", args, self.shape(q), "float32", axis=axis)
+
+    def rounded(self, x: int, scale: float, zero: int, dtype: str) -> int:
+        """A quantisation and its dequantisation."""
+        return self.number(self.quantised(x, scale, zero, dtype), scale, zero)
+
+    def weight(self, *shape: int, scale: float | Array = 2.0**-6, axis: int = 0) -> int:
+        whole = self.constant(RNG.integers(-127, 128, shape, np.int8))
+        zeros = np.zeros(np.shape(scale), np.int8)
+        return self.number(whole, scale, zeros, axis)
+
+    def conv(self, x: int, w: int, **given: Any) -> int:
+        usual: dict[str, Any] = {
+            "strides": (1, 1),
+            "padding": (1, 1, 1, 1),
+            "dilation": (1, 1),
+            "groups": 1,
+        }
+        layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "NCHW"}
+        n, _, h, wide = self.shape(x)
+        shape = (n, self.shape(w)[0], h, wide)
+        return self.operator("nn.conv2d", (x, w), shape, "float32", **(usual | given), **layouts)
+
+
+def mlp(net: Net, zero: Zero, end: Zero, bias: Array, relu: bool) -> int:
+    dtype, middle = zero
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, middle, dtype)
+    made = net.matmul(x, net.weight(K, N), "float32")
+    made = net.elementwise("add", made, net.constant(bias))
+    made = net.elementwise("nn.relu", made) if relu else made
+    return net.rounded(made, 2.0**-1, end[1], end[0])
+
+
+def passed(
+    graph: Graph, rejects: Callable[[Workload], str | None] = computes_all
+) -> tuple[Graph, list[str]]:
+    """The graph after both passes, with equal values, and the reasons of products of floats."""
+    reasons: list[str] = []
+    made = with_integer_products(
+        with_late_dequantisations(graph), rejects, lambda expr, reason: reasons.append(reason)
+    )
+    for shape in [expr.shape for expr in graph.exprs if expr.op == INPUT]:
+        x = 4 * np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        before, after = run(graph, [x]), run(made, [x])
+        assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+    return made, reasons
+
+
+def sums(graph: Graph) -> list[Expr]:
+    return [expr for expr in graph.exprs if expr.dtype == "int32" and expr.op != "constant"]
+
+
+# A whole number of steps of 2**-10, and numbers that are none.
+WHOLE = (RNG.integers(-900, 900, N) * 2.0**-10).astype(np.float32)
+OTHER = (WHOLE + np.float32(2.0**-13)).astype(np.float32)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("bias", [WHOLE, OTHER], ids=["whole", "other"])
+@pytest.mark.parametrize("end", [("int8", 3), ("uint8", 0)])
+@pytest.mark.parametrize("zero", [("int8", 0), ("int8", -7), ("int8", -128), ("uint8", 131)])
+def test_a_product_of_quantised_tensors_is_one_of_integers(
+    zero: Zero, end: Zero, bias: Array, relu: bool
+) -> None:
+    net = Net()
+    graph, reasons = passed(net.graph(mlp(net, zero, end, bias, relu)))
+    (product, *added) = sums(graph)
+    assert product.op == "matmul"
+    # Around 0 in one of the types, and without a bias of integers, the sums are all.
+    is_corrected = zero not in {("int8", 0), ("int8", -128)} or bias is WHOLE
+    assert [expr.op for expr in added] == ["add"] * is_corrected
+    *_, last = (expr for expr in graph.exprs if expr.op == "quantize")
+    # The steps of the result are in the product's scale if only a ReLU is between them.
+    assert graph[last.args[1]].scalar == (1.0 if bias is WHOLE else 0.5)
+    assert not reasons
+
+
+@pytest.mark.parametrize("zero", [("int8", -128), ("uint8", 0)])
+@pytest.mark.parametrize("pool", [False, True])
+def test_an_image_around_zero_is_convolved_in_nhwc(zero: Zero, pool: bool) -> None:
+    net = Net()
+    dtype, middle = zero
+    x = net.rounded(net.input(2, 16, 8, 8), 2.0**-4, middle, dtype)
+    if pool:
+        attrs: dict[str, Any] = {"pool_size": (3, 3), "strides": (1, 1), "padding": (1, 1, 1, 1)}
+        attrs |= {"dilation": (1, 1), "ceil_mode": False, "layout": "NCHW"}
+        x = net.operator("nn.max_pool2d", (x,), net.shape(x), "float32", **attrs)
+        x = net.rounded(x, 2.0**-4, middle, dtype)
+    made = net.conv(x, net.weight(N, 16, 3, 3, scale=2.0 ** -RNG.integers(5, 8, N), axis=0))
+    graph, reasons = passed(net.graph(net.rounded(made, 0.5, 0, "int8")))
+    assert not reasons
+    (product,) = sums(graph)
+    assert graph[product.args[0]].op == ("nn.max_pool2d" if pool else "quantize")
+    assert graph[product.args[0]].dtype == "uint8"
+    normal = normalise(graph).graph
+    outlined, carved = carve(normal, Symbols(()))
+    (region,) = carved
+    problem = region.region.workload.single.problem
+    assert (problem.in_dtype, problem.acc_dtype) == (DType.U8, DType.I32)
+    # Per channel, the scale is a row.
+    assert region.region.workload.single.loads[0].dtype is DType.F32
+    assert outlined.operators["region"]
+
+
+def test_a_residual_of_integers_is_loaded_as_integers() -> None:
+    net = Net()
+    x = net.quantised(net.input(ROWS, K), 2.0**-4, 3, "int8")
+    made = net.matmul(net.number(x, 2.0**-4, 3), net.weight(K, K), "float32")
+    total = net.elementwise("add", net.rounded(made, 0.25, 1, "int8"), net.number(x, 2.0**-4, 3))
+    graph, _ = passed(net.graph(net.rounded(total, 0.5, -3, "int8")))
+    _, (region,) = carve(normalise(graph).graph, Symbols(()))
+    layer = region.region.workload.single
+    assert [load.dtype for load in layer.loads] == [DType.I32, DType.I8]
+    assert layer.problem.out_dtype is DType.F32
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("zero", "the zero point of the image is 5, and kernels put zeros around it"),
+        ("scales", "its weight has scales for parts of K"),
+        ("depthwise", "a depthwise convolution has no kernel of integers"),
+    ],
+)
+def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -> None:
+    net = Net()
+    x = net.rounded(net.input(1, N, 8, 8), 2.0**-4, 5 if change == "zero" else 0, "int8")
+    if change == "scales":
+        scale = 2.0 ** -RNG.integers(5, 8, N)
+        made = net.conv(x, net.weight(N, N, 3, 3, scale=scale, axis=1))
+    elif change == "depthwise":
+        made = net.conv(x, net.weight(N, 1, 3, 3), groups=N)
+    else:
+        made = net.conv(x, net.weight(N, N, 3, 3))
+    graph, reasons = passed(net.graph(made))
+    assert not sums(graph)
+    (found,) = reasons
+    assert reason in found
+
+
+def test_a_product_that_no_kernel_computes_keeps_its_weight() -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    graph, reasons = passed(
+        net.graph(net.matmul(x, net.weight(K, N), "float32")), lambda _: "too small"
+    )
+    assert not sums(graph)
+    assert reasons == ["its operands are quantised, and it multiplies floats: too small"]
+
+
+def test_sums_that_may_exceed_32_bits_stay_floats() -> None:
+    net = Net()
+    x = net.rounded(net.input(1, 70000), 2.0**-4, 0, "int8")
+    graph, reasons = passed(net.graph(net.matmul(x, net.weight(70000, 2), "float32")))
+    assert not sums(graph)
+    assert "k=70000; sums of so many products of int8 may exceed int32" in reasons[0]
+
+
+def test_views_move_integers_and_equal_quantisations_cancel() -> None:
+    net = Net()
+    x = net.rounded(net.input(4, 6), 2.0**-4, 5, "uint8")
+    turned = net.permute_dims(x, (1, 0))
+    graph, _ = passed(net.graph(net.reshape(net.rounded(turned, 2.0**-4, 5, "uint8"), (24,))))
+    assert [expr.op for expr in graph.exprs if expr.op not in {"input", "constant"}] == [
+        "quantize",
+        "permute_dims",
+        "reshape",
+        "dequantize",
+    ]
+
+
+def test_integers_that_others_read_keep_their_type() -> None:
+    net = Net()
+    q = net.quantised(net.input(4, 6), 2.0**-4, -128, "int8")
+    graph, _ = passed(net.graph((net.number(q, 2.0**-4, -128), q)))  # type: ignore[arg-type]
+    assert graph.exprs[3].dtype == "int8"
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "axis", "message"),
+    [
+        (0.0, 0, 0, r"scale is 0, which is not positive; calibrate"),
+        (-0.5, 0, 0, r"scale is -0.5, which is not positive"),
+        (np.nan, 0, 0, r"scale is nan, which is not finite"),
+        (np.inf, 0, 0, r"scale is inf, which is not finite"),
+        (np.float32([1, 2, 0, 1]), 0, 0, r"scale\[2\] is 0, which is not positive"),
+        (np.float32([1, 2, 3]), 0, 0, r"3 scales along axis 0, which has 4 places; give one, or 4"),
+        (np.ones(4, np.float32), 0, 2, r"axis 2 does not exist: the tensor has 2 axes; name"),
+    ],
+)
+def test_a_quantisation_that_means_nothing_is_named(
+    scale: Any, zero: int, axis: int, message: str
+) -> None:
+    net = Net()
+    x = net.input(4, 6)
+    args = (x, *net.numbers(scale, zero, "int8"))
+    graph = net.graph(net.operator("quantize", args, (4, 6), "int8", axis=axis))
+    with pytest.raises(
+        ModelImportError, match=f"quantize of input .4, 6. to int8: its? .*{message}"
+    ):
+        with_late_dequantisations(graph)
+
+
+def test_a_zero_point_beyond_the_type_is_named() -> None:
+    net = Net()
+    scale, _ = net.numbers(0.5, 0, "int8")
+    args = (net.input(4, 6), scale, net.constant(np.int32(200)))
+    graph = net.graph(net.operator("quantize", args, (4, 6), "int8", axis=0))
+    with pytest.raises(ModelImportError, match="zero point 200 is no int8, from -128 to 127; give"):
+        with_late_dequantisations(graph)
+
+
+def test_rounding_is_half_to_even_and_clamps() -> None:
+    net = Net()
+    graph = net.graph(net.quantised(net.input(8), 1.0, 2, "int8"))
+    x = np.float32([0.5, 1.5, 2.5, -0.5, 200.0, -200.0, np.inf, -np.inf])
+    (found,) = run(graph, [x])
+    assert found.tolist() == [2, 4, 4, 2, 127, -128, 127, -128]
