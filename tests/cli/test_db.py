@@ -172,7 +172,7 @@ def test_conditions_that_nothing_can_fulfil_are_refused(folder: Path) -> None:
     assert "unknown arch 'xx'" in db("query", "--arch", "xx", status=1)
     assert "did you mean 'H100' (sm_90a)" in db("prune", "--arch", "H10", status=1)
     text = db("query", "--operation", "Gem", status=1)
-    assert "--operation 'Gem': give one of Conv2d, Depthwise, Gemm" in text
+    assert "--operation 'Gem': give one of Conv2d, Conv3d, Depthwise, Gemm" in text
     assert db("query", "--arch", "A100") == db("query", "--arch", "sm_80")
     assert db("query", "--operation", "gemm").count("gemm") >= 3
     assert "no record fits these options" in db("query", "--arch", "t4")

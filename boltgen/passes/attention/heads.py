@@ -46,7 +46,7 @@ class _Source:
 
     @property
     def heads(self) -> int:
-        """Those of a sequence, where a view says so; else 1."""
+        """Return the rows of a sequence where a view says so, else 1."""
         return self.view.heads * self.group if self.view else 1
 
 
@@ -76,7 +76,7 @@ def shared_heads(pair: Pair) -> set[int]:
 
 
 def _found(graph: Graph, pair: Pair, hidden: Set[int]) -> tuple[_Source | None, ...]:
-    """Where Q, K, V and the result are, with one number of heads; None where that is no view."""
+    """Return where Q, K, V and the result are, with one number of heads, or None without a view."""
     before, after = pair
     # Matrix products both, since attention is found among no others.
     scores: Any = before.anchor.problem
@@ -229,7 +229,7 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
 
 
 def _joins(graph: Graph, at: int) -> tuple[tuple[int, ...], int]:
-    """The operators before `at`, itself among them, that keep matrices; and what those read."""
+    """Return the operators up to `at` that keep matrices, and the value that the first reads."""
     joins: list[int] = []
     while _keeps_matrices(graph, at):
         joins.insert(0, at)
@@ -247,7 +247,7 @@ def _swaps(graph: Graph, at: int) -> bool:
 
 
 def _repeats(graph: Graph, at: int) -> int:
-    """How often each matrix of a batch is there, one behind the other: grouped-query attention.
+    """Return how often each matrix of a batch is repeated in place: grouped-query attention.
 
     (B, groups, S, D) -> reshape (B, groups, 1, S, D) -> broadcast_to (B, groups, n, S, D)
     """
@@ -285,7 +285,7 @@ def _after(x: Strided, expr: Expr) -> Strided | None:
 
 
 def _before(x: Strided, expr: Expr, shape: tuple[int, ...]) -> Strided | None:
-    """What the operator takes, which has `shape`, where its result is `x`."""
+    """Return the view of the operand, of shape `shape`, of an operator whose result is `x`."""
     if expr.op == _VIEW:
         return x.reshaped(shape)
     axes = permutation(expr)
@@ -327,7 +327,7 @@ def _heads(
 
 
 def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
-    """Whether each row of a matrix has those of all sequences side by side: (S, B, H D).
+    """Return whether each row of a matrix has the rows of all sequences side by side: (S, B, H D).
 
     Where extents are open a region's call could not tell the two apart.
     """
@@ -338,7 +338,7 @@ def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
 
 
 def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int, ...] | None:
-    """The dimensions of a row of `base`; those before are `outer`, sequences and their rows.
+    """Return the dimensions of a row of `base`; `outer` has the sequences and the rows before them.
 
     Where they are symbolic the region's call reads them off the tensor, one by one.
     """

@@ -260,7 +260,8 @@ def _transposed(call: OperatorCall) -> Item | Declined | None:
     waiting = made.pending
 
     def emit(array: Array, bias: Array | None, reach: Reach) -> int:
-        laid = _filters(array, attrs, phases)
+        # Where volumes became images, so did their filters.
+        laid = _filters(array, attrs, phases).reshape(waiting.weight.shape)
         if bias is not None:
             bias = np.repeat(bias.reshape(attrs.groups, 1, -1), count, axis=1).reshape(-1)
         convolved = waiting.emit(laid, bias, reach)
@@ -271,7 +272,7 @@ def _transposed(call: OperatorCall) -> Item | Declined | None:
 
 
 def _forward(weight: Array, groups: int) -> Array:
-    """Return filters (I, O / groups, ...) as those of a forward convolution, (O, I / groups, ...).
+    """Return filters (I, O / groups, ...) as a forward convolution has them, (O, I / groups, ...).
 
     O are the channels of the result in both.
     """
