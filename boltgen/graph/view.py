@@ -1,7 +1,8 @@
 """Views: tensors with the elements of another tensor, in other dimensions.
 
 `Moved` has factors of the extents of its source, `Strided` the strides of its dimensions in memory.
-A reshape of either splits and joins its parts: `in_shape`.
+A reshape of either splits and joins its parts: `in_shape`. `Spread` repeats elements along
+dimensions of a larger tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from itertools import pairwise
 from math import prod
 from typing import TypeVar
 
+from boltgen.graph.attributes import Slice
+from boltgen.graph.facts import RESHAPES, permutation
+from boltgen.graph.graph import Expr
 from boltgen.ir.extent import Dim, divides
 
 T = TypeVar("T")
@@ -186,6 +190,28 @@ class Strided:
         dims = in_shape(steps, shape, lambda step: step[0], _split_step)
         return None if dims is None else replace(self, dims=tuple(map(merged, dims)))
 
+    def after(self, expr: Expr) -> Strided | None:
+        """Return the result of an operator on this; None where no strides lead to its elements."""
+        if expr.op in RESHAPES:
+            return self.reshaped(expr.static_shape)
+        if expr.op == "permute_dims":
+            return self.permuted(permutation(expr))
+        if not isinstance(expr.attrs, Slice):
+            return None
+        axis = expr.attrs.axis
+        return self.sliced(axis, expr.attrs.begin, expr.static_shape[axis])
+
+    def before(self, expr: Expr, shape: tuple[int, ...]) -> Strided | None:
+        """Return the operand, of that shape, of a reshape or transpose whose result is this."""
+        if expr.op in RESHAPES:
+            return self.reshaped(shape)
+        axes = permutation(expr)
+        return self.permuted(tuple(axes.index(axis) for axis in range(len(axes))))
+
+    def steps(self, first: int, last: int) -> Steps:
+        """Return the dimensions from `first` to before `last` as one."""
+        return merged([step for dim in self.dims[first:last] for step in dim])
+
     def sliced(self, axis: int, begin: int, count: int) -> Strided | None:
         """So many neighbours along an axis; None where no one stride leads along that."""
         if len(self.dims[axis]) != 1:
@@ -213,6 +239,30 @@ def merged(steps: Sequence[tuple[int, int]]) -> Steps:
         else:
             found.append((extent, stride))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A tensor that is broadcast to the shape `wanted`; it has the extents `own` there."""
+
+    own: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: Sequence[int], wanted: Sequence[int]) -> Spread | None:
+        """Return a tensor of `shape` as part of a broadcast; None if it has more dimensions."""
+        missing = len(wanted) - len(shape)
+        return None if missing < 0 else cls((1,) * missing + tuple(shape), tuple(wanted))
+
+    def keeps(self, first: int = 0, last: int | None = None) -> bool:
+        """Return whether each place in the dimensions from `first` to before `last` has its own
+        elements.
+        """
+        return self.own[first:last] == self.wanted[first:last]
+
+    def repeats(self, first: int = 0, last: int | None = None) -> bool:
+        """Return whether all places in these dimensions share their elements."""
+        return prod(self.own[first:last]) == 1
 
 
 def _split_step(step: tuple[int, int], outer: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -113,6 +113,17 @@ def test_parts_that_are_less_aligned_than_long_are_not_read_in_place() -> None:
     assert slice_rows(graph, part) == SliceRows(part)
 
 
+def test_a_part_of_several_rows_is_no_run_of_each_row() -> None:
+    net = Net()
+    part = net.part(net.input((B, 2 * S, N)), 1, 0, S)
+    graph, _ = net.grow(net.multiplied(part))
+    assert slice_rows(graph, part) == SliceRows(part)
+    split = net.part(net.input((B, 6, S, N)), 1, 2, 3)
+    graph = net.builder.graph(net.multiplied(net.builder.reshape(split, (B, S, N))))
+    (at,) = (index for index, expr in enumerate(graph.exprs) if expr.op == "strided_slice")
+    assert slice_rows(graph, at) == SliceRows(at)
+
+
 def test_rows_that_an_input_has_are_raised_in_the_kernel() -> None:
     net = Net()
     rows = net.input((B, 1, N))

@@ -14,10 +14,9 @@ from itertools import dropwhile
 from math import prod
 from typing import Any
 
-from boltgen.graph.attributes import Slice
 from boltgen.graph.facts import only_reader, permutation
-from boltgen.graph.graph import Expr, Graph
-from boltgen.graph.view import Steps, Strided, merged, strided_whole
+from boltgen.graph.graph import Graph
+from boltgen.graph.view import Steps, Strided, strided_whole
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.extent import Dim
 from boltgen.passes.regions.products import Product
@@ -193,7 +192,7 @@ def _source(
         base = graph[tensor].static_shape
         strided: Strided | None = strided_whole(base)
         for each in chain:
-            strided = _after(strided, graph[each]) if strided is not None else None
+            strided = strided.after(graph[each]) if strided is not None else None
         if strided is None:
             continue
         if is_swapped:
@@ -220,7 +219,7 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
         moving = dropwhile(lambda each: _keeps_matrices(graph, each), members)
         for each in reversed(list(moving)):
             before = graph[graph[each].args[0]].static_shape
-            strided = _before(strided, graph[each], before) if strided is not None else None
+            strided = strided.before(graph[each], before) if strided is not None else None
         if strided is None:
             return None
         view = _heads(strided, target, problem.batch, problem.alignment_d)
@@ -273,25 +272,6 @@ def _keeps_matrices(graph: Graph, index: int) -> bool:
     return len(before) > 1 and before[-2:] == after[-2:]
 
 
-def _after(x: Strided, expr: Expr) -> Strided | None:
-    """The result of an operator on `x`; None where it is no view."""
-    if expr.op == _VIEW:
-        return x.reshaped(expr.static_shape)
-    if expr.op == _PERMUTATION:
-        return x.permuted(permutation(expr))
-    if not isinstance(expr.attrs, Slice):
-        return None
-    return x.sliced(expr.attrs.axis, expr.attrs.begin, expr.static_shape[expr.attrs.axis])
-
-
-def _before(x: Strided, expr: Expr, shape: tuple[int, ...]) -> Strided | None:
-    """Return the view of the operand, of shape `shape`, of an operator whose result is `x`."""
-    if expr.op == _VIEW:
-        return x.reshaped(shape)
-    axes = permutation(expr)
-    return x.permuted(tuple(axes.index(axis) for axis in range(len(axes))))
-
-
 def _heads(
     x: Strided, base: tuple[int, ...], batch: int, alignment: int, group: int = 1
 ) -> HeadView | None:
@@ -299,11 +279,11 @@ def _heads(
 
     Each is that of `group` products of the `batch`.
     """
-    *leading, of_rows, of_columns = x.dims
+    of_rows, of_columns = x.dims[-2:]
     if len(of_rows) != 1 or len(of_columns) != 1 or of_columns[0][1] != 1:
         return None
     (rows,) = of_rows
-    batches = merged([step for dim in leading for step in dim])
+    batches = x.steps(0, -2)
     row = rows[1]
     sequence = rows[0] * row
     rows_first = _is_inside(batches, row, base)

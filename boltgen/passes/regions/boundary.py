@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from boltgen.graph.attributes import Pad
-from boltgen.graph.facts import has_one_reader, is_static_call, only_reader, permutation
+from boltgen.graph.facts import has_one_reader, is_static_call, only_reader
 from boltgen.graph.graph import CONSTANT, HALF, INPUT, NORMED, Expr, Graph
+from boltgen.graph.view import strided_whole
 from boltgen.ir.dtypes import CONVERTED, DType
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, nhwc
@@ -193,9 +194,7 @@ def _joins_pixels(image: Expr, rows: Expr) -> bool:
 
 
 def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:
-    if expr.op == "permute_dims":
-        return permutation(expr) == axes
-    # A reshape is a permutation where all that changes places are extents of one element.
-    moved = [axis for axis in axes if source.static_shape[axis] != 1]
-    target = tuple(source.static_shape[axis] for axis in axes)
-    return expr.static_shape == target and moved == sorted(moved)
+    """Return whether an operator permutes by `axes`, as a reshape past extents of 1 does too."""
+    x = strided_whole(source.static_shape)
+    is_as_long = len(source.static_shape) == len(expr.static_shape) == len(axes)
+    return is_as_long and x.after(expr) == x.permuted(axes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from boltgen.graph.view import Spread
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import Dim
 from boltgen.problems.region import Shared, Sharing
@@ -18,19 +19,18 @@ def span(
 
     `out` is (..., M, N) of a `batched` product, else (..., N) with M the product of the rest.
     """
-    if len(shape) > len(out):
+    x = Spread.of(shape, out)
+    if x is None:
         return None
-    full = (1,) * (len(out) - len(shape)) + tuple(shape)
-    goal = tuple(out)
-    if full[-1] == goal[-1] and prod(full[:-1]) == 1:
+    columns = len(out) - 1
+    if x.keeps(columns) and x.repeats(0, columns):
         return LoadKind.ROW, False
-    if full == goal:
+    if x.keeps():
         return LoadKind.TENSOR, batched
-    inner = 2 if batched else len(goal)
-    is_shared = prod(full[:-inner]) == 1 if batched else True
-    if is_shared and full[-inner:] == goal[-inner:]:
+    inner = len(out) - 2 if batched else 0
+    if x.repeats(0, inner) and x.keeps(inner):
         return LoadKind.TENSOR, False
-    if is_shared and full[-1] == 1 and full[-inner:-1] == goal[-inner:-1]:
+    if x.repeats(0, inner) and x.keeps(inner, columns) and x.repeats(columns):
         return LoadKind.COLUMN, False
     return None
 
@@ -39,16 +39,14 @@ def slice_span(shape: Sequence[int], out: Sequence[int]) -> tuple[LoadKind, int]
     """Return how an operand of `shape` spans the images or sequences of `out`, (..., N), with one
     row for each of them, or one for each position in all of them; and the rows of a slice.
     """
-    if len(shape) > len(out):
+    x, columns = Spread.of(shape, out), len(out) - 1
+    if x is None or not x.keeps(columns):
         return None
-    full, goal = (1,) * (len(out) - len(shape)) + tuple(shape), tuple(out)
-    if full[-1] != goal[-1]:
-        return None
-    for place in range(1, len(goal) - 1):
-        rows = prod(goal[place:-1])
-        if prod(full[place:-1]) == 1 and full[:place] == goal[:place]:
+    for place in range(1, columns):
+        rows = prod(out[place:columns])
+        if x.keeps(0, place) and x.repeats(place, columns):
             return LoadKind.SLICE_ROW, rows
-        if prod(full[:place]) == 1 and full[place:] == goal[place:]:
+        if x.repeats(0, place) and x.keeps(place):
             return LoadKind.POSITION_ROW, rows
     return None
 
@@ -64,28 +62,28 @@ def shared_span(
     """
     if (found := span(shape, out, batched=True)) is not None:
         return (*found, None)
-    if not 2 < len(shape) <= len(out):
+    x, rows = Spread.of(shape, out), len(out) - 2
+    if x is None or len(shape) < 3:
         return None
-    full = (1,) * (len(out) - len(shape)) + tuple(shape)
-    goal = tuple(out)
-    kinds = {
-        (1, goal[-1]): LoadKind.ROW,
-        (goal[-2], 1): LoadKind.COLUMN,
-        goal[-2:]: LoadKind.TENSOR,
-    }
-    kind = kinds.get(full[-2:])
-    if kind is None:
-        return None
-    given, batch = full[:-2], goal[:-2]
-    if given == batch:
-        return kind, True, None
-    for place in range(1, len(batch)):
-        heads = prod(batch[place:])
-        if given == batch[:place] + (1,) * len(batch[place:]):
+    kind = _kind_of_matrix(x, rows)
+    if kind is None or x.keeps(0, rows):
+        return kind and (kind, True, None)
+    for place in range(1, rows):
+        heads = prod(out[place:rows])
+        if x.keeps(0, place) and x.repeats(place, rows):
             by = Sharing.HEADS
-        elif given == (1,) * place + batch[place:]:
+        elif x.repeats(0, place) and x.keeps(place, rows):
             by = Sharing.SEQUENCES
         else:
             continue
         return None if isinstance(heads, Dim) else (kind, False, Shared(by=by, heads=heads))
     return None
+
+
+def _kind_of_matrix(x: Spread, rows: int) -> LoadKind | None:
+    """Return how an operand spans a matrix, the dimensions from `rows` on."""
+    if x.keeps(rows):
+        return LoadKind.TENSOR
+    if x.repeats(rows, rows + 1) and x.keeps(rows + 1):
+        return LoadKind.ROW
+    return LoadKind.COLUMN if x.keeps(rows, rows + 1) and x.repeats(rows + 1) else None

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from boltgen.graph.attributes import Slice
 from boltgen.graph.facts import FLOATS, has_one_reader
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.graph.view import strided_whole
 from boltgen.ir.extent import Dim
 from boltgen.passes.regions.epilogue_rules import VIEW
 from boltgen.problems.region import RowView
@@ -81,16 +81,16 @@ def _view(graph: Graph, expr: Expr) -> RowView | None:
 
     A part begins at a multiple of its length, so it is as aligned as it is long.
     """
-    attrs = expr.attrs
-    if expr.op != _SLICE or not isinstance(attrs, Slice) or not expr.is_static:
+    if expr.op != _SLICE or not expr.is_static or not graph[expr.args[0]].is_static:
         return None
-    whole = graph[expr.args[0]]
-    axis, begin, end = attrs.axis, attrs.begin, attrs.end
-    if not whole.is_static or not 0 < axis < len(whole.static_shape):
+    whole, shape = graph[expr.args[0]].static_shape, expr.static_shape
+    part = strided_whole(whole).after(expr)
+    if part is None or shape[0] != whole[0]:
         return None
-    inner = prod(whole.static_shape[axis + 1 :])
-    offset, length, row = begin * inner, (end - begin) * inner, whole.static_shape[axis] * inner
-    is_run = prod(expr.static_shape[axis:-1]) == 1
-    if not is_run or any(each % length for each in (offset, row)):
+    # The rows of all of it; a single row has no stride.
+    rows = part.steps(0, -1) or ((1, prod(whole)),)
+    (count, row), length = rows[0], shape[-1]
+    is_run = len(rows) == 1 and count * row == prod(whole)
+    if not is_run or any(each % length for each in (part.offset, row)):
         return None
-    return RowView(offset=offset, columns=row)
+    return RowView(offset=part.offset, columns=row)
