@@ -281,6 +281,15 @@ def test_a_reduction_of_many_numbers_is_wide_if_it_adds_them(name: str, dtype: s
     assert _types(normalise(_only(build)).graph, "matmul")[1] == dtype
 
 
+@pytest.mark.parametrize(("exponent", "dtype"), [(0.5, F16), (1.0, F16), (2.0, F32), (3.0, F32)])
+def test_a_power_is_wide_where_it_enlarges_numbers(exponent: float, dtype: str) -> None:
+    def build(b: Net, x: int) -> int:
+        made = b.elementwise("nn.relu", b.product(x, 8))
+        return b.product(b.elementwise("power", made, b.number(exponent)), 8)
+
+    assert _types(normalise(_only(build)).graph, "matmul")[1] == dtype
+
+
 def test_zeros_around_an_image_are_its_convolution_s() -> None:
     made = normalise(_only(_around)).graph
     assert "nn.pad" not in operators(made)
