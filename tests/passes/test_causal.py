@@ -99,11 +99,12 @@ def _compared(op: str, *, rows_first: bool, holds: bool) -> Callable[[Builder], 
     return build
 
 
-def _chosen_of_many(b: Builder) -> int:
-    """The numbers that hide are an array, whose elements differ."""
-    hidden = np.full((ROWS, ROWS), -65504.0, np.float16)
-    hidden[0, 0] = -np.inf
-    return b.where(b.constant(SEEN), b.scores(), b.constant(hidden), (HEADS, ROWS, ROWS))
+def _triangle_of_numbers(b: Builder) -> int:
+    """Any number behind the diagonal hides."""
+    filled = np.full((ROWS, ROWS), -65504.0, np.float16)
+    filled[0, 1] = -np.inf
+    mask = b.operator("triu", (b.constant(filled),), (ROWS, ROWS), F16, k=1)
+    return b.elementwise("add", b.scores(), mask)
 
 
 MADE = {
@@ -118,6 +119,7 @@ KNOWN = {
     "known_for_each_head": _known_for_each_head,
     "chosen": _chosen,
     "filled": _filled,
+    "triangle_of_numbers": _triangle_of_numbers,
 }
 
 

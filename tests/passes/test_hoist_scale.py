@@ -43,6 +43,17 @@ def test_factors_are_behind_the_product(on_b: bool, factor: float, divides: bool
     assert result.static_shape == (2, 3, 5, 7)
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_factors_go_through_a_broadcast_to_the_same_shape_alone(is_same: bool) -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(2, 3, 5, 8) if is_same else (2, 1, 5, 8), dtype="float32"))
+    scaled = b.elementwise("multiply", x, b.constant(np.array(0.5, np.float32)))
+    wide = b.operator("broadcast_to", (scaled,), (2, 3, 5, 8), "float32")
+    k = b.add(Expr(op=INPUT, shape=(2, 3, 8, 7), dtype="float32"))
+    made = factors_behind_products(b.graph(b.matmul(wide, k, "float32")))
+    assert made.exprs[-1].op == ("multiply" if is_same else "matmul")
+
+
 def test_factors_that_are_read_elsewhere_stay() -> None:
     graph = _product(is_read_again=True)
     assert factors_behind_products(graph) is graph

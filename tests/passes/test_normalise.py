@@ -269,14 +269,24 @@ def test_a_constant_of_an_open_size_is_no_constant() -> None:
     shape = (symbolic(Symbol("rows", 1, 64)), 8)
     x = net.add(Expr(op=INPUT, shape=shape, dtype=F32))
     row = net.operator("broadcast_to", (net.weight(8),), shape, F32)
-    found = operators(normalise(net.graph(net.elementwise("add", x, row))).graph)
-    assert "broadcast_to" in found
+    total = net.elementwise("add", net.product(x, 8), row)
+    made = normalise(net.graph(net.product(total, 8))).graph
+    assert _types(made, "broadcast_to") == [F16]  # a rule for it applies, as for other operators
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("max", F16), ("min", F16), ("sum", F32)])
 def test_a_reduction_of_many_numbers_is_wide_if_it_adds_them(name: str, dtype: str) -> None:
     def build(b: Net, x: int) -> int:
         return b.product(b.reduced(b.product(x, 64), name, 2, keepdims=False), 8)
+
+    assert _types(normalise(_only(build)).graph, "matmul")[1] == dtype
+
+
+@pytest.mark.parametrize(("exponent", "dtype"), [(0.5, F16), (1.0, F16), (2.0, F32), (3.0, F32)])
+def test_a_power_is_wide_where_it_enlarges_numbers(exponent: float, dtype: str) -> None:
+    def build(b: Net, x: int) -> int:
+        made = b.elementwise("nn.relu", b.product(x, 8))
+        return b.product(b.elementwise("power", made, b.number(exponent)), 8)
 
     assert _types(normalise(_only(build)).graph, "matmul")[1] == dtype
 
