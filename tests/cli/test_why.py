@@ -26,9 +26,7 @@ def explained(folder: Path, operator: str) -> list[str]:
     rounded = builder.elementwise("round", relu)
     sine = builder.elementwise("sin", x)
     graph = builder.graph((rounded, sine))
-    made: Partitioned = partition_graphs(
-        {"main": graph}, (), Passes(trace=folder), lambda *_: None
-    )
+    made: Partitioned = partition_graphs({"main": graph}, (), Passes(trace=folder), lambda *_: None)
     return list(why(made, read_trace(folder), operator))
 
 

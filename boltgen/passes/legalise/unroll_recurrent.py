@@ -25,7 +25,6 @@ from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
 
-
 # More steps than these stay in one kernel, however long it takes: each is four launches, and TVM
 # compiles a thousand of them for minutes.
 MOST_WRITTEN = 64
