@@ -22,15 +22,11 @@ from benchmarks.libraries.install import make_importable
 from benchmarks.libraries.models import models_named
 from benchmarks.libraries.trial import seeded
 from benchmarks.record import write
+from benchmarks.trials.predicted import alone, predicted
 from boltgen.arch import arch_named
-from boltgen.artifact.coverage import coverage
-from boltgen.families.constants import model_constants
 from boltgen.frontend import relax
-from boltgen.pipeline import PipelineOptions, plan_regions
-from boltgen.tvm_build.lowering.schedules import unscheduled
+from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.model import import_model, partition
-from boltgen.tvm_build.relax_link import cuda_target
-from boltgen.tvm_build.rest.relax_kernels import rest_kernels
 
 FOUND = (
     "opennsfw",
@@ -48,23 +44,16 @@ _ARCH = "sm_80"
 def figures(source: object, options: PipelineOptions) -> dict[str, Any]:
     """Share of FLOPs, launches with boltgen and without it, and the predicted time in us."""
     arch = arch_named(_ARCH)
-    target = cuda_target(arch)
     model = import_model(source, options)
     shapes = {name: tuple(shape) for name, shape in options.shapes.items()}
-    alone = relax.of_tvm_alone(relax.import_model(source, shapes=shapes).module)
+    by_tvm = alone(relax.import_model(source, shapes=shapes).module, arch)
     partition(model, _ARCH, options)
-    plan = plan_regions(model.regions, _ARCH)
-    attached = relax.attach(model.partitioned, (), [each.symbol for each in model.regions], {})
-    rest = rest_kernels(unscheduled(attached, target)) or ()
-    by_tvm = rest_kernels(unscheduled(alone, target)) or ()
-    ours = len(plan.launches) + sum(len(each.memory.moves) for each in plan.launches)
-    regions_us = sum(row[0].time_us for row in plan.decisions)
+    found = predicted(model, arch)
     return {
-        "share_of_flops": coverage(model.partitioned.placements).share,
-        "launches": ours + sum(each.count for each in rest),
-        "launches_of_tvm_alone": sum(each.count for each in by_tvm),
-        "predicted_us": regions_us
-        + sum(each.time_us(arch, model_constants(arch)) for each in rest),
+        "share_of_flops": found["share_of_flops"],
+        "launches": found["launches"],
+        "launches_of_tvm_alone": by_tvm["launches_of_tvm_alone"],
+        "predicted_us": found["predicted_us"],
     }
 
 
@@ -75,6 +64,11 @@ def source_of(name: str) -> tuple[object, PipelineOptions]:
         (model,) = models_named([name])
         sample = seeded(model)
         return torch.export.export(sample.module, sample.inputs), PipelineOptions()
+    return found_source(name)
+
+
+def found_source(name: str) -> tuple[str, PipelineOptions]:
+    """Return the file of a found model, and the options with the sizes that it is tried on."""
     found = model_named(name)
     path = file_of(found)
     arrays = made_inputs(found, onnx.load(path))

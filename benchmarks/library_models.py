@@ -36,18 +36,27 @@ _COLUMNS = {
 }
 _PRINTED = ("model", "library", "of_flops", "error", "bound", "outcome")
 # Nothing may be fetched from a model hub: only files of the wheels are used.
-_ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1"}
 
 
-def try_model(model: LibraryModel, how: str = "oracle", limit_s: float = 300.0) -> Row:
-    """Try a model and return the result; `how` is an argument of `benchmarks.libraries.trial`.
+def try_model(
+    model: LibraryModel,
+    how: str = "oracle",
+    limit_s: float = 300.0,
+    *,
+    door: str = "torch",
+    precision: str = "fp16",
+) -> Row:
+    """Try a model and return the result; `how`, `door` and `precision` are arguments of
+    `benchmarks.libraries.trial`.
 
     "outcome" is "agrees" or "wrong", or, where there are no outputs to judge, "refused", or how the
     process ended.
     """
     row: Row = {"model": model.name, "library": model.library, "how": how}
-    module = "benchmarks.libraries.trial"
-    row |= run_module(module, [model.name, how], limit_s, environment=_ENVIRONMENT)
+    row |= {"door": door, "precision": precision}
+    arguments = [model.name, how, door, precision]
+    row |= run_module("benchmarks.libraries.trial", arguments, limit_s, environment=ENVIRONMENT)
     if "rest" in row:
         row["left_to_tvm"] = sum(row["rest"].values())
     return row

@@ -28,13 +28,12 @@ import torch
 from benchmarks.libraries.install import make_importable
 from benchmarks.model_against_data import DATA, RTX_3090
 from benchmarks.record import write
+from benchmarks.trials.predicted import predicted as figures_of
 from boltgen.arch import Arch, arch_named
 from boltgen.artifact.coverage import coverage
-from boltgen.families.constants import model_constants
-from boltgen.pipeline import PipelineOptions, plan_regions, tasks_of
+from boltgen.pipeline import PipelineOptions, tasks_of
 from boltgen.problems.region import Region
 from boltgen.problems.workload import Workload
-from boltgen.tuning.choice.graph_costs import GraphTimes
 from boltgen.tuning.choice.select import select
 from boltgen.tvm_build.model import import_model, partition
 
@@ -124,21 +123,13 @@ def predicted(program: Any, arch: Arch) -> dict[str, Any]:
     for decision in decisions:
         least_us = roofline_us(decision.workload, arch)
         assert decision.time_us >= least_us, (decision, least_us)
-    times = GraphTimes(arch)
-    launches = plan_regions(regions, arch.name).launches
-    moves = [move.transform for launch in launches for move in launch.memory.moves]
-    moves_us = sum(times.move_us(move.bytes_moved, 1) for move in moves)
-    constants = model_constants(arch)
-    rest = model.rest_functions(arch)
-    rest_us = sum(each.kernel.time_us(arch, constants) for each in rest)
-    regions_us = sum(decision.time_us for decision in decisions) + moves_us
-    found = coverage(model.partitioned.placements)
+    figures = figures_of(model, arch)
     return {
-        "predicted_us": regions_us + rest_us,
-        "gflops": found.total_flops / 1e9,
-        "share_of_flops": found.share,
-        "share_of_time_of_tvm": rest_us / (regions_us + rest_us),
-        "launches": len(decisions) + len(moves) + sum(each.kernel.count for each in rest),
+        "predicted_us": figures["predicted_us"],
+        "gflops": coverage(model.partitioned.placements).total_flops / 1e9,
+        "share_of_flops": figures["share_of_flops"],
+        "share_of_time_of_tvm": 1.0 - figures["share_of_time"],
+        "launches": figures["launches"],
     }
 
 

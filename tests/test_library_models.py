@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import library_models
+from benchmarks import convolution_models, library_models
 from benchmarks.libraries import install
+from benchmarks.libraries.convolutions import CONVOLUTIONS
 from benchmarks.libraries.eager import run_eager, run_rounded
 from benchmarks.libraries.models import MODELS, models_named
 from benchmarks.libraries.samples import (
@@ -22,8 +23,9 @@ from benchmarks.libraries.samples import (
     padded_at_either_end,
     padded_on_the_left,
 )
-from benchmarks.libraries.trial import judged
+from benchmarks.libraries.trial import judged, seeded
 from benchmarks.libraries.weights import make_telling
+from benchmarks.trials.errors import STEPS, judge
 from benchmarks.trials.process import run_module
 from benchmarks.trials.table import table
 
@@ -31,7 +33,8 @@ from benchmarks.trials.table import table
 def test_the_table_names_each_model_once() -> None:
     names = [model.name for model in MODELS]
     assert len(set(names)) == len(names) >= 35
-    assert {model.library for model in MODELS} == {"transformers", "diffusers", "timm"}
+    libraries = {"transformers", "diffusers", "timm", "torchvision", "own"}
+    assert {model.library for model in MODELS} == libraries
 
 
 def test_models_are_chosen_by_name_in_the_order_asked_for() -> None:
@@ -164,6 +167,66 @@ def test_a_process_that_dies_says_how_far_it_came() -> None:
     row = run_module("benchmarks.no_such_module", [], limit_s=60)
     assert row["outcome"].startswith("ended with status 1: ")
     assert "no_such_module" in row["outcome"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_are_rounded_to_the_precision_that_is_tried(dtype: torch.dtype) -> None:
+    linear, x = torch.nn.Linear(1, 1, bias=False), torch.full((1, 1), 1 / 3)
+    with torch.no_grad():
+        linear.weight.fill_(1 / 3)
+    third = x.to(dtype).float()
+    (found,) = run_rounded(Sample(linear, (x,)), dtype)
+    assert found.item() == (third * third).to(dtype).float().item()
+
+
+def test_bf16_is_allowed_eight_times_the_error_of_fp16() -> None:
+    wanted = np.ones(8)
+    actual = wanted + 2.0**-8
+    assert judge([actual], [wanted], [wanted], 1, STEPS["fp16"])["outcome"] == "wrong"
+    assert judge([actual], [wanted], [wanted], 1, STEPS["bf16"])["outcome"] == "agrees"
+
+
+@pytest.mark.parametrize("name", [each.name for each in CONVOLUTIONS if each.library == "own"])
+def test_an_own_model_runs_in_pytorch_at_both_sizes(name: str) -> None:
+    (model,) = models_named([name])
+    sample = seeded(model)
+    (output,) = run_eager(sample)
+    assert np.isfinite(output).all()
+    assert output.std() > 0.0
+    real = model.build_real
+    assert real is not None
+    assert real().inputs[0].numel() > sample.inputs[0].numel()
+
+
+def test_a_row_of_convolutions_has_errors_shares_and_counts() -> None:
+    trial = {"rms_error": 0.001, "rms_bound": 0.004, "outcome": "agrees"}
+    predicted = {
+        "share_of_flops": 1.0,
+        "share_of_time": 0.97,
+        "launches": 3,
+        "launches_of_tvm_alone": 9,
+        "bytes": 2_400_000,
+        "bytes_of_tvm_alone": 9_600_000,
+        "predicted_us": 12.3,
+    }
+    refused = {"outcome": "refused", "refusal": "ModelImportError: no"}
+    cells = convolution_models.shown(
+        {"model": "m", "torch": trial, "relay": refused, "predicted": predicted}
+    )
+    assert cells["torch"] == "0.25 of bound"
+    assert cells["relay"] == "ModelImportError: no"
+    assert (cells["of_time"], cells["megabytes"], cells["us"]) == ("97.0%", 2, 12)
+    wrong = convolution_models.shown({"model": "m", "torch": {**trial, "outcome": "wrong"}})
+    assert wrong == {"model": "m", "torch": "wrong: 0.25 of bound"}
+
+
+def test_an_unknown_model_of_convolutions_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["convolution_models", "u-nett"])
+    with pytest.raises(SystemExit):
+        convolution_models.main()
+    assert "no model 'u-nett'; there are timm-mobilenetv2" in capsys.readouterr().err
 
 
 def test_a_row_without_figures_has_empty_cells() -> None:

@@ -22,7 +22,7 @@ from benchmarks.trials.process import Row, run_module
 
 PYTHONS = {"relax": Path(sys.executable), "relay": ROOT / ".venv-relay" / "bin" / "python"}
 # Relay's TVM would look for schedules of its authors' on the network.
-_ENVIRONMENT = {"TOPHUB_LOCATION": "NONE"}
+OF_RELAY = {"TOPHUB_LOCATION": "NONE"}
 
 
 def try_model(model: FoundModel, frontend: str, how: str = "oracle", limit_s: float = 600.0) -> Row:
@@ -47,7 +47,7 @@ def try_model(model: FoundModel, frontend: str, how: str = "oracle", limit_s: fl
             arguments,
             limit_s,
             python=PYTHONS[frontend],
-            environment=_ENVIRONMENT,
+            environment=OF_RELAY,
         )
         if row["outcome"] == "ran":
             with np.load(outputs) as actual:

@@ -52,6 +52,9 @@ _ROWS = (
     ("models against torch.compile at max-autotune", "models/", "compiled"),
     ("models against TVM alone", "models/", "tvm"),
     ("convolution against cuDNN", "conv/", "vendor"),
+    ("depthwise convolution against cuDNN", "depthwise/", "vendor"),
+    ("convolution in groups against cuDNN", "groups/", "vendor"),
+    ("recurrent layers against cuDNN", "recurrent/", "vendor"),
     ("fused epilogue against separate kernels", "epilogue/", _OWN),
     ("back to back in one kernel against a kernel for each", "b2b/", _OWN),
 )

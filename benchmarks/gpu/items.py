@@ -18,7 +18,9 @@ from boltgen.errors import assert_never
 from boltgen.families.family import Config
 from boltgen.families.json_form import decode, encode
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 
@@ -62,14 +64,19 @@ class _Named:
     name: str
 
 
+Convolution: TypeAlias = Conv2d | Depthwise
+# The problems that are raced.
+Raced: TypeAlias = Gemm | Convolution | Recurrent
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race(_Named):
-    """A product against the vendor's library (sections gemm and conv).
+    """A problem against the vendor's library (sections gemm, conv, depthwise, groups, recurrent).
 
     `problem` is what the vendor's library is asked; a pointwise convolution runs as a product.
     """
 
-    problem: Gemm | Conv2d
+    problem: Raced
     product: Product
 
 

@@ -42,7 +42,10 @@ from boltgen.arch import Arch
 from boltgen.families.cutlass3.config import Cutlass3Config
 from boltgen.families.family import Config
 from boltgen.ir.outcome import DeviceKind, Timing
+from boltgen.ir.recurrence import Cell
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
 from boltgen.tuning.choice.select import Task
 from boltgen.tuning.database.exchange import read_records
@@ -77,6 +80,9 @@ def full_plan(wanted: Wanted) -> tuple[Part, ...]:
         Part("convolution against cuDNN", tuple(races(wanted, "conv", shapes.convolutions()))),
     ]
     others = (
+        *races(wanted, "depthwise", shapes.depthwise()),
+        *races(wanted, "groups", shapes.in_groups()),
+        *races(wanted, "recurrent", shapes.recurrent()),
         *back_to_back(wanted, paper_chains()),
         *paddings(wanted, shapes.unaligned()),
         *checks(wanted, rest),
@@ -130,6 +136,7 @@ def quick_plan(wanted: Wanted) -> tuple[Part, ...]:
     families = _one_of_each_family([*cases, *family_cases(wanted.arch)])
     checked = tuple(checks(wanted, [*cases, *(one for one in families if one not in cases)]))
     small = Conv2d(n=1, h=9, w=8, c=8, k=32, r=3, s=3)
+    lstm = Recurrent(cell=Cell.LSTM, steps=3, batch_rows=2, hidden=32)
     odd = Conv2d(n=1, h=8, w=8, c=6, k=32, r=3, s=3)
     parts = [
         Part("may compilers run meanwhile", (overlap(wanted.product(Workload.of(problem))),)),
@@ -141,6 +148,9 @@ def quick_plan(wanted: Wanted) -> tuple[Part, ...]:
         Part("convolution against cuDNN", tuple(races(wanted, "conv", {"small": small}))),
     ]
     others = (
+        *races(wanted, "depthwise", {"small": Depthwise(n=1, h=9, w=8, c=16, r=3, s=3)}),
+        *races(wanted, "groups", {"small": replace(small, c=64, groups=2)}),
+        *races(wanted, "recurrent", {"small": lstm}),
         next(fusions(wanted, {"gemm": problem})),
         *back_to_back(wanted, {"gemm": fused.chain}),
         *paddings(wanted, {"conv": odd}),

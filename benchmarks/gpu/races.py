@@ -24,9 +24,8 @@ _ROUNDS, _SAMPLES, _LEAST_SHARE = 6, 10, 0.75
 
 
 def least_bytes(problem: Problem) -> int:
-    """Bytes of device memory that the product moves at least: each tensor once."""
-    shapes = (problem.a_shape, problem.b_shape, problem.d_shape)
-    return sum(prod(shape) * DType.F16.size_bytes for shape in shapes)
+    """Bytes of device memory that the problem moves at least: each tensor once."""
+    return problem.a_bytes + problem.b_bytes + prod(problem.d_shape) * DType.F16.size_bytes
 
 
 def run_race(rig: Rig, item: Race) -> Form:

@@ -20,8 +20,11 @@ from boltgen.ir.elementwise import (
 )
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.recurrence import Cell
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Layer, Workload
 
 # GEMMs that are raced first: 20 of `gemms`.
@@ -74,6 +77,38 @@ _PADDING = (
     (288, 11, 15, 46, 32, (5, 7), 0),
     (32, 20, 26, 174, 64, (3, 3), 1),
     (32, 20, 26, 174, 64, (5, 5), 2),
+)
+# Depthwise layers: height, channels, filter, stride. Sources: MobileNetV2 (Sandler et al., CVPR
+# 2018, table 2), EfficientNet-B0 (Tan and Le, ICML 2019, table 1), ConvNeXt-T (Liu et al., CVPR
+# 2022, table 9).
+_DEPTHWISE = (
+    (112, 32, 3, 1),
+    (112, 96, 3, 2),
+    (28, 192, 3, 1),
+    (14, 576, 3, 1),
+    (28, 240, 5, 1),
+    (14, 672, 5, 2),
+    (56, 96, 7, 1),
+    (14, 384, 7, 1),
+)
+# Layers in groups: height, channels, groups, stride. Sources: ResNeXt-50 (Xie et al., CVPR 2017,
+# table 1), RegNetY-3.2GF (Radosavovic et al., CVPR 2020, table 9: groups of 24).
+_GROUPS = (
+    (56, 128, 32, 1),
+    (28, 256, 32, 1),
+    (14, 512, 32, 1),
+    (7, 1024, 32, 1),
+    (28, 216, 9, 1),
+)
+# Recurrent layers: cell, steps, sequences, hidden units, directions.
+_RECURRENT = (
+    (Cell.LSTM, 128, 1, 128, 1),
+    (Cell.LSTM, 128, 32, 128, 2),
+    (Cell.LSTM, 64, 8, 256, 2),
+    (Cell.LSTM, 35, 20, 512, 1),
+    (Cell.GRU, 128, 8, 128, 2),
+    (Cell.GRU, 400, 1, 64, 1),
+    (Cell.RNN_TANH, 128, 32, 128, 1),
 )
 ACTIVATIONS = {
     "relu": UnaryOp.RELU,
@@ -237,6 +272,57 @@ def convolutions() -> dict[str, Conv2d]:
             padding=(f // 2,) * 4,
         )
         for h, c, k, f, stride in _RESNET50
+    }
+
+
+def depthwise() -> dict[str, Depthwise]:
+    """Section depthwise, by name: height, channels, filter, stride."""
+    return {
+        f"{h}x{h}-{c}-{f}x{f}-s{stride}": Depthwise(
+            n=BATCH,
+            h=h,
+            w=h,
+            c=c,
+            r=f,
+            s=f,
+            stride=(stride, stride),
+            padding=(f // 2,) * 4,
+        )
+        for h, c, f, stride in _DEPTHWISE
+    }
+
+
+def in_groups() -> dict[str, Conv2d]:
+    """Section groups, by name: height, channels, groups, stride; all filters are 3x3."""
+    return {
+        f"{h}x{h}-{c}-groups{groups}-s{stride}": Conv2d(
+            n=BATCH,
+            h=h,
+            w=h,
+            c=c,
+            k=c,
+            r=3,
+            s=3,
+            groups=groups,
+            stride=(stride, stride),
+            padding=(1, 1, 1, 1),
+        )
+        for h, c, groups, stride in _GROUPS
+    }
+
+
+def recurrent() -> dict[str, Recurrent]:
+    """Section recurrent, by name: cell, steps, sequences, hidden units, directions."""
+    return {
+        f"{cell.value}-{steps}x{rows}x{hidden}-{directions}": Recurrent(
+            cell=cell,
+            steps=steps,
+            batch_rows=rows,
+            hidden=hidden,
+            directions=directions,
+            has_bias=cell is Cell.GRU,
+        )
+        for cell, steps, rows, hidden, directions in _RECURRENT
     }
 
 

@@ -2,7 +2,9 @@
 
 PyTorch is imported only here, and only where it is to be compared with. cuBLAS: through cublas and
 cublasLt, with partial sums in FP16 and in FP32; the fastest of the four counts. cuDNN: NHWC
-("channels last"), benchmark mode; uneven padding is made beforehand, and is not timed. Attention:
+("channels last"), benchmark mode; uneven padding is made beforehand, and is not timed. Recurrent
+layers: cuDNN multiplies the inputs too, which are eight columns here, and ours takes the products.
+Attention:
 its backends; the fastest counts. Compiled: `torch.compile(mode="max-autotune")`, and for models the
 default mode, too, which takes seconds.
 """
@@ -16,13 +18,18 @@ from functools import cache, partial
 from typing import Any
 
 from benchmarks.gpu.capture import Capturing, Replay, uncollected
-from benchmarks.gpu.items import Attend
+from benchmarks.gpu.items import Attend, Convolution, Raced
 from benchmarks.gpu.timing import operand_copies
 from boltgen.ir.dtypes import Layout
+from boltgen.ir.recurrence import Cell
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.recurrent.problem import Recurrent
 
 _WARM_UPS = 3
+# Columns of a recurrent layer's input.
+_INPUTS = 8
 # The modes of `torch.compile`, without CUDA graphs of its own: ours replay all columns.
 DEFAULT_MODE, MAX_AUTOTUNE = "default", "max-autotune-no-cudagraphs"
 
@@ -109,7 +116,7 @@ class Vendor:
         size = sum(t.numel() * t.element_size() for t in first)
         return [first, *(tensors() for _ in range(operand_copies(size, launches) - 1))]
 
-    def products(self, problem: Gemm | Conv2d, launches: int) -> list[tuple[Any, Any]]:
+    def products(self, problem: Gemm | Convolution, launches: int) -> list[tuple[Any, Any]]:
         """Operands of a product as PyTorch takes them: activations and weight.
 
         PyTorch pads both sides of an image alike. Images with other padding are padded here.
@@ -123,9 +130,10 @@ class Vendor:
                 b = self.random(*((problem.n, problem.k) if n_k else (problem.k, problem.n)))
                 b.mul_(scale / 1.5)
                 return self.random(problem.m, problem.k), b if n_k else b.t()
-            gemm_k = problem.c * problem.r * problem.s
+            filters, channels = _filters(problem)
+            gemm_k = channels * problem.r * problem.s
             x = self.random(problem.n, problem.c, problem.h, problem.w)
-            w = self.random(problem.k, problem.c, problem.r, problem.s, scale=3.0 * gemm_k**-0.5)
+            w = self.random(filters, channels, problem.r, problem.s, scale=3.0 * gemm_k**-0.5)
             if not _pads_evenly(problem):
                 top, left, bottom, right = problem.padding
                 x = torch.nn.functional.pad(x, (left, right, top, bottom))
@@ -134,7 +142,7 @@ class Vendor:
 
         return self.sets(launches, operands)
 
-    def product(self, problem: Gemm | Conv2d, bias: Any = None) -> Callable[[Any, Any], Any]:
+    def product(self, problem: Gemm | Convolution, bias: Any = None) -> Callable[[Any, Any], Any]:
         """The function of `products`' activations and weight that computes `problem`."""
         functional = self.torch.nn.functional
         if isinstance(problem, Gemm):
@@ -149,17 +157,39 @@ class Vendor:
             stride=problem.stride,
             padding=padding,
             dilation=problem.dilation,
+            groups=problem.c // _filters(problem)[1],
         )
 
-    def replays(self, problem: Gemm | Conv2d, launches: int) -> Capturing:
-        """The product in each mode of the vendor's library, by name."""
+    def recurrent(self, problem: Recurrent, launches: int) -> list[tuple[Any, Any]]:
+        """Copies of a recurrent layer, each with inputs of its own: `_INPUTS` columns."""
+        nn, cell = self.torch.nn, problem.cell
+        kinds = {Cell.LSTM: nn.LSTM, Cell.GRU: nn.GRU, Cell.RNN_TANH: nn.RNN, Cell.RNN_RELU: nn.RNN}
+        if cell not in kinds or problem.backwards:
+            raise ValueError(f"PyTorch has no layer like {problem.short}")
+        of_kind = {"nonlinearity": "relu"} if cell is Cell.RNN_RELU else {}
+        both = problem.directions > 1
+
+        def made() -> tuple[Any, Any]:
+            layer = kinds[cell](_INPUTS, problem.hidden, bidirectional=both, **of_kind)
+            layer = layer.to(device=self.device, dtype=self.torch.float16).requires_grad_(False)
+            return layer, self.random(problem.steps, problem.batch_rows, _INPUTS)
+
+        first = made()
+        size = sum(t.numel() * t.element_size() for t in (*first[0].parameters(), first[1]))
+        return [first, *(made() for _ in range(operand_copies(size, launches) - 1))]
+
+    def replays(self, problem: Raced, launches: int) -> Capturing:
+        """The problem in each mode of the vendor's library, by name."""
+        if isinstance(problem, Recurrent):
+            layers = cache(partial(self.recurrent, problem, launches))
+            return {"cudnn": lambda: self.captured([partial(f, x) for f, x in layers()])}
 
         @cache
         def calls() -> list[Callable[[], object]]:
             run = self.product(problem)
             return [partial(run, a, b) for a, b in self.products(problem, launches)]
 
-        if isinstance(problem, Conv2d):
+        if not isinstance(problem, Gemm):
             name = "cudnn" if _pads_evenly(problem) else "cudnn_padded_before"
             return {name: lambda: self.captured(calls())}
 
@@ -287,7 +317,14 @@ class Vendor:
             cudnn.benchmark = before
 
 
-def _pads_evenly(problem: Conv2d) -> bool:
+def _filters(problem: Convolution) -> tuple[int, int]:
+    """Return the number of filters, and the channels of each."""
+    if isinstance(problem, Depthwise):
+        return problem.c * problem.multiplier, 1
+    return problem.k, problem.c // problem.groups
+
+
+def _pads_evenly(problem: Convolution) -> bool:
     """Whether both sides of an image are padded alike."""
     return problem.padding[:2] == problem.padding[2:]
 

@@ -23,6 +23,7 @@ from benchmarks.gpu.items import (
     Padding,
     Product,
     Race,
+    Raced,
     Space,
     Tuning,
     WholeModel,
@@ -222,8 +223,8 @@ def _symbol(spec: KernelSpec) -> str:
     return kernel_symbol(spec)
 
 
-def races(wanted: Wanted, section: str, problems: Mapping[str, Gemm | Conv2d]) -> Iterator[Item]:
-    """Sections gemm and conv."""
+def races(wanted: Wanted, section: str, problems: Mapping[str, Raced]) -> Iterator[Item]:
+    """Sections gemm, conv, depthwise, groups and recurrent."""
     for name, problem in problems.items():
         product = wanted.product(Workload.of(problem))
         yield Race(section=section, name=name, problem=problem, product=product)

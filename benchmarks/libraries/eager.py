@@ -1,4 +1,4 @@
-"""Run a model in eager PyTorch in FP32, and with the least error that FP16 causes.
+"""Run a model in eager PyTorch in FP32, and with the least error that FP16 or BF16 causes.
 
 Nothing of boltgen's is in them.
 """
@@ -25,7 +25,11 @@ _PRODUCTS = {
 
 
 class RoundedProducts(TorchDispatchMode):
-    """Products have FP32 operands and results of FP16's precision within it, sums in FP32."""
+    """Products have FP32 operands and results of `dtype`'s precision within it, sums in FP32."""
+
+    def __init__(self, dtype: Any = torch.float16) -> None:
+        super().__init__()
+        self._dtype = dtype
 
     def __torch_dispatch__(
         self,
@@ -38,13 +42,12 @@ class RoundedProducts(TorchDispatchMode):
         del types
         if operator not in _PRODUCTS:
             return operator(*arguments, **(keywords or {}))
-        return _rounded(operator(*map(_rounded, arguments), **(keywords or {})))
+        return self._rounded(operator(*map(self._rounded, arguments), **(keywords or {})))
 
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
-        return value.half().float()
-    return value
+    def _rounded(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+            return value.to(self._dtype).float()
+        return value
 
 
 def run_eager(sample: Sample) -> list[Array]:
@@ -53,9 +56,9 @@ def run_eager(sample: Sample) -> list[Array]:
         return _arrays(sample.module(*sample.inputs))
 
 
-def run_rounded(sample: Sample) -> list[Array]:
-    """Return the outputs with rounded products, products of attention included."""
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RoundedProducts():
+def run_rounded(sample: Sample, dtype: Any = torch.float16) -> list[Array]:
+    """Return the outputs with products rounded to `dtype`, products of attention included."""
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), RoundedProducts(dtype):
         return _arrays(sample.module(*sample.inputs))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.libraries.convolutions import CONVOLUTIONS
 from benchmarks.libraries.diffusion import DIFFUSION
 from benchmarks.libraries.samples import LibraryModel
 from benchmarks.libraries.text import TEXT
 from benchmarks.libraries.vision import VISION
 
-MODELS: tuple[LibraryModel, ...] = (*TEXT, *VISION, *DIFFUSION)
+MODELS: tuple[LibraryModel, ...] = (*TEXT, *VISION, *DIFFUSION, *CONVOLUTIONS)
 
 
 def models_named(names: Sequence[str]) -> tuple[LibraryModel, ...]:

@@ -32,11 +32,15 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class LibraryModel:
-    """A model's name here, the library that has it, and what builds it, small, with an input."""
+    """A model's name here, the library that has it, and what builds it, small, with an input.
+
+    `build_real` builds it at the sizes of its users: times are predicted there, nothing is run.
+    """
 
     name: str
     library: str
     build: Callable[[], Sample]
+    build_real: Callable[[], Sample] | None = None
 
 
 class Called(torch.nn.Module):

@@ -117,8 +117,5 @@ VISION = (
     _of_timm("timm-vit", "vit_tiny_patch16_224", img_size=_SIDE, depth=2),
     _of_timm("timm-swin", "swin_tiny_patch4_window7_224", 112, img_size=112, depths=(2, 2, 2, 2)),
     _of_timm("timm-eva02", "eva02_tiny_patch14_224", 56, img_size=56, depth=2),
-    _of_timm("timm-mobilenetv3", "mobilenetv3_small_100"),
-    _of_timm("timm-efficientnet", "efficientnet_b0"),
-    _of_timm("timm-ghostnet", "ghostnet_100"),
     _of_timm("timm-resnet18", "resnet18"),
 )

@@ -13,12 +13,20 @@ from benchmarks.trials.process import Row
 Array: TypeAlias = NDArray[Any]
 
 
+# FP16 and BF16 round by half of these, of a number at most.
+STEPS = {"fp16": 2.0**-10, "bf16": 2.0**-7}
+
+
 def judge(
-    actual: Sequence[Array], wanted: Sequence[Array], rounded: Sequence[Array], products: int
+    actual: Sequence[Array],
+    wanted: Sequence[Array],
+    rounded: Sequence[Array],
+    products: int,
+    step: float = STEPS["fp16"],
 ) -> Row:
     """The errors of all outputs, and whether they are inside the bounds.
 
-    Each product rounds its weight and its result to FP16, by 2^-11 of each at most; to first order
+    Each product rounds its weight and its result by half a `step` of each; to first order
     the errors of all products add up, and, as they are independent, their squares do. A model may
     enlarge them: then `rounded`, its outputs with nothing but that done to it, says by how much.
     What else is rounded, and that other values are rounded up, is allowed a factor of four.
@@ -27,8 +35,8 @@ def judge(
         return {"outcome": f"{len(actual)} outputs where {len(wanted)} were wanted"}
     largest, typical = _worst(actual, wanted)
     allowed = [4 * error if np.isfinite(error) else 0.0 for error in _worst(rounded, wanted)]
-    bound = max(products * 2.0**-10, allowed[0], 2.0**-10)
-    rms_bound = max(products**0.5 * 2.0**-10, allowed[1], 2.0**-10)
+    bound = max(products * step, allowed[0], step)
+    rms_bound = max(products**0.5 * step, allowed[1], step)
     return {
         "error": largest,
         "bound": bound,

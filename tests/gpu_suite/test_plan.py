@@ -83,6 +83,7 @@ def test_the_most_valuable_comes_first(plan):
     ]
     assert {item.section for item in plan[-1].items} == {
         *("epilogue", "b2b", "padding", "gemm", "tune", "models", "check"),
+        *("depthwise", "groups", "recurrent"),
     }
     assert type(plan[0].items[0]) is Overlap
     assert len(needs_of(plan[0].items[0])) == 1  # compiled in seconds

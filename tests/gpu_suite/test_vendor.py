@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,19 @@ import pytest
 import torch
 
 from benchmarks.gpu import shapes
-from benchmarks.gpu.items import Attend, Product
+from benchmarks.gpu.items import Attend, Convolution, Product
 from benchmarks.gpu.vendor import Vendor
 from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.recurrence import Cell
 from boltgen.problems import reference
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
+from boltgen.problems.recurrent.problem import Recurrent
+from boltgen.problems.workload import Workload
 
 VENDOR = Vendor("cpu")
 CONV = Conv2d(
@@ -30,19 +35,23 @@ PRODUCTS = {
     "row": Gemm(m=17, n=24, k=40, b_layout=Layout.ROW),
     "conv": CONV,
     "uneven padding": UNEVEN,
+    "groups": replace(CONV, groups=8),
+    "depthwise": Depthwise(n=2, h=9, w=7, c=16, r=3, s=3, padding=(1, 1, 1, 1), multiplier=2),
 }
 
 
-def as_ours(problem: Gemm | Conv2d, x: Any, w: Any) -> tuple[np.ndarray, np.ndarray]:
+def as_ours(problem: Gemm | Convolution, x: Any, w: Any) -> tuple[np.ndarray, np.ndarray]:
     """PyTorch's operands as boltgen's kernels lie in memory, without a copy of any of them."""
+    if isinstance(problem, Depthwise):
+        return x.permute(0, 2, 3, 1).numpy(), w.permute(2, 3, 0, 1).contiguous().numpy()
     if isinstance(problem, Conv2d):
         return x.permute(0, 2, 3, 1).numpy(), w.permute(0, 2, 3, 1).numpy()
     return x.numpy(), (w if problem.b_layout is Layout.COLUMN else w.t()).numpy()
 
 
-def from_theirs(problem: Gemm | Conv2d, output: Any) -> np.ndarray:
+def from_theirs(problem: Gemm | Convolution, output: Any) -> np.ndarray:
     assert output.dtype is torch.float16
-    if isinstance(problem, Conv2d):
+    if not isinstance(problem, Gemm):
         assert output.is_contiguous(memory_format=torch.channels_last)
         output = output.permute(0, 2, 3, 1)
     return output.float().numpy()
@@ -73,6 +82,35 @@ def test_the_vendors_product_is_ours(name: str):
             from_theirs(problem, found), reference.run(problem, ElementwiseGraph(), a, b, [])
         )
     assert not np.array_equal(sets[0][0].numpy(), sets[1][0].numpy())
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_the_vendors_recurrent_layer_is_ours(directions: int) -> None:
+    """PyTorch's gates are i, f, g, o, and ours i, o, f, g; it multiplies the inputs itself."""
+    problem = Recurrent(cell=Cell.LSTM, steps=5, batch_rows=3, hidden=8, directions=directions)
+    layers = VENDOR.recurrent(problem, 2)
+    assert len(layers) == 2
+    for layer, x in layers:
+        found = layer(x)[0].float().numpy()
+        order = np.concatenate([np.arange(8) + 8 * gate for gate in (0, 3, 1, 2)])
+        projected, weights = [], []
+        for suffix in ("l0", "l0_reverse")[:directions]:
+            of_input, of_state, one, other = (
+                getattr(layer, f"{name}_{suffix}").float().numpy()[order]
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            )
+            projected.append(x.float().numpy() @ of_input.T + one + other)
+            weights.append(of_state)
+        a = np.concatenate(projected, axis=-1).astype(np.float16)
+        inputs = LayerInputs(np.zeros(0), (), further=(np.stack(weights).astype(np.float16),))
+        expected = enclose(Workload.of(problem), a, [inputs])
+        assert_near(found, (expected.low + expected.high) / 2)
+
+
+def test_a_cell_that_pytorch_lacks_is_refused() -> None:
+    problem = Recurrent(cell=Cell.GRU_RESET_FIRST, steps=2, batch_rows=1, hidden=8)
+    with pytest.raises(ValueError, match="no layer like gru_reset_first"):
+        VENDOR.recurrent(problem, 1)
 
 
 @pytest.mark.parametrize("activation", shapes.ACTIVATIONS)
