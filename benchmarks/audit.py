@@ -4,7 +4,8 @@
 
 ptxas compiles the PTX of each kernel that is in the cache, which takes it a tenth of a second, and
 nvdisasm (`pip install '.[bench]'`) reads the result. So kernels that were compiled to PTX alone are
-audited too. Kernels that no cache has are named, and at most N of them are compiled first.
+audited too. Kernels that no cache has are named, and at most N of them are compiled first. Each
+model is recorded before the next one starts; models that are not named keep their record.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import argparse
 import importlib.util
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from statistics import median
 from typing import Any
 
 from benchmarks.known_models import FOUND, LIBRARY, source_of
-from benchmarks.record import write
+from benchmarks.record import earlier, keep
 from benchmarks.sass import SassFacts, sass_facts
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
@@ -37,6 +38,7 @@ from boltgen.settings import settings_from
 from boltgen.tvm_build.model import import_model, partition
 
 ARCHES = ("sm_80", "sm_90a")
+_NAME = "audit"
 _TARGET = "no kernel spills, has local memory or serialised wgmma"
 
 
@@ -66,13 +68,12 @@ class Audited:
 
 @dataclass(slots=True)
 class Auditor:
-    """Reads compiled kernels with the tools of `tools` and `nvdisasm`; counts the time it takes."""
+    """Reads compiled kernels with the tools of `tools` and `nvdisasm`."""
 
     tools: Toolchain
     cache: Cache
     nvdisasm: Path
     may_compile: int
-    seconds: dict[str, float] = field(default_factory=lambda: {"ptxas": 0.0, "nvdisasm": 0.0})
 
     def audit(self, kernel: KernelSource, trial: Trial) -> Audited | None:
         """Audit a kernel; None if it is not compiled and must not be."""
@@ -92,9 +93,9 @@ class Auditor:
                 "-o",
                 "k.cubin",
             ]
-            (folder / "k.log").write_text(self._said(command, folder, "ptxas"))
+            (folder / "k.log").write_text(_said(command, folder))
             usage = usage_of(folder / "k.log", kernel.symbol)
-            text = self._said([self.nvdisasm, "-c", "k.cubin"], folder, "nvdisasm")
+            text = _said([self.nvdisasm, "-c", "k.cubin"], folder)
         if usage is None:
             raise SystemExit(f"ptxas reports nothing of {kernel.symbol}")
         (sass,) = sass_facts(text).values()
@@ -114,21 +115,101 @@ class Auditor:
             raise SystemExit(outcome.message)
         return outcome.path
 
-    def _said(self, command: Sequence[str | Path], folder: Path, tool: str) -> str:
-        began = perf_counter()
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-        self.seconds[tool] += perf_counter() - began
-        return done.stdout + done.stderr
+
+def _said(command: Sequence[str | Path], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
 
 
-def plans(models: Sequence[str], arches: Sequence[str]) -> Iterator[Plan]:
-    """Plan the kernels of models, for each architecture."""
-    for name in models:
-        for arch in arches:
-            source, options = source_of(name)
-            model = import_model(source, options)
-            partition(model, arch, options)
-            yield plan_regions(model.regions, arch)
+def plan_of(name: str, arch: str) -> Plan:
+    """Plan the kernels of a model."""
+    source, options = source_of(name)
+    model = import_model(source, options)
+    partition(model, arch, options)
+    return plan_regions(model.regions, arch)
+
+
+@dataclass(slots=True)
+class Record:
+    """The audited kernels of each model on each architecture; `kernels` has a row for each."""
+
+    kernels: dict[str, dict[str, Any]]
+    models: dict[str, dict[str, list[str]]]
+
+    @classmethod
+    def earlier(cls) -> Record:
+        """Return the record of earlier runs."""
+        found = earlier(_NAME)
+        return cls(kernels=found.get("kernels", {}), models=found.get("models", {}))
+
+    def add(self, name: str, arch: str, plan: Plan, auditor: Auditor) -> None:
+        """Audit a model's kernels in place of its earlier ones."""
+        trials = plan.trials
+        symbols = []
+        for kernel in plan.kernels:
+            symbols.append(kernel.symbol)
+            # A symbol ends with a hash of its source, so that its machine code is the same.
+            if kernel.symbol not in self.kernels:
+                found = auditor.audit(kernel, trials[kernel.symbol][0])
+                if found is not None:
+                    self.kernels[kernel.symbol] = found.form
+        self.models.setdefault(name, {})[arch] = sorted(set(symbols))
+
+    @property
+    def used(self) -> list[str]:
+        """The symbols of all models' kernels."""
+        return sorted(
+            {each for of in self.models.values() for some in of.values() for each in some}
+        )
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The audited kernels of the models."""
+        return {each: self.kernels[each] for each in self.used if each in self.kernels}
+
+    @property
+    def faulty(self) -> list[str]:
+        """The kernels that must not ship."""
+        return [symbol for symbol, row in self.rows.items() if row["faults"]]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The record's figures: kernels that no model has any more are left out."""
+        rows = self.rows
+        return {
+            "summary": summary(rows),
+            "faulty": self.faulty,
+            "not_compiled": [each for each in self.used if each not in rows],
+            "models": self.models,
+            "kernels": rows,
+        }
+
+
+def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Summarise the kernels of each family on each architecture.
+
+    `registers_over_estimate` is the largest ratio of ptxas's registers to the estimate, and the
+    shares are medians over the kernels that have a main loop or loads.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows.values():
+        groups.setdefault(f"{row['family']} {row['arch']}", []).append(row)
+    return {name: _summary(group) for name, group in sorted(groups.items())}
+
+
+def _summary(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    shares = [row["matrix_share_of_loop"] for row in group if row["matrix_share_of_loop"]]
+    wide = [row["wide_loads"] / row["loads"] for row in group if row["loads"]]
+    return {
+        "kernels": len(group),
+        "faulty": sum(bool(row["faults"]) for row in group),
+        "most_registers": max(row["registers"] for row in group),
+        "registers_over_estimate": round(
+            max(row["registers"] / row["estimated_registers"] for row in group), 2
+        ),
+        "matrix_share_of_loop": round(median(shares), 3) if shares else None,
+        "wide_share_of_loads": round(median(wide), 2) if wide else None,
+    }
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -159,29 +240,13 @@ def main() -> int:
         nvdisasm=find_nvdisasm(),
         may_compile=given.compile,
     )
-    rows: dict[str, dict[str, Any]] = {}
-    missing: set[str] = set()
-    for plan in plans(given.models, given.arch):
-        trials = plan.trials
-        for kernel in plan.kernels:
-            if kernel.symbol in rows:
-                continue
-            found = auditor.audit(kernel, trials[kernel.symbol][0])
-            if found is None:
-                missing.add(kernel.symbol)
-            else:
-                rows[kernel.symbol] = found.form
-    print(table(rows))
-    faulty = [symbol for symbol, row in rows.items() if row["faults"]]
-    each = {tool: total / max(len(rows), 1) for tool, total in auditor.seconds.items()}
-    figures = {
-        "kernels": dict(sorted(rows.items())),
-        "faulty": faulty,
-        "not_compiled": sorted(missing),
-        "seconds_of_a_kernel": each,
-    }
-    write("audit", figures, _TARGET)
-    return 1 if faulty else 0
+    record = Record.earlier()
+    for name in given.models:
+        for arch in given.arch:
+            record.add(name, arch, plan_of(name, arch), auditor)
+            keep(_NAME, record.figures, _TARGET)
+    print(table(record.rows))
+    return 1 if record.faulty else 0
 
 
 def find_nvdisasm() -> Path:

@@ -8,7 +8,7 @@ figures in results/contrib_operators.json. `--table` writes docs/contrib-operato
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -152,11 +152,17 @@ def _foot() -> Iterator[str]:
 
 def main() -> None:
     """Run the cases that are wanted, keep the figures, and write the page."""
-    wanted = [text for text in sys.argv[1:] if not text.startswith("--")]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="*", help="run the cases with one of these in their names")
+    parser.add_argument(
+        "--vgpu", action="store_true", help="compile a sample and run it on the virtual GPU"
+    )
+    parser.add_argument("--table", action="store_true", help="write the page, and run no case")
+    asked = parser.parse_args()
     kept = earlier(NAME)
-    if "--table" not in sys.argv:
-        place = "virtual GPU" if "--vgpu" in sys.argv else "host"
-        found = survey(wanted, vgpu=place != "host")
+    if not asked.table:
+        place = "virtual GPU" if asked.vgpu else "host"
+        found = survey(asked.words, vgpu=place != "host")
         kept[place] = dict(sorted({**kept.get(place, {}), **found}.items()))
         write(NAME, kept, "every form right on the host, and the sample on the virtual GPU")
     TABLE.write_text(table(kept["host"]))

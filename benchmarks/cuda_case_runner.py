@@ -6,6 +6,7 @@ is JSON: a label and its status, `ok`, `wrong`, `refused` (by name) or `failed`,
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -45,7 +46,9 @@ def status(label: str, outcome: Outcome, data: Any) -> tuple[str, str]:
 
 def main() -> None:
     """Run what standard input names."""
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the converters' prints
     for line in sys.stdin.read().splitlines():

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from benchmarks.record import ROOT, write
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     phases: Phases = {}
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"BOLTGEN_CACHE_DIR": cache}

@@ -6,6 +6,7 @@ that their kernels do nothing. Each is called many times; the calls take turns.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import statistics
 import tempfile
@@ -115,6 +116,7 @@ def medians(rows: int, *timed: Callable[[int, int], float]) -> list[float]:
 
 def main() -> None:
     """Time, and record."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     boltgen.activate("vgpu")
     ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi(), mode=ctypes.RTLD_GLOBAL)
     found: dict[str, Any] = {}

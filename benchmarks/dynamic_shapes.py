@@ -8,6 +8,7 @@ measured on a GPU.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -117,6 +118,7 @@ def figures(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Compare, and record."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     write("dynamic_shapes", {arch: figures(arch) for arch in ARCHES}, target="1.03x, predicted")
 
 

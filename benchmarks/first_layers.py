@@ -12,6 +12,7 @@ caches, which are not modelled. Nothing else reads the image. No time is measure
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,6 +167,7 @@ def figures(counted: Counted) -> dict[str, Any]:
 
 def main() -> None:
     """Count all, and record."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     found = {name: figures(count(layer)) for name, layer in LAYERS.items()}
     write("first_layers", found, "one pass over the image, one launch before the convolution")
 

@@ -6,6 +6,7 @@ TVM and onnx are counted.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -42,6 +43,7 @@ print(json.dumps({
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "resnet50.onnx"
         onnx.save(build("resnet50", batch=32), path)

@@ -5,9 +5,22 @@ python -m benchmarks.kserve_null HTTP_PORT GRPC_PORT
 
 from __future__ import annotations
 
-import sys
+import argparse
 
-from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
+if __name__ == "__main__":
+    # KServe reads the command line, too, when it is imported, and passes over these.
+    _PARSER = argparse.ArgumentParser(description=__doc__)
+    _PARSER.add_argument("http_port", type=int)
+    _PARSER.add_argument("grpc_port", type=int)
+    _PORTS = _PARSER.parse_args()
+
+from kserve import (
+    InferOutput,
+    InferRequest,
+    InferResponse,
+    Model,
+    ModelServer,
+)
 
 
 class Null(Model):  # type: ignore[misc]
@@ -38,6 +51,4 @@ class Null(Model):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    http_port, grpc_port = map(int, sys.argv[1:3])
-    # KServe reads the command line, too, when it is imported, and passes over these.
-    ModelServer(http_port=http_port, grpc_port=grpc_port).start([Null()])
+    ModelServer(http_port=_PORTS.http_port, grpc_port=_PORTS.grpc_port).start([Null()])

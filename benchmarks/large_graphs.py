@@ -7,6 +7,7 @@ that no product takes in.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -101,6 +102,7 @@ def _run(text: str, argument: str) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     launches: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "residual.onnx"

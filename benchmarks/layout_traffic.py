@@ -7,6 +7,7 @@ split-K are left out. Caches are not modelled.
 
 from __future__ import annotations
 
+import argparse
 import math
 from typing import Any
 
@@ -83,6 +84,7 @@ def count(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     activate("vgpu", arch=ARCH)
     figures = {model: count(model) for model in MODELS}
     write("layout_traffic", figures, "no layout transform or cast before the first layer")

@@ -6,6 +6,7 @@ first line. It runs in either environment.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -118,7 +119,12 @@ def difference(actual: Arrays, wanted: Arrays, of_fp16: float, *, has_fp16: bool
 
 def main() -> None:
     """Run what the arguments name."""
-    frontend, folder = sys.argv[1], Path(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("frontend", choices=("relax", "relay"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--bare", action="store_true", help="import by TVM alone, without boltgen")
+    asked = parser.parse_args()
+    frontend, folder = asked.frontend, asked.folder
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the converters' prints
     run = {"relax": relax_run, "relay": relay_run}[frontend]

@@ -9,9 +9,9 @@ with `--resume` it runs only the cases that the record lacks, as after an interr
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -256,15 +256,21 @@ def read_kept() -> dict[str, Any]:
 
 def main() -> None:
     """Run the cases unless only the table is wanted, and write it."""
-    flags = {each for each in sys.argv[1:] if each.startswith("--")}
-    operators = [each for each in sys.argv[1:] if each not in flags]
-    if not flags:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operators", nargs="*", help="run the cases of these alone")
+    parser.add_argument("--cuda", action="store_true", help="run the cases for CUDA alone")
+    parser.add_argument(
+        "--resume", action="store_true", help="run the cases for CUDA that the record lacks"
+    )
+    parser.add_argument("--table", action="store_true", help="write the table, and run no case")
+    asked = parser.parse_args()
+    if not (asked.cuda or asked.resume or asked.table):
         kept = read_kept()
-        for frontend, counts in survey(operators).items():
+        for frontend, counts in survey(asked.operators).items():
             kept[frontend] = dict(sorted({**kept[frontend], **counts}.items()))
         KEPT.write_text(dumped(kept, sort_keys=True) + "\n")
-    if "--table" not in flags:
-        survey_cuda(operators, resume="--resume" in flags)
+    if not asked.table:
+        survey_cuda(asked.operators, resume=asked.resume)
     TABLE.write_text(table(read_kept()))
 
 

@@ -5,6 +5,12 @@ always true or never, an `and` for an `or`, a number one larger, a rewrite left 
 in the memory of a process of its own. The tests of the module run in that process, and random
 networks through all passes, up to the first that fails: then the mutant is killed. Mutants are
 drawn by a seed, equally many of each module.
+
+    python -m benchmarks.pass_mutations [--per-module 6] [--seed 0] [--minutes 30] [WORD ...]
+    python -m benchmarks.pass_mutations --again
+
+The record has the mutants that survived. With `--again` only these are judged, after tests were
+added, and the record is updated: what one test finds, more tests find too.
 """
 
 from __future__ import annotations
@@ -21,14 +27,15 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from benchmarks.record import ROOT, write
+from benchmarks.record import ROOT, earlier, write
 
 PASSES = ROOT / "boltgen" / "passes"
 TESTS = ROOT / "tests" / "passes"
@@ -57,10 +64,14 @@ _OPTIONS = ("-q", "--tier", "all", "-p", "no:cacheprovider", "--durations=0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One change of a module: the node of that number in the order of `ast.walk`."""
+    """One change of a module: the node of that number in the order of `ast.walk`.
+
+    `source` is the text of its line, by which it is found again after edits elsewhere.
+    """
 
     module: str
     line: int
+    source: str
     change: str
     node: int
     choice: int
@@ -72,6 +83,7 @@ class Verdict:
 
     module: str
     line: int
+    source: str
     change: str
     outcome: str
 
@@ -170,7 +182,8 @@ class _Replacing(ast.NodeTransformer):
 def mutants_of(path: Path) -> list[Mutant]:
     """All mutants of a module."""
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    tree, lines = ast.parse(text), text.splitlines()
     # An annotation, a default of a signature or a text of a message is no rewrite.
     skipped = {id(each) for node in ast.walk(tree) for each in _skipped(node)}
     found = []
@@ -179,8 +192,16 @@ def mutants_of(path: Path) -> list[Mutant]:
             continue
         for choice, change in enumerate(changes(node)):
             line = getattr(node, "lineno", 0)
+            source = lines[line - 1].strip() if line else ""
             found.append(
-                Mutant(module=module, line=line, change=change, node=number, choice=choice)
+                Mutant(
+                    module=module,
+                    line=line,
+                    source=source,
+                    change=change,
+                    node=number,
+                    choice=choice,
+                )
             )
     return found
 
@@ -192,7 +213,9 @@ def _skipped(node: ast.AST) -> Iterator[ast.AST]:
         case ast.FunctionDef():
             within = [node.args, *filter(None, [node.returns]), *node.decorator_list]
         case ast.ClassDef():
-            within = [*node.decorator_list, *node.bases]
+            # The default of a field is one of its class's signature.
+            fields = (each.value for each in node.body if isinstance(each, ast.AnnAssign))
+            within = [*node.decorator_list, *node.bases, *filter(None, fields)]
         case ast.AnnAssign():
             within = [node.annotation]
         case ast.JoinedStr() | ast.Assert() | ast.Raise():
@@ -235,7 +258,7 @@ def _imports(path: Path, module: str) -> bool:
 
 def _unchanged(module: str) -> Mutant:
     """A module without a change, which no test may find."""
-    return Mutant(module=module, line=0, change="none", node=0, choice=0)
+    return Mutant(module=module, line=0, source="", change="none", node=0, choice=0)
 
 
 def judge(mutant: Mutant, tests: list[Path], limit_s: int = _PATIENCE_S) -> str:
@@ -326,6 +349,18 @@ def sample(per_module: int, seed: int, only: list[str]) -> list[Mutant]:
     return [own[turn] for turn in range(per_module) for own in chosen if turn < len(own)]
 
 
+def survivors(kept: Sequence[Mapping[str, Any]]) -> list[Mutant]:
+    """Return the mutants that survived, as the record has them, where their lines still stand."""
+    found = []
+    for each in kept:
+        path = ROOT.joinpath(*each["module"].split(".")).with_suffix(".py")
+        made = mutants_of(path) if path.exists() else []
+        same = [m for m in made if (m.source, m.change) == (each["source"], each["change"])]
+        if same:
+            found.append(min(same, key=lambda mutant: abs(mutant.line - each["line"])))
+    return found
+
+
 def main() -> None:
     """Draw mutants, judge them and record the score."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -333,12 +368,18 @@ def main() -> None:
     parser.add_argument("--per-module", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=30.0, help="draw no mutant after so many")
+    parser.add_argument("--again", action="store_true", help="judge the record's survivors alone")
     options = parser.parse_args()
     os.nice(5)
     _warm()
     verdicts: list[Verdict] = []
     start = time.monotonic()
-    chosen = sample(options.per_module, options.seed, options.modules)
+    kept = earlier("pass_mutations") if options.again else {}
+    chosen = (
+        survivors(kept["survivors"])
+        if options.again
+        else sample(options.per_module, options.seed, options.modules)
+    )
     tests = dict.fromkeys(test for mutant in chosen for test in tests_of(mutant.module))
     unchanged = _started(_unchanged(chosen[0].module), list(tests), 10 * _PATIENCE_S)
     for mutant in chosen:
@@ -347,22 +388,36 @@ def main() -> None:
         own = tests_of(mutant.module)
         outcome = judge(mutant, own) if own else "survived"
         verdicts.append(
-            Verdict(module=mutant.module, line=mutant.line, change=mutant.change, outcome=outcome)
+            Verdict(
+                module=mutant.module,
+                line=mutant.line,
+                source=mutant.source,
+                change=mutant.change,
+                outcome=outcome,
+            )
         )
         print(f"{outcome:8} {mutant.module}:{mutant.line} {mutant.change}", flush=True)
     if _outcome(unchanged) != "survived":
         sys.exit("the tests fail without a change; mend them first")
     counts = Counter(each.outcome for each in verdicts)
-    score = 1.0 - counts["survived"] / max(1, len(verdicts))
-    print(f"{len(verdicts)} mutants, {score:.1%} found (target {_TARGET:.0%})")
+    if options.again:
+        if len(verdicts) < len(chosen):
+            sys.exit("not all survivors were judged; give more --minutes")
+        before = Counter(kept["outcomes"])
+        del before["survived"]
+        counts += before
+    mutants = counts.total()
+    score = 1.0 - counts["survived"] / max(1, mutants)
+    print(f"{mutants} mutants, {score:.1%} found (target {_TARGET:.0%})")
     if options.modules:
         return
+    minutes = (time.monotonic() - start) / 60 + kept.get("minutes", 0.0)
     figures = {
-        "seed": options.seed,
-        "mutants": len(verdicts),
+        "seed": kept.get("seed", options.seed),
+        "mutants": mutants,
         "score": round(score, 3),
         "outcomes": dict(counts),
-        "minutes": round((time.monotonic() - start) / 60, 1),
+        "minutes": round(minutes, 1),
         "survivors": [asdict(each) for each in verdicts if each.outcome == "survived"],
     }
     write("pass_mutations", figures, target=f"{_TARGET:.0%} of the mutants are found")

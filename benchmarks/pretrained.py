@@ -8,6 +8,8 @@ problems that it has not seen; what it had there is in the file, and beside it.
 
 from __future__ import annotations
 
+import argparse
+
 from benchmarks.model_against_data import learned_examples, times
 from benchmarks.record import ROOT
 from boltgen.cost.learned import SUFFIX, train
@@ -21,6 +23,7 @@ SOURCE = (
 
 def main() -> None:
     """Train, write and tell."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     model = train(learned_examples(times()), source=SOURCE, small=True)
     found = model.training
     if found.regret >= found.analytical_regret:

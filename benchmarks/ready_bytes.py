@@ -8,7 +8,7 @@ for a run of the compiled model MODEL, where that is not empty. Each run's secon
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
@@ -81,8 +81,12 @@ def _in_threads(run: Callable[[], object], port: int) -> None:
 
 
 if __name__ == "__main__":
-    kind, folder, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    if kind == "threads":
-        _in_threads(_run_of(folder), number)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("asyncio", "threads"))
+    parser.add_argument("model")
+    parser.add_argument("port", type=int)
+    asked = parser.parse_args()
+    if asked.kind == "threads":
+        _in_threads(_run_of(asked.model), asked.port)
     else:
-        uvloop.run(_on_a_loop(_run_of(folder), number))
+        uvloop.run(_on_a_loop(_run_of(asked.model), asked.port))

@@ -5,9 +5,9 @@ A line of standard output is JSON: name, status (`ok`, `wrong`, `refused` by nam
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from typing import Any
 
 import torch
@@ -41,6 +41,9 @@ def _arrays(result: Any) -> Arrays:
 
 def main() -> None:
     """Run the operators that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operators", nargs="+")
+    operators = parser.parse_args().operators
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the converters' prints
 
@@ -49,7 +52,7 @@ def main() -> None:
         out.flush()
 
     models, wanted = {}, {}
-    for name in sys.argv[1:]:
+    for name in operators:
         function, inputs = CASES[name]
         wanted[name] = _arrays(function(*inputs))
         program = torch.export.export(_Model(function), inputs)

@@ -8,6 +8,7 @@ table alone.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -87,13 +88,16 @@ def _cell(found: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Run the operators unless only the table is wanted, and write it."""
-    from benchmarks.torch_operator_cases import CASES  # noqa: PLC0415  which loads PyTorch
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operators", nargs="*", help="run these alone")
+    parser.add_argument("--table", action="store_true", help="write the table, and run no operator")
+    asked = parser.parse_args()
+    if not asked.table:
+        from benchmarks.torch_operator_cases import CASES  # noqa: PLC0415  which loads PyTorch
 
-    wanted = [each for each in sys.argv[1:] if not each.startswith("--")]
-    if "--table" not in sys.argv:
         kept: dict[str, Any] = read_kept() if KEPT.exists() else {"date": "", "operators": {}}
         kept["operators"] = {k: v for k, v in kept["operators"].items() if k in CASES}
-        for each in outcomes(wanted or list(CASES)):
+        for each in outcomes(asked.operators or list(CASES)):
             kept["operators"][each["name"]] = {"status": each["status"], "why": each["why"]}
             if each["status"] in {"wrong", "failed"}:
                 print(f"{each['name']}: {each['status']}, {each['why']}", flush=True)

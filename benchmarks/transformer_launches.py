@@ -13,6 +13,7 @@ their results.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -139,6 +140,7 @@ def launches_of(
 
 def main() -> None:
     """Count with and without joined products, then whole models, and record."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     found = {"fused": figures(fuse=True), "apart": figures(fuse=False)}
     for name, made in small_models().items():
         earlier = {"before": BEFORE[name]} if name in BEFORE else {}

@@ -5,6 +5,7 @@ Times are given by formulas and a made-up device: what is measured is boltgen's 
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import multiprocessing
 import random
@@ -228,6 +229,7 @@ def warm_selection(folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="boltgen-bench-") as name:
         folder = Path(name)
         write(

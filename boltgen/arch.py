@@ -45,11 +45,13 @@ class Arch:
     """One architecture and its reference device.
 
     `mma_shapes` are the FP16 tensor-core instructions (M, N, K) that CUTLASS 2.x kernels use, the
-    preferred one first. `min_stages` and `max_stages` bound the software pipeline; without
-    asynchronous copies it is always 2. `mma_sync_fraction` is the share of the tensor cores' peak
-    that `mma.sync` can reach. `l2_bytes_per_clock` is what L2 delivers to all SMs together,
-    `memory_latency_clocks` a round trip to DRAM. `first_nvcc` is the first release that compiles
-    for it; older than what boltgen takes at all says nothing.
+    preferred one first, `integer_mma_shapes` those of 8-bit integers; `integer_rate` is how many
+    products of these the tensor cores make in the time of one that is summed in FP16. `min_stages`
+    and `max_stages` bound the software pipeline; without asynchronous copies it is always 2.
+    `mma_sync_fraction` is the share of the tensor cores' peak that `mma.sync` can reach.
+    `l2_bytes_per_clock` is what L2 delivers to all SMs together, `memory_latency_clocks` a round
+    trip to DRAM. `first_nvcc` is the first release that compiles for it; older than what boltgen
+    takes at all says nothing.
 
     `boost_mhz` is the clock at which the tensor cores' figures hold, `max_mhz` the highest, which
     the driver tells and `fp32_tflops` holds at. GeForce devices sum in FP32 at half the rate of
@@ -88,6 +90,8 @@ class Arch:
     conversions_per_clock: int
     pcie_gb_per_s: float
     cutlass_api: int = 2
+    integer_mma_shapes: tuple[tuple[int, int, int], ...] = ()
+    integer_rate: float = 2.0  # T4, A10, A100, L40S, H200, RTX
     mma_sync_fraction: float = 1.0
     first_nvcc: tuple[int, int] = (11, 8)
     max_threads_per_cta: int = 1024
@@ -216,6 +220,7 @@ _SM80 = Arch(
     dram_bytes=40 * _GIB,  # A100
     dram_bus_bits=5120,  # WP
     mma_shapes=((16, 8, 16), (16, 8, 8)),  # CUTLASS
+    integer_mma_shapes=((16, 8, 32),),  # CUTLASS
     min_stages=2,
     max_stages=5,
     half_per_clock=256,  # BP

@@ -68,15 +68,15 @@ def cutter(arch: str, options: PipelineOptions) -> Cutter:
         return separate
     measurements = _measurements(row, options)
 
+    rejects = rejecter(arch, options)
+
     def cut(layers: tuple[Layer, ...]) -> Cut:
-        if Workload(layers=layers[:1]).symbols:
-            return separate(layers)
         with measurements() as known:
-            found = cut_layers(layers, row, known)
+            found = cut_layers(Workload(layers=layers).typical.layers, row, known)
         ends = itertools.accumulate(found.counts, initial=0)
-        parts = (layers[begin:end] for begin, end in itertools.pairwise(ends))
-        given_up = (options.excluded.gives_up(Workload(layers=part)) for part in parts)
-        return separate(layers) if any(given_up) else found
+        parts = [layers[begin:end] for begin, end in itertools.pairwise(ends)]
+        refused = (rejects(Workload(layers=part)) for part in parts if len(part) > 1)
+        return separate(layers) if any(refused) else found
 
     return cut
 
@@ -106,7 +106,7 @@ def rejecter(arch: str, options: PipelineOptions) -> Rejects:
 class Survey:
     """A cutter that cuts everything, and records the sequences that it was asked about.
 
-    Layers of symbolic sizes are kernels of their own.
+    Layers of symbolic sizes are recorded at their typical ones, at which `cutter` decides.
     """
 
     def __init__(self) -> None:
@@ -114,8 +114,7 @@ class Survey:
 
     def __call__(self, layers: tuple[Layer, ...]) -> Cut:
         """A kernel for each layer."""
-        if not Workload(layers=layers[:1]).symbols:
-            self.sequences.append(layers)
+        self.sequences.append(Workload(layers=layers).typical.layers)
         return separate(layers)
 
     def tasks(self, arch: str) -> tuple[Task, ...]:

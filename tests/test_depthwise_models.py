@@ -121,14 +121,17 @@ def _made(name: str) -> tuple[nn.Module, Tensor]:
 
 
 def _judge(artifact: Artifact, x: Tensor, expected: Tensor, checking: Vgpu) -> None:
-    """One depthwise kernel is launched, all checks pass, and the result is right."""
+    """One depthwise kernel is launched, alone or with the 1x1 convolution after it; all checks
+    pass, and the result is right.
+    """
     checking.clear_launches()
     (info,) = artifact.metadata.inputs
     given = x.numpy().astype(info.dtype)
     (output,) = artifact.run({info.name: given}, device="vgpu").values()
     kernels = [launch.kernel for launch in checking.launches()]
     assert [finding.message for finding in checking.findings()] == []
-    assert sum(kernel.startswith("boltgen_depthwise_") for kernel in kernels) == 1, kernels
+    families = ("boltgen_depthwise_", "boltgen_separable_")
+    assert sum(kernel.startswith(families) for kernel in kernels) == 1, kernels
     assert not any("conv" in kernel for kernel in kernels if "boltgen" not in kernel), kernels
     wanted = expected.detach().numpy()
     error = float(np.sqrt(np.mean(np.square(output.astype(np.float32) - wanted))))

@@ -12,7 +12,15 @@ import pytest
 from benchmarks.race.contestant import CannotRunError, Compiled
 from benchmarks.race.counting import figures, occupancy
 from benchmarks.race.machine import LaunchError
-from benchmarks.race.problems import Arrays, Attention, Convolution, Matmul, Problem, RowNorm
+from benchmarks.race.problems import (
+    Arrays,
+    Attention,
+    Convolution,
+    DepthwiseConvolution,
+    Matmul,
+    Problem,
+    RowNorm,
+)
 from benchmarks.race.rows import ROWS
 from benchmarks.race.run import race
 from benchmarks.race.table import markdown, ratio, summary
@@ -213,6 +221,7 @@ def test_rows_have_names_of_their_own() -> None:
         Attention(2, 32, 16),
         Attention(2, 32, 16, causal=True),
         Convolution(1, 6, 8, 16, 3, 2),
+        DepthwiseConvolution(1, 6, 8, 3, 2),
         *(RowNorm(function, 4, 32) for function in NormFunction),
     ],
     ids=lambda problem: problem.name,

@@ -36,6 +36,9 @@ _IMPORTED = frozenset({Need.TVM, Need.TORCH, Need.ONNX})
 # The share of the areas that compile or start processes: prefixes of test names, by area.
 _NUMERICS = "tests/kernels/test_kernel_numerics.py::test_kernel_agrees_with_the_oracle"
 _WGMMA = "tests/kernels/test_wgmma.py::test_kernel_agrees_with_the_oracle"
+_DEPTHWISE, _RECURRENT = "tests/kernels/test_depthwise.py", "tests/kernels/test_recurrent.py"
+_COMPUTES = "test_a_kernel_computes_what_it_is_made_for_and_its_boundaries"
+_REFUSES = "test_bad_arguments_are_refused"
 _RELAY = "tests/test_relay_suite.py::test_in_the_environment_with_relay"
 _SERVER = "tests/test_serving_suite.py::test_in_the_environment_with_kserve"
 SHARE: dict[str, tuple[str, ...]] = {
@@ -48,16 +51,18 @@ SHARE: dict[str, tuple[str, ...]] = {
         *("tests/build/test_kernel_library.py", "tests/build/test_link.py"),
         *("tests/build/test_ptx.py", "tests/build/test_toolchain.py", "tests/build/test_vgpu.py"),
         *("tests/codegen/test_adapter.py", "tests/codegen/test_adapter_symbolic.py"),
+        "tests/codegen/test_golden.py::test_kernels_are_rendered_as_recorded",
         "tests/build/test_usage.py",
     ),
     "kernels": (
         *("tests/kernels/test_activations.py", "tests/kernels/test_adapter_execution.py"),
         *("tests/kernels/test_attention.py", "tests/kernels/test_chain_adapter.py"),
-        *("tests/kernels/test_depthwise.py", "tests/kernels/test_grouped.py"),
-        "tests/kernels/test_moves.py",
+        *("tests/kernels/test_grouped.py", "tests/kernels/test_moves.py"),
         *("tests/kernels/test_norm.py", "tests/kernels/test_prologue.py"),
-        "tests/kernels/test_skinny.py",
+        *("tests/kernels/test_separable.py", "tests/kernels/test_skinny.py"),
         *(f"{_NUMERICS}[{name}" for name in ("split-", "batch-", "tiny-", "first")),
+        *(f"{_DEPTHWISE}::{test}" for test in (f"{_COMPUTES}[plain]", f"{_REFUSES}[plain-")),
+        *(f"{_RECURRENT}::{test}" for test in (f"{_COMPUTES}[gru]", f"{_REFUSES}[gru-")),
         *(f"{_WGMMA}[{name}-" for name in ("pingpong", "conv-pingpong")),
     ),
     "measuring": (

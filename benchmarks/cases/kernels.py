@@ -25,7 +25,7 @@ from boltgen.families.recurrent.config import RecurrentConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Shape
-from boltgen.ir.dtypes import DType, IndexType, Layout
+from boltgen.ir.dtypes import FLOAT_TYPES, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp, Cast, ElementwiseGraph, Load, LoadKind, Node, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -46,7 +46,7 @@ F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 # The types of a problem that there are, by the names of its fields.
 PROBLEM_TYPES = tuple(
     {"in_dtype": operand, "acc_dtype": accumulator, "out_dtype": result}
-    for operand in DType
+    for operand in FLOAT_TYPES
     for accumulator in operand.accumulators()
     for result in (operand, F32)
 )

@@ -10,6 +10,7 @@ on the virtual GPU.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -107,4 +108,7 @@ def _on_virtual_gpu(
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    for each in ("path", "frontend", "how", "inputs", "outputs"):
+        parser.add_argument(each)
+    sys.exit(main(**vars(parser.parse_args())))

@@ -13,6 +13,7 @@ from benchmarks.cases import attention_sm90 as attention_sm90_cases
 from benchmarks.cases import chains_sm90 as chain_sm90_cases
 from benchmarks.cases.chains import ChainCase, all_chain_cases
 from benchmarks.cases.kernels import KernelCase, all_cases
+from benchmarks.cases.separable import same, separable
 from benchmarks.cases.wgmma import launches
 from benchmarks.gpu import shapes
 from benchmarks.gpu.items import (
@@ -152,6 +153,7 @@ def family_cases(arch: Arch) -> Iterator[Case]:
         "prologue": Workload(layers=(layer,)),
         "groups": Workload.of(Conv2d(n=2, h=9, w=8, c=64, k=96, r=3, s=3, groups=2)),
         "depthwise": Workload.of(Depthwise(n=2, h=9, w=8, c=72, r=3, s=3, padding=(1, 1, 1, 1))),
+        "separable": separable(same((2, 9, 8, 72), 3), 40),
         "recurrent": Workload.of(Recurrent(cell=Cell.LSTM, steps=5, batch_rows=20, hidden=72)),
         "attention": shapes.AttentionShape(heads=2, rows=72, keys=80, depth=64).workload,
     }

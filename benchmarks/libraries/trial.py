@@ -14,6 +14,7 @@ none. But every number must be finite, the padding's too.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -131,4 +132,7 @@ def _compared(output: Array, real: Any) -> Array:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    for each in ("name", "how"):
+        parser.add_argument(each)
+    sys.exit(main(**vars(parser.parse_args())))

@@ -6,7 +6,8 @@ Each program of `programs/` has an entry `race`. nvcc compiles it as CUTLASS's e
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -17,7 +18,13 @@ from benchmarks.cuda_programs import build_programs, program_unit
 from benchmarks.cutlass_examples import curand_headers
 from benchmarks.race.contestant import CannotRunError, Compiled
 from benchmarks.race.machine import Machine
-from benchmarks.race.problems import Attention, Convolution, Matmul, Problem
+from benchmarks.race.problems import (
+    Attention,
+    Convolution,
+    DepthwiseConvolution,
+    Matmul,
+    Problem,
+)
 from boltgen.build.nvcc.ptx import embedded_ptx
 from boltgen.build.toolchain import find_toolchain
 from boltgen.errors import CompileError
@@ -28,7 +35,12 @@ _PROGRAMS = Path(__file__).parent / "programs"
 
 @dataclass(frozen=True)
 class Program:
-    """A program, the architecture of its kernel, and the numbers that its entry takes."""
+    """A program, the architecture of its kernel, and the numbers that its entry takes.
+
+    `defines` are the program's macros. `order` gives a filter's axes in the program's order, where
+    it is another than the problem's. `last` are values of the entry's last number, each of which
+    is tried; its entry takes no such number if there are none.
+    """
 
     source: str
     label: str
@@ -36,6 +48,9 @@ class Program:
     numbers: Callable[[Any], Sequence[int]]
     examples: tuple[str, ...] = ()  # folders of CUTLASS's examples that it includes from
     workspace_bytes: Callable[[Any], int] = lambda problem: 0
+    defines: Callable[[Any], Mapping[str, int]] = lambda problem: {}
+    order: tuple[int, ...] = ()
+    last: Callable[[Any], Sequence[int]] = lambda problem: ()
 
 
 # By the class of a problem and the architecture.
@@ -59,7 +74,43 @@ _PROGRAM_OF: dict[tuple[type, str], Program] = {
         "sm_80",
         lambda each: (each.n, each.h, each.c, each.k, each.r, each.stride, each.pad, each.p),
     ),
+    (DepthwiseConvolution, "sm_80"): Program(
+        "depthwise.cu",
+        "example 46, DirectConvolution 1x8x8x64",
+        "sm_80",
+        lambda each: (each.n, each.h, each.c, each.pad, each.p),
+        workspace_bytes=lambda each: 2 * math.prod(each.filter_shape),
+        defines=lambda each: {"FILTER": each.r, "STRIDE": each.stride},
+        order=(2, 0, 1, 3),
+        # Parts of an image's tiles; the example's own command has ten.
+        last=lambda each: (1, 10, math.ceil(each.p / 8) ** 2),
+    ),
 }
+
+
+def library(
+    name: str, text: str, arch: str, *, flags: Sequence[str] = (), include: Sequence[Path] = ()
+) -> Path:
+    """Compile a CUDA program over CUTLASS to a library.
+
+    Raises:
+        CannotRunError: nvcc rejects it.
+    """
+    tools = find_toolchain(settings_from())
+    utilities = tools.cutlass.include.parent / "tools" / "util" / "include"
+    unit = program_unit(
+        f"race_{name}",
+        text,
+        tools,
+        arch=arch,
+        flags=("-shared", "-Xcompiler=-fPIC", "--expt-relaxed-constexpr", "-w", *flags),
+        include=(tools.cutlass.include, utilities, *include),
+    )
+    try:
+        (path,) = build_programs([unit])
+    except CompileError as error:
+        raise CannotRunError(f"it does not compile: {error}") from error
+    return path
 
 
 @dataclass
@@ -68,44 +119,42 @@ class CutlassEntry:
 
     program: Program
     problem: Problem
+    last: int | None = None
 
     @property
     def label(self) -> str:
         """CUTLASS's class and its tile."""
-        return self.program.label
+        return self.program.label + ("" if self.last is None else f", {self.last} parts")
 
     @cached_property
     def _library(self) -> Path:
-        tools = find_toolchain(settings_from())
-        root = tools.cutlass.include.parent
-        curand = curand_headers() if self.program.examples else None
-        if self.program.examples and curand is None:
+        program = self.program
+        examples = find_toolchain(settings_from()).cutlass.include.parent / "examples"
+        curand = curand_headers() if program.examples else None
+        if program.examples and curand is None:
             raise CannotRunError("cuRAND's headers are not installed: pip install '.[bench]'")
-        unit = program_unit(
-            f"race_{self.program.source.removesuffix('.cu')}",
-            (_PROGRAMS / self.program.source).read_text(encoding="utf-8"),
-            tools,
-            arch=self.program.arch,
-            flags=("-shared", "-Xcompiler=-fPIC", "--expt-relaxed-constexpr", "-w"),
-            include=(
-                tools.cutlass.include,
-                root / "tools" / "util" / "include",
-                *(root / "examples" / folder for folder in self.program.examples),
+        return library(
+            program.source.removesuffix(".cu"),
+            (_PROGRAMS / program.source).read_text(encoding="utf-8"),
+            program.arch,
+            flags=[f"-D{name}={value}" for name, value in program.defines(self.problem).items()],
+            include=[
+                *(examples / each for each in program.examples),
                 *([curand] if curand else []),
-            ),
+            ],
         )
-        try:
-            (path,) = build_programs([unit])
-        except CompileError as error:
-            raise CannotRunError(f"it does not compile: {error}") from error
-        return path
 
     def launch(self, machine: Machine, addresses: dict[str, int], output: int) -> None:
         """Call the program's entry."""
+        if order := self.program.order:
+            assert isinstance(self.problem, DepthwiseConvolution)
+            filters = machine.download(addresses["w"], self.problem.filter_shape)
+            machine.write(addresses["w"], filters.transpose(order))
         pointers = [ctypes.c_void_p(each) for each in (*addresses.values(), output)]
         if size := self.program.workspace_bytes(self.problem):
             pointers.append(ctypes.c_void_p(machine.allocate(size)))
-        numbers = [ctypes.c_int(each) for each in self.program.numbers(self.problem)]
+        last = () if self.last is None else (self.last,)
+        numbers = [ctypes.c_int(each) for each in (*self.program.numbers(self.problem), *last)]
         if status := ctypes.CDLL(str(self._library)).race(*pointers, *numbers):
             raise CannotRunError(f"its entry returns status {status}")
 
@@ -126,4 +175,4 @@ class Cutlass:
         program = _PROGRAM_OF.get((type(problem), arch))
         if program is None:
             raise CannotRunError(f"no program for {problem.name} on {arch}")
-        return [CutlassEntry(program, problem)]
+        return [CutlassEntry(program, problem, last) for last in program.last(problem) or (None,)]

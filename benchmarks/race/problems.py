@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -13,6 +13,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX, BinaryOp, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.workload import Layer, Workload
@@ -301,11 +302,88 @@ class Convolution:
 
     def expected(self, arrays: Arrays) -> Array:
         """Add up the products of every place of the filter, in FP32."""
-        edges = ((0, 0), (self.pad,) * 2, (self.pad,) * 2, (0, 0))
-        x = np.pad(arrays["x"].astype(np.float32), edges)
         w = arrays["w"].astype(np.float32)
-        span = self.stride * (self.p - 1) + 1
         found = np.zeros((self.n, self.p, self.p, self.k), np.float32)
-        for i, j in np.ndindex(self.r, self.r):
-            found += x[:, i : i + span : self.stride, j : j + span : self.stride] @ w[:, i, j, :].T
+        for i, j, pixels in met_pixels(self, arrays["x"]):
+            found += pixels @ w[:, i, j, :].T
         return found
+
+
+@dataclass(frozen=True)
+class DepthwiseConvolution:
+    """A square depthwise convolution of square NHWC images, with the padding that keeps them."""
+
+    unit: ClassVar[str] = "multiply-add"
+    inputs: int = field(default=2, init=False)
+
+    n: int
+    h: int
+    c: int
+    r: int
+    stride: int = 1
+
+    @property
+    def name(self) -> str:
+        """`depthwise 8x56x56x144 3x3 s1`."""
+        return f"depthwise {self.n}x{self.h}x{self.h}x{self.c} {self.r}x{self.r} s{self.stride}"
+
+    @property
+    def pad(self) -> int:
+        """Pixels on each side."""
+        return self.r // 2
+
+    @property
+    def p(self) -> int:
+        """Height and width of the result."""
+        return (self.h + 2 * self.pad - self.r) // self.stride + 1
+
+    @property
+    def work(self) -> int:
+        """N P Q R S C."""
+        return self.n * self.p**2 * self.r**2 * self.c
+
+    @property
+    def filter_shape(self) -> tuple[int, int, int, int]:
+        """(R, S, C, 1)."""
+        return self.r, self.r, self.c, 1
+
+    @cached_property
+    def workload(self) -> Workload:
+        """One depthwise convolution, summed in FP32."""
+        return Workload.of(
+            Depthwise(
+                n=self.n,
+                h=self.h,
+                w=self.h,
+                c=self.c,
+                r=self.r,
+                s=self.r,
+                stride=(self.stride,) * 2,
+                padding=(self.pad,) * 4,
+            )
+        )
+
+    def draw(self, rng: np.random.Generator) -> Arrays:
+        """Images (N, H, W, C) and a filter (R, S, C, 1)."""
+        return {
+            "x": drawn(rng, self.n, self.h, self.h, self.c),
+            "w": drawn(rng, *self.filter_shape, scale=1 / self.r),
+        }
+
+    def expected(self, arrays: Arrays) -> Array:
+        """Add up the products of every place of the filter, in FP32."""
+        found = np.zeros((self.n, self.p, self.p, self.c), np.float32)
+        for i, j, pixels in met_pixels(self, arrays["x"]):
+            found += pixels * arrays["w"][i, j, :, 0].astype(np.float32)
+        return found
+
+
+def met_pixels(
+    problem: Convolution | DepthwiseConvolution, x: Array
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield each place of the filter, and the pixels that it meets in FP32: (N, P, P, C)."""
+    edges = ((0, 0), (problem.pad,) * 2, (problem.pad,) * 2, (0, 0))
+    padded = np.pad(x.astype(np.float32), edges)
+    span, step = problem.stride * (problem.p - 1) + 1, problem.stride
+    for i, j in np.ndindex(problem.r, problem.r):
+        yield i, j, padded[:, i : i + span : step, j : j + span : step]

@@ -7,7 +7,14 @@ ResNet-50's convolutions; extents like Llama's: Touvron et al., 2023, table 2.
 
 from __future__ import annotations
 
-from benchmarks.race.problems import Attention, Convolution, Matmul, Problem, RowNorm
+from benchmarks.race.problems import (
+    Attention,
+    Convolution,
+    DepthwiseConvolution,
+    Matmul,
+    Problem,
+    RowNorm,
+)
 from boltgen.problems.norm.problem import NormFunction
 
 _BERT = (Matmul(1280, 768, 768), Matmul(1280, 3072, 768), Matmul(1280, 768, 3072))
@@ -32,6 +39,10 @@ _RESNET50 = (
     (7, 512, 512, 3, 1),
 )
 _CONVOLUTIONS = tuple(Convolution(8, *each) for each in _RESNET50)
+# MobileNetV2's third and fourth block, and ConvNeXt-T's first: height, channels, filter, stride.
+_DEPTHWISE = tuple(
+    DepthwiseConvolution(4, *each) for each in ((56, 144, 3, 1), (56, 144, 3, 2), (56, 96, 7, 1))
+)
 
 _SM80: tuple[Problem, ...] = (
     *_BERT,
@@ -40,6 +51,7 @@ _SM80: tuple[Problem, ...] = (
     *_ATTENTION,
     *_NORMS,
     *_CONVOLUTIONS,
+    *_DEPTHWISE,
 )
 # Few: a kernel of wgmma takes nvcc half a minute of a core.
 _SM90A: tuple[Problem, ...] = tuple(Attention(4, 1024, 64, causal) for causal in (False, True))

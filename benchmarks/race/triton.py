@@ -16,7 +16,13 @@ from typing import Any
 
 from benchmarks.race.contestant import CannotRunError, Compiled
 from benchmarks.race.machine import Machine
-from benchmarks.race.problems import Attention, Matmul, Problem, RowNorm
+from benchmarks.race.problems import (
+    Attention,
+    DepthwiseConvolution,
+    Matmul,
+    Problem,
+    RowNorm,
+)
 from benchmarks.race.triton_setup import WARP, Setup
 
 try:
@@ -103,7 +109,37 @@ def _row_norm(problem: RowNorm) -> list[Setup]:
     ]
 
 
-_SETUPS: dict[type, Any] = {Matmul: _matmul, Attention: _attention, RowNorm: _row_norm}
+# Pixels, channels and warps of a tile.
+_DEPTHWISE = ((16, 64, 4), (32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 64, 8))
+
+
+def _depthwise(problem: DepthwiseConvolution) -> list[Setup]:
+    pixels = problem.n * problem.p**2
+    return [
+        Setup(
+            kernel="depthwise",
+            grid=(_cdiv(pixels, places), _cdiv(problem.c, channels)),
+            extents=(pixels, problem.h, problem.p, problem.c),
+            constants={
+                "R": problem.r,
+                "STRIDE": problem.stride,
+                "PAD": problem.pad,
+                "BP": places,
+                "BC": channels,
+            },
+            warps=warps,
+            stages=1,
+        )
+        for places, channels, warps in _DEPTHWISE
+    ]
+
+
+_SETUPS: dict[type, Any] = {
+    Matmul: _matmul,
+    Attention: _attention,
+    RowNorm: _row_norm,
+    DepthwiseConvolution: _depthwise,
+}
 
 
 @dataclass

@@ -131,3 +131,43 @@ def rms_norm(x, scale, d, columns, epsilon, WIDTH: tl.constexpr):
     root = tl.rsqrt(tl.sum(values * values, 0) / columns + epsilon)
     result = values * root * tl.load(scale + place, mask=mask)
     tl.store(d + row + place, result.to(tl.float16), mask=mask)
+
+
+@triton.jit
+def depthwise(
+    x,
+    w,
+    d,
+    pixels,
+    height,
+    extent,
+    channels,
+    R: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PAD: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Depthwise convolution of square images: BP pixels of the result, BC channels.
+
+    `pixels` counts the results of all images, each of (extent, extent) pixels; images have
+    (height, height). The filter is (R, R, channels).
+    """
+    places = tl.program_id(0) * BP + tl.arange(0, BP)
+    lanes = tl.program_id(1) * BC + tl.arange(0, BC)
+    inside = lanes < channels
+    column = places % extent * STRIDE - PAD
+    row = places // extent % extent * STRIDE - PAD
+    image = places // (extent * extent)
+    total = tl.zeros((BP, BC), dtype=tl.float32)
+    for r in tl.static_range(R):
+        for s in tl.static_range(R):
+            y, z = row + r, column + s
+            seen = (y >= 0) & (y < height) & (z >= 0) & (z < height) & (places < pixels)
+            place = ((image * height + y) * height + z) * channels
+            mask = seen[:, None] & inside[None, :]
+            values = tl.load(x + place[:, None] + lanes[None, :], mask=mask, other=0.0)
+            weights = tl.load(w + (r * R + s) * channels + lanes, mask=inside, other=0.0)
+            total += values.to(tl.float32) * weights.to(tl.float32)[None, :]
+    mask = (places < pixels)[:, None] & inside[None, :]
+    tl.store(d + places[:, None] * channels + lanes[None, :], total.to(tl.float16), mask=mask)

@@ -57,9 +57,9 @@ def why_command(
 ) -> None:
     """Say why an operator has its kernel, or none.
 
-    The passes that changed such operators come first, then the regions that compute some, then the
-    operators that TVM computes, with the reason of each pass that left one to TVM. Nothing is
-    compiled.
+    The passes that changed such operators come first, then the choices between kernels by predicted
+    times, then the regions that compute such operators. The operators that TVM computes come last,
+    with the reason of each pass that left one to TVM. Nothing is compiled.
 
     \b
     Examples:
@@ -109,6 +109,7 @@ def why(partitioned: Partitioned, steps: Steps, operator: str) -> Iterator[str]:
         if name not in known:
             raise BoltgenError(_unknown(operator, known))
         yield from _passes(steps, partitioned.fired, name)
+        yield from _chosen(partitioned, name)
         if not asked:
             within = [each for each in regions.values() if name in each.operator.split(" + ")]
             yield f"regions with {name}: {len(within)}"
@@ -179,6 +180,20 @@ def _passes(steps: Steps, fired: Mapping[str, Counter[str]], name: str) -> Itera
                     yield f"    rule '{rule}' fired {counted(count, 'time')}"
     if not is_changed:
         yield "  none"
+
+
+def _chosen(partitioned: Partitioned, name: str) -> Iterator[str]:
+    """Yield what passes chose for operators of a name, with the times or the rule that decided."""
+    chosen = Counter(
+        (pass_name, each.is_rewritten, tuple(map(str, each.shape or ())), each.reason)
+        for pass_name, each in partitioned.choices
+        if name in map(_plain, each.operators)
+    )
+    if chosen:
+        yield f"choices about {name}:"
+    for (pass_name, is_rewritten, extents, reason), count in chosen.items():
+        verb = "rewrote" if is_rewritten else "left"
+        yield f"  {pass_name} {verb} {count} x {'x'.join(extents)}: {reason}"
 
 
 def _counts(text: str, names: set[str]) -> Counter[str]:

@@ -76,7 +76,7 @@ def b_call(roles: LayerRoles, role: str, problem: Problem) -> str | None:
         outer = (sequences(problem.batch, heads), b_rows(problem))
         return view_call(roles.b_view, roles.b, role, dtype, outer)
     shape, rank = shape_check(problem, problem.b_shape)
-    if packed_weights(problem) is not None:
+    if packed_weights(problem) is not None or dtype.is_whole:
         return data_call(roles.b, role, element_b(problem), (shape, rank))
     if roles.b_group > 1:
         shape = (sequences(problem.batch, roles.b_group), *shape[1:])

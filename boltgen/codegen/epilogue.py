@@ -57,6 +57,7 @@ class EpilogueCode:
     parameters: str
     statements: tuple[str, ...]
     result: str
+    result_type: str
     is_long: str
     reduces: bool
 
@@ -89,7 +90,9 @@ def emit_epilogue(
             case Unary() | Binary() | Cast():
                 name = _name(node, index)
                 comment = _constants_comment(node, epilogue.nodes)
-                statements.append(f"float const {name} = {_expression(node, names)};{comment}")
+                of = "int" if epilogue.is_whole(index) else "float"
+                made = _expression(epilogue, node, names)
+                statements.append(f"{of} const {name} = {made};{comment}")
                 names.append(name)
             case Softmax():
                 raise InvalidProblemError(
@@ -97,7 +100,8 @@ def emit_epilogue(
                 )
             case _:
                 assert_never(node)
-    parameters = [f"float {name}" for name in parameters]
+    whole = {names[i] for i in range(len(epilogue.nodes)) if epilogue.is_whole(i)}
+    parameters = [f"{'int' if name in whole else 'float'} {name}" for name in parameters]
     if further := epilogue.further:
         parameters.append(f"float (&further)[{len(further)}]")
         statements += [f"further[{i}] = {names[store.x]};" for i, (store, _) in enumerate(further)]
@@ -107,6 +111,7 @@ def emit_epilogue(
         parameters=_list(parameters, 6),
         statements=tuple(statements),
         result=names[epilogue.typed_results[0].x],
+        result_type="int" if epilogue.is_whole(epilogue.typed_results[0].x) else "float",
         is_long="true" if any(map(_is_long, epilogue.nodes)) else "false",
         reduces=bool(epilogue.added_up),
     )
@@ -183,19 +188,36 @@ def _list(items: list[str], indent: int) -> str:
 
 def _name(node: Unary | Binary | Cast, index: int) -> str:
     """Return the name of a node's value: `add2`; `relu6_3`, because `relu63` could be node 63."""
-    stem = "rounded" if isinstance(node, Cast) else node.op.value
+    if isinstance(node, Cast):
+        return f"{'sum' if node.dtype is DType.F32 else 'rounded'}{index}"
+    stem = node.op.value
     return f"{stem}_{index}" if stem[-1].isdigit() else f"{stem}{index}"
 
 
-def _expression(node: Unary | Binary | Cast, names: list[str]) -> str:
+# Each operation of an epilogue of integers rounds on its own: the compiler fuses none.
+_ROUNDING = {
+    BinaryOp.ADD: "__fadd_rn",
+    BinaryOp.SUBTRACT: "__fsub_rn",
+    BinaryOp.MULTIPLY: "__fmul_rn",
+    BinaryOp.DIVIDE: "__fdiv_rn",
+}
+
+
+def _expression(epilogue: ElementwiseGraph, node: Unary | Binary | Cast, names: list[str]) -> str:
     match node:
         case Unary(op=op, x=x, params=params):
             arguments = ", ".join((names[x], *map(float_literal, params)))
             return f"boltgen::{op.value}({arguments})"
         case Binary(op=(BinaryOp.MAXIMUM | BinaryOp.MINIMUM) as op, lhs=lhs, rhs=rhs):
             return f"boltgen::{op.value}({names[lhs]}, {names[rhs]})"
+        case Binary(op=op, lhs=lhs, rhs=rhs) if epilogue.is_of_integers and not (
+            epilogue.is_whole(lhs)
+        ):
+            return f"{_ROUNDING[op]}({names[lhs]}, {names[rhs]})"
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return f"{names[lhs]} {_INFIX[op]} {names[rhs]}"
+        case Cast(x=x) if epilogue.is_whole(x):
+            return f"__int2float_rn({names[x]})"
         case Cast(x=x, dtype=dtype):
             rounding = dtype.conversions.rounding
             return f"{rounding}({names[x]})" if rounding else names[x]

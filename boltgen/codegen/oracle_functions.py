@@ -31,6 +31,7 @@ _CALLS: dict[Callable[..., Any], str] = {
     np.positive: "",
     np.absolute: "fabs",
     np.sqrt: "sqrt",
+    np.rint: "rint",
     np.exp: "exp",
     np.expm1: "expm1",
     np.log: "log",

@@ -37,6 +37,12 @@ MMA_SYNC = (
     Multiplied(DType.F16, DType.F16, DType.F16, (DType.F16, DType.F32)),
     Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
 )
+# Of integers, with weights of int8. The sums are whole; the epilogue makes any type of them.
+_OF_INTEGERS = (DType.I8, DType.U8, DType.F16, DType.BF16, DType.F32, DType.I32)
+MMA_SYNC_OF_INTEGERS = (
+    Multiplied(DType.I8, DType.I8, DType.I32, _OF_INTEGERS),
+    Multiplied(DType.U8, DType.I8, DType.I32, _OF_INTEGERS),
+)
 # The combinations of families that sum only in FP32.
 MMA_SYNC_IN_F32 = tuple(row for row in MMA_SYNC if row.sums is DType.F32)
 
@@ -116,7 +122,7 @@ def packed_rejection(problem: Problem) -> str | None:
 def type_rejection(problem: Problem, arch: Arch, table: Sequence[Multiplied]) -> str | None:
     """Return why a family does not multiply a problem's types on an architecture, or None."""
     operand, sums, output = problem.in_dtype, problem.acc_dtype, problem.out_dtype
-    rows = [row for row in table if row.a is row.b is operand]
+    rows = [row for row in table if row.a is operand]
     if not rows:
         return f"it multiplies {_listed(row.a for row in table)}, not {operand.value}"
     summed = [row for row in rows if row.sums is sums]

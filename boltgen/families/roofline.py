@@ -61,8 +61,15 @@ def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps
 
 
 def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
-    """Return the rate of `arch`'s tensor cores if they sum in `acc_dtype`, in TFLOP/s."""
-    rates = {DType.F32: arch.tensor_f32_acc_tflops, DType.F16: arch.tensor_f16_acc_tflops}
+    """Return the rate of `arch`'s tensor cores if they sum in `acc_dtype`, in TFLOP/s.
+
+    Sums in int32 are of products of 8-bit integers.
+    """
+    rates = {
+        DType.F32: arch.tensor_f32_acc_tflops,
+        DType.F16: arch.tensor_f16_acc_tflops,
+        DType.I32: arch.integer_rate * arch.tensor_f16_acc_tflops,
+    }
     if acc_dtype not in rates:
         raise InvalidProblemError(f"no tensor-core instruction sums in {acc_dtype.value}")
     return rates[acc_dtype] * arch.mma_sync_fraction

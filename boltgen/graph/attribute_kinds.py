@@ -67,8 +67,8 @@ KINDS: Mapping[str, _Kinds] = {
     "astype": (Cast,),
     **dict.fromkeys(
         (
-            *("nn.softmax", "nn.log_softmax", "concat", "stack", "split", "flip", "dequantize"),
-            *("nn.prelu", "nn.bias_add", "gather_elements"),
+            *("nn.softmax", "nn.log_softmax", "concat", "stack", "split", "flip"),
+            *("nn.prelu", "nn.bias_add", "gather_elements", "quantize", "dequantize"),
         ),
         (Axis,),
     ),

@@ -7,7 +7,7 @@ An operator that the passes do not know keeps its author's call, and passes thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -171,11 +171,31 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A pass's choice for operators, with the times or the rule that decided.
+
+    `operators` are their names, and `shape` is that of the first one's result.
+    """
+
+    operators: tuple[str, ...]
+    shape: Extents | None
+    is_rewritten: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
-    """A rewritten graph, and sentences that tell users about the rewrite."""
+    """A rewritten graph, sentences that tell users about the rewrite, and a pass's choices."""
 
     graph: Graph
     notes: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
+
+    @classmethod
+    def of(cls, graph: Graph, choices: Iterable[Choice]) -> Noted:
+        """Return a graph with the choices for it; the choices to rewrite are its notes."""
+        made = tuple(choices)
+        return cls(graph, tuple(each.reason for each in made if each.is_rewritten), made)
 
 
 def leaves(structure: Structure) -> Iterator[int]:
@@ -244,6 +264,16 @@ class GraphBuilder:
     def reshape(self, x: int, shape: Sequence[int]) -> int:
         """The same elements in another shape."""
         return self.operator("reshape", (x,), tuple(shape), self.dtype(x))
+
+    def in_shape(self, x: int, shape: Sequence[int]) -> int:
+        """The same elements in a shape; `x` itself where it has that shape."""
+        return x if self.exprs[x].shape == tuple(shape) else self.reshape(x, shape)
+
+    def broadcast_to(self, x: int, shape: Sequence[int]) -> int:
+        """The elements repeated in a shape; `x` itself where it has that shape."""
+        if self.exprs[x].shape == tuple(shape):
+            return x
+        return self.operator("broadcast_to", (x,), tuple(shape), self.dtype(x))
 
     def permute_dims(self, x: int, axes: Sequence[int]) -> int:
         """The dimensions in another order."""

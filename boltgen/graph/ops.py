@@ -340,6 +340,14 @@ def _unpacked(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return shapes[0][0], expr.attrs.of(Unpack).k
 
 
+def _quantised(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+    """The tensor's shape; there is one scale and zero point, or one for each place of the axis."""
+    along = shapes[0][_axis(expr.attrs.of(Axis).axis or 0, len(shapes[0]))] if shapes[0] else 1
+    for count in map(prod, shapes[1:]):
+        _require(count == 1 or not differs(count, along), f"{count} scales must be 1 or {along}")
+    return shapes[0]
+
+
 def _halved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     del expr
     *rows, columns = shapes[0]
@@ -404,6 +412,7 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(2, 2, "greater", "greater_equal", shape=_broadcast, dtype=_truth),
         *_of(2, 2, "less", "less_equal", shape=_broadcast, dtype=_truth),
         *_of(3, 3, "where", shape=_broadcast, dtype=_chosen),
+        *_of(3, 3, "quantize", "dequantize", shape=_quantised),
         *_of(2, 2, "nn.prelu", "nn.bias_add", shape=_same, dtype=_first_dtype),
         # Views and other movements.
         *_of(1, 1, "reshape", "squeeze", "expand_dims", shape=_elements, dtype=_first_dtype),

@@ -10,13 +10,13 @@ may match in several ways, where operators commute or patterns are alternatives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
 from boltgen.graph.facts import COMMUTATIVE, Values
-from boltgen.graph.graph import Expr, Extents, Graph, GraphBuilder
+from boltgen.graph.graph import CONSTANT, Expr, Extents, Graph, GraphBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,26 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Reader:
+    """Match one of the operators `ops`, if `inner` matches any one of its operands."""
+
+    ops: frozenset[str]
+    inner: Pattern
+
+
+@dataclass(frozen=True, slots=True)
 class Through:
     """Match any number of operators `ops`, on their first operands, behind `inner`: most first.
 
-    Nothing outside the match reads their results if they are `alone`.
+    The fact `where` holds of each. Nothing outside the match reads their results if they are
+    `alone`.
     """
 
     ops: frozenset[str]
     inner: Pattern
     name: str = ""
     alone: bool = False
+    where: Callable[[Values, int], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class Either:
     patterns: tuple[Pattern, ...]
 
 
-Pattern: TypeAlias = "Var | Number | Op | Through | Either"
+Pattern: TypeAlias = "Var | Number | Op | Reader | Through | Either"
 
 
 def op(ops: str | frozenset[str], *args: Pattern, name: str = "", alone: bool = False) -> Op:
@@ -145,6 +155,11 @@ class Match:
         """Return the operators that a `Through` matched, the last one first."""
         return self.bound.paths[name]
 
+    @property
+    def origin(self) -> int:
+        """The index in `source` of the root."""
+        return self.root if self.origins is None else self.origins[self.root]
+
     def in_source(self, index: int) -> int | None:
         """Return the index in `source` of a value; None if only the rewritten graph has it."""
         return index if self.origins is None else self.origins.get(index)
@@ -174,6 +189,24 @@ def reads(graph: Graph, index: int) -> int:
     return graph.uses[index] + (index in graph.escaping)
 
 
+def occurs(pattern: Pattern, operators: Container[str]) -> bool:
+    """Return whether a pattern may match in a graph that has these operators only."""
+    match pattern:
+        case Var():
+            return True
+        case Number():
+            return CONSTANT in operators
+        case Either(patterns=patterns):
+            return any(occurs(each, operators) for each in patterns)
+        case Through(inner=inner):
+            return occurs(inner, operators)
+        case Reader(ops=ops, inner=inner):
+            return any(each in operators for each in ops) and occurs(inner, operators)
+        case Op(ops=ops, args=args):
+            is_there = any(each in operators for each in ops)
+            return is_there and all(occurs(each, operators) for each in args)
+
+
 def bindings(values: Values, pattern: Pattern, index: int, bound: Bound) -> Iterator[Bound]:
     """Yield each way in which a pattern matches a value, beside what is bound already."""
     match pattern:
@@ -190,20 +223,28 @@ def bindings(values: Values, pattern: Pattern, index: int, bound: Bound) -> Iter
         case Through():
             yield from _behind(values, pattern, index, bound)
             return
-        case Op(ops=ops, args=wanted, name=name, alone=alone):
-            expr = values[index]
-            if expr.op not in ops or len(expr.args) != len(wanted) or expr.pinned:
-                return
-            own = bound.named(name, index)
-            if own is None:
-                return
-            own = own.matched((index,), alone=alone)
-            yield from _operands(values, wanted, expr.args, own)
-            if expr.op in COMMUTATIVE and expr.args[0] != expr.args[1]:
-                yield from _operands(values, wanted, expr.args[::-1], own)
+        case Reader() | Op():
+            if values[index].op in pattern.ops and not values[index].pinned:
+                yield from _operators(values, pattern, index, bound)
             return
     if found is not None:
         yield found
+
+
+def _operators(values: Values, pattern: Reader | Op, index: int, bound: Bound) -> Iterator[Bound]:
+    expr = values[index]
+    if isinstance(pattern, Reader):
+        own = bound.matched((index,), alone=False)
+        for arg in dict.fromkeys(expr.args):
+            yield from bindings(values, pattern.inner, arg, own)
+        return
+    named = bound.named(pattern.name, index)
+    if named is None or len(expr.args) != len(pattern.args):
+        return
+    own = named.matched((index,), alone=pattern.alone)
+    yield from _operands(values, pattern.args, expr.args, own)
+    if expr.op in COMMUTATIVE and expr.args[0] != expr.args[1]:
+        yield from _operands(values, pattern.args, expr.args[::-1], own)
 
 
 def _operands(
@@ -217,8 +258,10 @@ def _operands(
 
 
 def _behind(values: Values, pattern: Through, index: int, bound: Bound) -> Iterator[Bound]:
-    path = [index]
+    path, where = [index], pattern.where
     while (expr := values[path[-1]]).op in pattern.ops and expr.args and not expr.pinned:
+        if where is not None and not where(values, path[-1]):
+            break
         path.append(expr.args[0])
     for end in range(len(path) - 1, -1, -1):
         own = bound.matched(tuple(path[:end]), alone=pattern.alone)

@@ -25,7 +25,7 @@ from functools import partial
 from boltgen.errors import GraphError
 from boltgen.graph.facts import Values
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.graph.patterns import Bound, Match, Op, bindings, read_elsewhere, reads
+from boltgen.graph.patterns import Bound, Match, Op, Reader, bindings, occurs, read_elsewhere, reads
 
 # Rules fire less often than this for each operator, or they undo each other.
 _MOST_FIRINGS = 64
@@ -45,7 +45,7 @@ class Rule:
     """
 
     name: str
-    pattern: Op
+    pattern: Op | Reader
     write: Callable[[Match, GraphBuilder], int]
     unless: Callable[[Match], str | None] = _always
 
@@ -87,13 +87,13 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
     Raises:
         GraphError: the rules fire without end.
     """
-    by_root: dict[str, tuple[Rule, ...]] = {}
-    for rule in rules:
-        for root in rule.pattern.ops:
-            by_root[root] = (*by_root.get(root, ()), rule)
     most = _MOST_FIRINGS * (len(graph) + 1)
     log = _LOG.get()
     while True:
+        by_root: dict[str, tuple[Rule, ...]] = {}
+        for rule in rules:
+            for root in rule.pattern.ops if occurs(rule.pattern, graph.operators) else ():
+                by_root[root] = (*by_root.get(root, ()), rule)
         near: dict[tuple[str, int], NearMiss] = {}
         roots = sorted(index for root in by_root for index in graph.operators.get(root, ()))
         search = _Search(graph, graph, None, partial(reads, graph), None if log is None else near)

@@ -25,14 +25,14 @@ class Conversions:
     `cutlass` is the type in kernels, `moved` the type in moves, which need no CUTLASS. `rounding`
     is the device function that rounds FP32 to the type, None if that changes nothing. `adapter` is
     the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler` the
-    number in the enumeration of `profiler.h`.
+    number in the enumeration of `profiler.h`, None of a type that the profiler does not have.
     """
 
     cutlass: str
     moved: str
     rounding: str | None
     adapter: str
-    profiler: int
+    profiler: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class _Row:
     numpy: type
     conversions: Conversions | None
     accumulators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    is_whole: bool = False
+    weight: str | None = None
 
 
 _ROWS = {
@@ -96,6 +98,43 @@ _ROWS = {
         ),
         # No tensor core multiplies FP32: TF32 keeps 11 bits of its significand.
     ),
+    "int8": _Row(
+        short="s8",
+        size_bytes=1,
+        significand_bits=7,
+        max_exponent=6,
+        numpy=np.int8,
+        conversions=Conversions(
+            cutlass="int8_t", moved="int8_t", rounding=None, adapter="boltgen::kInt8"
+        ),
+        # PTX ISA, mma.sync: m8n8k16 of 8-bit integers from sm_75, m16n8k32 from sm_80.
+        accumulators={"int32": (7, 5)},
+        is_whole=True,
+    ),
+    "uint8": _Row(
+        short="u8",
+        size_bytes=1,
+        significand_bits=8,
+        max_exponent=7,
+        numpy=np.uint8,
+        conversions=Conversions(
+            cutlass="uint8_t", moved="uint8_t", rounding=None, adapter="boltgen::kUint8"
+        ),
+        accumulators={"int32": (7, 5)},
+        is_whole=True,
+        weight="int8",
+    ),
+    "int32": _Row(
+        short="s32",
+        size_bytes=4,
+        significand_bits=31,
+        max_exponent=30,
+        numpy=np.int32,
+        conversions=Conversions(
+            cutlass="int32_t", moved="int32_t", rounding=None, adapter="boltgen::kInt32"
+        ),
+        is_whole=True,
+    ),
 }
 
 
@@ -105,12 +144,16 @@ class DType(Enum):
     `size_bytes` is the size of an element. `short` is its name within a symbol. `significand_bits`
     counts the leading one. The row's accumulators are the types in which tensor cores sum products
     of this type, each with the first compute capability whose instruction does. A type whose row
-    has no conversions is known, and no kernel reads or writes it.
+    has no conversions is known, and no kernel reads or writes it. An `is_whole` type has integers;
+    `significand_bits` are the bits of its largest one.
     """
 
     F16 = "float16"
     BF16 = "bfloat16"
     F32 = "float32"
+    I8 = "int8"
+    U8 = "uint8"
+    I32 = "int32"
 
     # By identity: a type is part of keys that are asked for a hundred thousand times.
     __hash__ = object.__hash__
@@ -121,7 +164,9 @@ class DType(Enum):
         self.size_bytes = row.size_bytes
         self.significand_bits = row.significand_bits
         self.max_exponent = row.max_exponent
+        self.is_whole = row.is_whole
         self._numpy = row.numpy
+        self._weight = row.weight
         self._accumulators = row.accumulators
         self._conversions = row.conversions
 
@@ -143,6 +188,24 @@ class DType(Enum):
                 f"no kernel converts {self.value}, but {known}; cast the tensor to one of them"
             )
         return self._conversions
+
+    @property
+    def weight(self) -> DType:
+        """The type of B's elements beside an A of this type: kernels take weights of int8 only."""
+        return self if self._weight is None else DType(self._weight)
+
+    @property
+    def profiler(self) -> int:
+        """The number in the profiler's enumeration.
+
+        Raises:
+            InvalidProblemError: the profiler does not have the type.
+        """
+        if (number := self.conversions.profiler) is None:
+            raise InvalidProblemError(
+                f"the profiler has no {self.value}; kernels of it are chosen by prediction"
+            )
+        return number
 
     @property
     def cutlass(self) -> str:
@@ -172,6 +235,8 @@ class DType(Enum):
     @property
     def largest(self) -> float:
         """The largest finite number."""
+        if self.is_whole:
+            return float(np.iinfo(self._numpy).max)
         return (2.0 - self.ulp) * 2.0**self.max_exponent
 
     @property
@@ -186,7 +251,12 @@ class DType(Enum):
 
     @property
     def overflow_threshold(self) -> float:
-        """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number."""
+        """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number.
+
+        It is infinite of an integer type, to which nothing is rounded.
+        """
+        if self.is_whole:
+            return np.inf
         return (2.0 - self.unit_roundoff) * 2.0**self.max_exponent
 
     def accumulators(self, compute_capability: tuple[int, int] | None = None) -> tuple[DType, ...]:
@@ -216,8 +286,10 @@ class DType(Enum):
         )
 
 
-# The types that kernels read and write, by their NumPy names.
-CONVERTED = tuple(dtype.value for dtype in DType if dtype.is_converted)
+# The types of numbers that kernels read and write, by their NumPy names: floats, and integers.
+FLOAT_TYPES = tuple(dtype for dtype in DType if not dtype.is_whole)
+CONVERTED = tuple(dtype.value for dtype in FLOAT_TYPES if dtype.is_converted)
+WHOLE = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_whole)
 
 
 @dataclass(frozen=True, slots=True)

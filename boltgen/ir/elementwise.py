@@ -9,6 +9,10 @@ It is in SSA form. Node 0 is the accumulator of an epilogue, or the element of a
 prologue. A pair of products has a second accumulator. Without stores the last node is the output,
 in the problem's type. Arithmetic is in FP32 unless a Cast says otherwise.
 
+The sums of products of integers are whole. Sums and differences of whole values are whole, and a
+Cast to FP32 ends them, which rounds once. Nothing else reads a whole value. In such a graph each
+operation rounds to FP32 on its own, and a division is exact to the last bit: the oracle repeats it.
+
 Softmax is the one function of a whole row. It ends a prologue: the product's rows are not in one
 place before an epilogue.
 """
@@ -17,148 +21,48 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import DType
-from boltgen.ir.functions import UnaryOp
+from boltgen.ir.elementwise_nodes import (
+    Accumulator,
+    Binary,
+    BinaryOp,
+    Cast,
+    Load,
+    LoadKind,
+    Node,
+    Reduction,
+    Scalar,
+    Softmax,
+    Store,
+    Unary,
+    operands,
+    whole_nodes,
+    whole_rejection,
+)
 
-
-class LoadKind(Enum):
-    """The span of an operand, or of a result, in the (M, N) output."""
-
-    TENSOR = "tensor"  # (M, N): a residual
-    ROW = "row"  # (N,): a bias or a per-channel scale
-    SLICE_ROW = (
-        "slice_row"  # (slices, N): one for the rows of each image or sequence, `problems.slices`
-    )
-    POSITION_ROW = "position_row"  # (rows of a slice, N): one for each position, in all slices
-    COLUMN = "column"  # (M,)
-
-    @property
-    def is_of_slices(self) -> bool:
-        """Whether what a row of D reads depends on which rows are a slice."""
-        return self in {LoadKind.SLICE_ROW, LoadKind.POSITION_ROW}
-
-
-class Reduction(Enum):
-    """The reduction of a row or a column by a store; it adds in FP32, in any order."""
-
-    SUM = "sum"
-    SUM_OF_SQUARES = "sum_of_squares"
-    MAXIMUM = "maximum"
-
-
-class BinaryOp(Enum):
-    """Elementwise functions of two values."""
-
-    ADD = "add"
-    SUBTRACT = "subtract"
-    MULTIPLY = "multiply"
-    DIVIDE = "divide"
-    MAXIMUM = "maximum"
-    MINIMUM = "minimum"
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulator:
-    """The product's value; in a pair of products, `second` selects the other one's."""
-
-    second: bool = field(default=False, metadata={"absent_at_default": True})
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """An operand in global memory; operands are passed in the order of their Load nodes.
-
-    A COLUMN of several `parts` is (M, parts), FP32, and stands for their sum, added in any order.
-    If a ROW `hides`, a softmax of the result may leave columns out: see `ir.key_masks`.
-    """
-
-    kind: LoadKind
-    dtype: DType = DType.F16
-    parts: int = field(default=1, metadata={"absent_at_default": True})
-    hides: bool = field(default=False, metadata={"absent_at_default": True})
-
-    @property
-    def parts_shape(self) -> tuple[int, ...]:
-        """The dimension of several parts, behind the rows; empty for one part."""
-        return (self.parts,) if self.parts > 1 else ()
-
-    @property
-    def parts_ld(self) -> int:
-        """The `ld` of a row or column in a launch: the distance of rows in parts, or 0."""
-        return self.parts if self.parts > 1 else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A constant known when the kernel is generated."""
-
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """`op(x)`, with the constants that `op.parameters` names."""
-
-    op: UnaryOp
-    x: int
-    params: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """`op(lhs, rhs)`."""
-
-    op: BinaryOp
-    lhs: int
-    rhs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Rounding to `dtype` and back: a cast that the model's author wrote."""
-
-    x: int
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Softmax:
-    """exp(x - maximum of the row) / the row's sum of these.
-
-    A kernel may round the exponentials, multiply, and divide the product by their sum. If it is
-    `causal`, the last row has all N columns, and each of the M rows one less than the next: row i
-    ends with column i + N - M, and later columns are 0. With a `window` it begins so many columns
-    before it ends, and earlier columns are 0 too.
-    """
-
-    x: int
-    causal: bool = field(default=False, metadata={"absent_at_default": True})
-    window: int = field(default=0, metadata={"absent_at_default": True})
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """A result in global memory: node `x`, in the order of the graph's stores.
-
-    TENSOR: every element. ROW: (N,), each the `reduction` of a column of the output; of one image,
-    or of one product of a batch, if there are several. COLUMN: (M,), each the `reduction` of a row;
-    or (M, N / columns), if only so many `columns` make a number. Without a `dtype` it is in the
-    problem's output type. An epilogue's first store is D; a launch passes the addresses of the
-    other stores after the loads' addresses.
-    """
-
-    x: int
-    kind: LoadKind = LoadKind.TENSOR
-    dtype: DType | None = None
-    reduction: Reduction | None = None
-    columns: int = field(default=0, metadata={"absent_at_default": True})
-
-
-Node: TypeAlias = Accumulator | Load | Scalar | Unary | Binary | Cast | Softmax
+__all__ = (
+    "MAX_LOADS",
+    "MAX_OPERANDS",
+    "SOFTMAX",
+    "Accumulator",
+    "Binary",
+    "BinaryOp",
+    "Cast",
+    "ElementwiseGraph",
+    "Load",
+    "LoadKind",
+    "Node",
+    "Reduction",
+    "Scalar",
+    "Softmax",
+    "Store",
+    "Unary",
+    "local_softmax",
+    "operands",
+)
 
 # Two full tensors and four row vectors keep the widest vectorised epilogue below the 255 registers
 # that a thread may have. Rows of slices and of positions change from row to row, and take as many
@@ -170,17 +74,6 @@ MAX_OPERANDS = 7  # addresses besides D's that a launch passes: BOLTGEN_MAX_OPER
 _LONGEST_TERM = 100  # the longest term of `ElementwiseGraph.describe`: about a line of text
 
 
-def operands(node: Node) -> tuple[int, ...]:
-    """Indices of the nodes that `node` reads."""
-    match node:
-        case Unary(x=x) | Cast(x=x) | Softmax(x=x):
-            return (x,)
-        case Binary(lhs=lhs, rhs=rhs):
-            return (lhs, rhs)
-        case _:
-            return ()
-
-
 @dataclass(frozen=True, slots=True)
 class ElementwiseGraph:
     """An elementwise graph; `ElementwiseGraph()` stores the accumulator as it is.
@@ -189,7 +82,9 @@ class ElementwiseGraph:
 
     Raises:
         InvalidProblemError: node 0 is not the accumulator, or another one is, or there are two
-            second ones, an operand is not an earlier node, a constant is missing or NaN, a softmax
+            second ones, an operand is not an earlier node, a constant is missing or NaN, an
+            operation mixes whole values and others, or has no whole result, a cast is to a whole
+            type, a softmax
             is not the last node, or has a window without being causal, a store has no such node, or
             reduces a full tensor, or does not reduce to a row or column, or has columns that are no
             column's, a load has parts without being a column of FP32, or hides without being a row,
@@ -206,13 +101,17 @@ class ElementwiseGraph:
     def __post_init__(self) -> None:
         if self.stores == (Store(len(self.nodes) - 1),):
             object.__setattr__(self, "stores", ())
-        if not self.nodes or self.nodes[0] != Accumulator():
+        if not self.nodes or self.nodes[0] not in (Accumulator(), Accumulator(whole=True)):
             raise InvalidProblemError("Epilogue: node 0 must be the accumulator")
-        if self.nodes.count(Accumulator(second=True)) > 1:
+        if sum(isinstance(node, Accumulator) and node.second for node in self.nodes) > 1:
             raise InvalidProblemError("Epilogue: two second accumulators; a pair has one")
         for index, node in enumerate(self.nodes):
             self._check(index, node)
             _ = node.dtype.conversions if isinstance(node, Load | Cast) else None
+        whole = whole_nodes(self.nodes)
+        for index, node in enumerate(self.nodes):
+            if (reason := whole_rejection(node, whole)) is not None:
+                raise InvalidProblemError(f"Epilogue: node {index} {reason}")
         kinds = [load.kind for load in self.loads]
         for kind in kinds:
             if (count := kinds.count(kind)) > (most := MAX_LOADS[kind]):
@@ -248,6 +147,15 @@ class ElementwiseGraph:
                 f"Epilogue: store {index} of kind '{store.kind.value}' reduces {store.columns} "
                 "columns at a time; only a column does"
             )
+
+    def is_whole(self, index: int) -> bool:
+        """Whether a node is an integer of 32 bits."""
+        return whole_nodes(self.nodes)[index]
+
+    @property
+    def is_of_integers(self) -> bool:
+        """Whether it begins with a sum of products of integers."""
+        return self.nodes[0] == Accumulator(whole=True)
 
     def _check_load(self, index: int, load: Load) -> None:
         has_parts = (load.kind, load.dtype) == (LoadKind.COLUMN, DType.F32) and load.parts > 0
@@ -371,7 +279,7 @@ class ElementwiseGraph:
     @property
     def is_paired(self) -> bool:
         """Whether it combines the values of two products."""
-        return Accumulator(second=True) in self.nodes
+        return any(isinstance(node, Accumulator) and node.second for node in self.nodes)
 
     @property
     def has_softmax(self) -> bool:

@@ -18,6 +18,7 @@ from boltgen.ir.elementwise import (
     Store,
     Unary,
 )
+from boltgen.ir.elementwise_nodes import whole_nodes
 from boltgen.ir.functions import UnaryOp
 
 
@@ -28,8 +29,8 @@ class ElementwiseBuilder:
     b.load(LoadKind.ROW))); b.build()`.
     """
 
-    def __init__(self) -> None:
-        self._nodes: list[Node] = [Accumulator()]
+    def __init__(self, *, whole: bool = False) -> None:
+        self._nodes: list[Node] = [Accumulator(whole=whole)]
         self._stores: list[Store] = []
 
     def _append(self, node: Node) -> int:
@@ -65,6 +66,10 @@ class ElementwiseBuilder:
     def softmax(self, x: int, *, causal: bool = False) -> int:
         """Append the softmax of rows, whole or up to the diagonal; nothing may follow it."""
         return self._append(Softmax(x, causal))
+
+    def is_whole(self, x: int) -> bool:
+        """Whether node `x` is an integer of 32 bits."""
+        return whole_nodes(self._nodes)[x]
 
     def store(
         self,

@@ -112,6 +112,8 @@ class UnaryOp(Enum):
     LOG = ("log", Function(value=np.log, ulps=_LOGF_ULPS, operator="log", is_partial=True))
     ERF = ("erf", Function(value=_erf, ulps=_ERFF_ULPS, operator="erf"))
     TANH = ("tanh", Function(value=np.tanh, ulps=_TANHF_ULPS, operator="tanh"))
+    # To the nearest integer, half to even, as ONNX and IEEE 754 have it: no error.
+    ROUND = ("round", Function(value=np.rint, operator="round", is_long=False))
     RELU = (
         "relu",
         Function(

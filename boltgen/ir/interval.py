@@ -71,6 +71,11 @@ def unary_image(node: Unary, x: Interval) -> Interval:
     """Enclose the results of `node.op` for arguments in `x`."""
     function = node.op.function
     constants = tuple(as_float32(value) for value in node.params)
+    if _is_exact(x) and not (
+        function.ulps or function.input_ulps or function.unit_ulps(*constants)
+    ):
+        value = np.asarray(function.value(x.low, *constants))
+        return Interval(value, value)
     corners = [function.value(x.low, *constants), function.value(x.high, *constants)]
     for turn in function.turns:
         inside = (x.low < turn) & (turn < x.high)
@@ -82,6 +87,21 @@ def unary_image(node: Unary, x: Interval) -> Interval:
     magnitude = np.maximum(_finite_magnitude(x.low), _finite_magnitude(x.high))
     absolute = function.input_ulps * magnitude + function.unit_ulps(*constants)
     return _widened(image, function.ulps, FP32_ULP * absolute)
+
+
+def _is_exact(x: Interval) -> bool:
+    return x.low is x.high
+
+
+def exactly(epilogue: ElementwiseGraph, index: int, value: Array) -> Array:
+    """Return the value of a node as a kernel has it whose epilogue begins with integers.
+
+    Each of its sums, products, quotients and conversions rounds once to FP32, half to even.
+    """
+    rounds = isinstance(epilogue.nodes[index], Binary | Cast) and not epilogue.is_whole(index)
+    if not epilogue.is_of_integers or not rounds:
+        return value
+    return np.asarray(value.astype(np.float32), dtype=np.float64)
 
 
 def binary_image(op: BinaryOp, lhs: Interval, rhs: Interval) -> Interval:
@@ -121,8 +141,18 @@ def evaluate(epilogue: ElementwiseGraph, product: Array, arrays: Sequence[Array]
                 value = softmax(up_to_diagonal(rows, window) if causal else rows)
             case _:
                 assert_never(node)
-        nodes.append(value)
+        nodes.append(exactly(epilogue, len(nodes), value))
     return nodes
+
+
+def _binary(epilogue: ElementwiseGraph, node: Binary, nodes: Sequence[Interval]) -> Interval:
+    """Enclose the results of a node; they are known to the bit if its operands are."""
+    lhs, rhs = nodes[node.lhs], nodes[node.rhs]
+    if not (epilogue.is_of_integers and _is_exact(lhs) and _is_exact(rhs)):
+        return binary_image(node.op, lhs, rhs)
+    value = np.asarray(BINARY_FUNCTIONS[node.op](lhs.low, rhs.low))
+    value = exactly(epilogue, len(nodes), value)
+    return Interval(value, value)
 
 
 def enclose(
@@ -147,9 +177,10 @@ def enclose(
             case Unary():
                 image = unary_image(node, nodes[node.x])
             case Binary():
-                image = binary_image(node.op, nodes[node.lhs], nodes[node.rhs])
+                image = _binary(epilogue, node, nodes)
             case Cast(x=x, dtype=dtype):
-                image = Interval(_rounded(nodes[x].low, dtype), _rounded(nodes[x].high, dtype))
+                low, high = (_rounded(end, dtype) for end in (nodes[x].low, nodes[x].high))
+                image = Interval(low, low if _is_exact(nodes[x]) else high)
             case Softmax(x=x, causal=causal, window=window):
                 shape = accumulated.low.shape
                 low, high = (np.broadcast_to(end, shape) for end in (nodes[x].low, nodes[x].high))
@@ -224,6 +255,8 @@ def rounded_at_any_scale(x: Interval, dtype: DType) -> Interval:
 
 def round_unbounded(x: Array, dtype: DType) -> Array:
     """Rounds to `dtype` to nearest even, as if its exponent had no upper end."""
+    if dtype.is_whole:
+        return x  # an integer of the type, or what the type does not have
     rounded = x.astype(dtype.numpy).astype(np.float64)
     digits = dtype.significand_bits
     mantissa, exponent = np.frexp(x)

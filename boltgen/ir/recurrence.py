@@ -53,6 +53,11 @@ class Algebra:
     relu: Callable[[Any], Any]
     one: Any
 
+    def sums(self, x: Sequence[Any], state: Any, gates: range) -> Sequence[Any]:
+        """Return the products of `state` of some gates, plus the projected inputs of the gates."""
+        products = self.multiply(state, gates)
+        return [x[gate] + product for gate, product in zip(gates, products, strict=True)]
+
 
 def advance(
     cell: Cell, algebra: Algebra, x: Sequence[Any], state: tuple[Any, Any], bias: Any = None
@@ -66,7 +71,7 @@ def advance(
     made, (h, c) = algebra, state
     match cell:
         case Cell.LSTM:
-            sums = [a + b for a, b in zip(x, made.multiply(h, range(4)), strict=True)]
+            sums = made.sums(x, h, range(4))
             i, o, f = (made.sigmoid(each) for each in sums[:3])
             c = f * c + i * made.tanh(sums[3])
             return o * made.tanh(c), c
@@ -76,12 +81,10 @@ def advance(
             new = made.tanh(x[2] + r * (of_n if bias is None else of_n + bias))
             return (made.one - z) * new + z * h, None
         case Cell.GRU_RESET_FIRST:
-            of_z, of_r = made.multiply(h, range(2))
-            z, r = made.sigmoid(x[0] + of_z), made.sigmoid(x[1] + of_r)
-            (of_n,) = made.multiply(r * h, range(2, 3))
-            return (made.one - z) * made.tanh(x[2] + of_n) + z * h, None
+            z, r = map(made.sigmoid, made.sums(x, h, range(2)))
+            (of_n,) = made.sums(x, r * h, range(2, 3))
+            return (made.one - z) * made.tanh(of_n) + z * h, None
         case Cell.RNN_TANH | Cell.RNN_RELU:
-            (product,) = made.multiply(h, range(1))
-            activation = made.tanh if cell is Cell.RNN_TANH else made.relu
-            return activation(x[0] + product), None
+            (total,) = made.sums(x, h, range(1))
+            return (made.tanh if cell is Cell.RNN_TANH else made.relu)(total), None
     assert_never(cell)

@@ -40,24 +40,18 @@ def partition_graphs(
     passes: Passes,
     write: Callable[[Partitioned, Mapping[str, int]], Any],
     *,
-    grouped_nhwc: bool,
     packs_weights: bool = False,
 ) -> Partitioned:
     """Run all passes over the functions `graphs`, by name.
 
-    No region has a name that is `taken`. `grouped_nhwc` tells whether the IR computes grouped
-    convolutions in NHWC, `packs_weights` whether regions may take packed weights.
+    No region has a name that is `taken`. `packs_weights` tells whether regions may take packed
+    weights.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and that is not allowed.
         GraphError: a graph that is watched breaks a rule of the IR.
     """
-    run = Run(
-        passes=passes,
-        symbols=Symbols(taken),
-        grouped_nhwc=grouped_nhwc,
-        packs_weights=packs_weights,
-    )
+    run = Run(passes=passes, symbols=Symbols(taken), packs_weights=packs_weights)
     is_watched = passes.trace is not None or verifies_graphs()
     watch = Watch(passes.trace) if is_watched else None
     made: dict[str, Graph] = {}
@@ -76,6 +70,7 @@ def partition_graphs(
         padding=tuple(run.padding),
         notes=tuple(run.notes),
         refusals=tuple(run.refusals),
+        choices=tuple(run.choices),
         fired=run.fired,
         write=write,
     )

@@ -6,21 +6,14 @@ runs once at its place, calls no other pass, and has a reason for its place.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from boltgen.graph.attributes import Input
-from boltgen.graph.graph import INPUT, Graph, Noted
-from boltgen.ir.dtypes import DType
+from boltgen.passes import bound
 from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
 from boltgen.passes.arithmetic.fold_constant_sums import with_sums_of_constants
 from boltgen.passes.arithmetic.hoist_scale import factors_behind_products
-from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_head_operators import with_joint_heads
-from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.half_columns import without_halves
 from boltgen.passes.legalise.norm_of_sums import without_normed
-from boltgen.passes.legalise.unroll_recurrent import without_rejected
 from boltgen.passes.masks.guarded_rows import empty_rows_behind_products
 from boltgen.passes.masks.split_mask import with_masks_apart
 from boltgen.passes.masks.where_as_minimum import masks_as_bounds
@@ -33,120 +26,50 @@ from boltgen.passes.movement.sink_gathers import gathered_last
 from boltgen.passes.movement.sink_row_permutations import with_rows_in_place
 from boltgen.passes.movement.unflatten_matmul import products_of_open_rows
 from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
-from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
-from boltgen.passes.outline import carve
-from boltgen.passes.padding.apply import padded
-from boltgen.passes.padding.pairs import with_paired_pixels
-from boltgen.passes.padding.plan import plan_padding
-from boltgen.passes.precision.walk import normalise
+from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.run import (
     FUSING,
     NORMALISING,
     PADDING,
     Pass,
-    Run,
     Stage,
     plain,
 )
-from boltgen.passes.weights.packed import with_floats, with_packed_weights
-
-
-def _mark_inputs(graph: Graph, run: Run) -> Graph:
-    """Attach observed ranges to the values of `main`, and mark its narrowed inputs."""
-    passes = run.passes
-    if run.function != "main" or not (passes.observed or passes.narrowed):
-        return graph
-    inputs = [index for index, expr in enumerate(graph.exprs) if expr.op == INPUT]
-    exprs = list(graph.exprs)
-    for index in (inputs[place] for place in passes.narrowed):
-        exprs[index] = replace(exprs[index], attrs=Input(authored=DType.F32.value))
-    for index, observed in passes.observed.items():
-        exprs[index] = replace(exprs[index], observed=observed)
-    return replace(graph, exprs=tuple(exprs))
-
-
-def _pack_weights(graph: Graph, run: Run) -> Graph:
-    packs = run.packs_weights and run.passes.precision is DType.F16
-    return with_packed_weights(graph, run.passes.rejects, run.passes.accumulate, packs=packs)
-
-
-def _unroll_rejected(graph: Graph, run: Run) -> Noted:
-    passes = run.passes
-    return without_rejected(graph, passes.rejects, passes.precision if passes.normalise else None)
-
-
-def _set_precision(graph: Graph, run: Run) -> Noted:
-    made = normalise(
-        graph,
-        precision=run.passes.precision,
-        allow_nonfinite=run.passes.allow_nonfinite,
-        grouped_nhwc=run.grouped_nhwc,
-    )
-    for expr in made.graph.exprs:
-        if expr.reason:
-            run.refuse("set_precision", expr, expr.reason)
-    return made
-
-
-def _fuse_qkv(graph: Graph, run: Run) -> Noted:
-    assert run.passes.joining is not None
-    return join_siblings(graph, run.passes.joining, run.passes.accumulate)
-
-
-def _fuse_norms(graph: Graph, run: Run) -> Noted:
-    passes = run.passes
-    assert passes.joining is not None
-    return norms_in_products(graph, passes.joining, passes.rejects, passes.accumulate)
-
-
-def _pad_channels(graph: Graph, run: Run) -> Graph:
-    assert run.passes.padding is not None
-    plan = plan_padding(graph, run.passes.padding, run.passes.accumulate)
-    run.padding += [choice.describe(graph) for choice in plan]
-    return padded(graph, plan)
-
-
-def _pair_pixels(graph: Graph, run: Run) -> Graph:
-    assert run.passes.padding is not None
-    return with_paired_pixels(graph, run.passes.padding, run.passes.accumulate)
-
-
-def _fuse_gated_mlp(graph: Graph, run: Run) -> Noted:
-    passes = run.passes
-    assert passes.joining is not None
-    return join_pairs(graph, passes.joining, passes.rejects, passes.accumulate)
-
-
-def _outline_regions(graph: Graph, run: Run) -> Graph:
-    passes = run.passes
-    made, found = carve(
-        graph,
-        run.symbols,
-        passes.cut,
-        passes.rejects,
-        passes.accumulate,
-        reductions=passes.joining,
-        refuse=lambda index, reason: run.refuse("outline_regions", graph[index], reason),
-    )
-    run.carved.update({each.region.symbol: each for each in found})
-    return made
-
+from boltgen.passes.weights.packed import with_floats
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.IMPORT,
         "mark_inputs",
         "pipeline",
-        _mark_inputs,
+        bound.mark_inputs,
         "Attach observed ranges and the author's dtypes of narrowed inputs to the values.",
         "Observations name values by their place in the imported graph.",
     ),
     Pass(
         Stage.IMPORT,
+        "sink_dequantisations",
+        "quantisation/sink_dequantise",
+        plain(with_late_dequantisations),
+        "Move dequantisations behind views and maxima; cancel them with equal quantisations.",
+        "`multiply_integers` looks for them right before a product.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.IMPORT,
+        "multiply_integers",
+        "quantisation/integer_products",
+        bound.multiply_integers,
+        "Multiply the integers of quantised tensors, and dequantise the sums.",
+        "`pack_weights` and folding in `set_precision` would make other weights of the integers.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.IMPORT,
         "pack_weights",
         "weights/packed",
-        _pack_weights,
+        bound.pack_weights,
         "Replace the dequantised constant weight of a matmul by packed weights.",
         "Folding in `set_precision` would turn the integers of the weight into floats.",
     ),
@@ -154,8 +77,8 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.RESPELL,
         "unroll_recurrent_layers",
         "legalise/unroll_recurrent",
-        _unroll_rejected,
-        "Write out the steps of a recurrent layer that no kernel computes.",
+        bound.unroll_rejected,
+        "Write out the steps of a recurrent layer that no kernel computes, or none as fast.",
         "The steps' matmuls go through all passes below, to kernels of their own.",
     ),
     Pass(
@@ -243,7 +166,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.PRECISION,
         "set_precision",
         "precision/walk",
-        _set_precision,
+        bound.set_precision,
         "Set precision and layout; fold constants and batch norms; recognise softmax.",
         "All spellings are canonical, and all passes below see the dtypes and layouts of kernels.",
         when=NORMALISING,
@@ -329,7 +252,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "fuse_qkv",
         "joins/fuse_qkv",
-        _fuse_qkv,
+        bound.fuse_qkv,
         "Fuse matmuls of one tensor with constant weights to one matmul.",
         "Padding and gated MLPs are decided for the fused matmul.",
         when=FUSING,
@@ -338,7 +261,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "fuse_head_operators",
         "joins/fuse_head_operators",
-        plain(with_joint_heads),
+        lambda graph, _: with_joint_heads(graph),
         "Compute the rotary embedding of query and key at once.",
         "Query and key must be columns of one matmul, which `fuse_qkv` makes.",
         when=FUSING,
@@ -347,7 +270,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "fuse_norms",
         "norms/fuse_into_matmuls",
-        _fuse_norms,
+        bound.fuse_norms,
         "Compute the sums of a norm in the matmul before it; apply the norm in the one after.",
         "The gain is known after `fuse_qkv`: a fused matmul reads a norm once.",
         when=FUSING,
@@ -356,7 +279,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "pad_channels",
         "padding/apply",
-        _pad_channels,
+        bound.pad_channels,
         "Pad channels to multiples of 8 where kernels are faster with them.",
         "Joined weights have other numbers of channels than their parts.",
         when=PADDING,
@@ -365,7 +288,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "pair_pixels",
         "padding/pairs",
-        _pair_pixels,
+        bound.pair_pixels,
         "Read pairs of pixels of an image as one of twice the channels, where that is faster.",
         "`pad_channels` gives an image its fourth channel.",
         when=PADDING,
@@ -374,7 +297,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.JOIN,
         "fuse_gated_mlp",
         "joins/fuse_gated_mlp",
-        _fuse_gated_mlp,
+        bound.fuse_gated_mlp,
         "Fuse the two matmuls of a gated MLP to one kernel.",
         "Interleaved columns need their final number, and can take the sums of `fuse_norms`.",
         when=FUSING,
@@ -383,7 +306,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.OUTLINE,
         "outline_regions",
         "outline",
-        _outline_regions,
+        bound.outline_regions,
         "Grow a region from each anchor and replace it by a call.",
         "Every pass above changes which operators fit into a kernel.",
     ),

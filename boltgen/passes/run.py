@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from boltgen.graph.graph import Expr, Extents, Graph, Noted
+from boltgen.graph.graph import Choice, Expr, Extents, Graph, Noted
 from boltgen.graph.rules import recording
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import CarvedRegion, Symbols, computes_all
@@ -63,10 +63,11 @@ class Refusal:
 class Partitioned:
     """A module's functions with their regions carved out, by name.
 
-    `padding` says of each product whose tensors could have more channels what was chosen, `notes`
-    what else a reader should know, `refusals` why operators are in no region, and `fired` how often
-    each rule of each pass rewrote something, by the names of both. `write` makes the IR's module of
-    it, where each region in its argument has a workspace of so many bytes.
+    `padding` says of each product whose tensors could have more channels what was chosen,
+    `notes` what else a reader should know, `refusals` why operators are in no region, `choices`
+    what a pass of a name chose by times or by a rule, and `fired` how often each rule of each
+    pass rewrote something, by the names of both. `write` makes the IR's module of it, where
+    each region in its argument has a workspace of so many bytes.
     """
 
     graphs: Mapping[str, Graph]
@@ -75,6 +76,7 @@ class Partitioned:
     padding: tuple[str, ...]
     notes: tuple[str, ...]
     refusals: tuple[Refusal, ...]
+    choices: tuple[tuple[str, Choice], ...]
     fired: Mapping[str, Counter[str]]
     write: Callable[[Partitioned, Mapping[str, int]], Any]
 
@@ -95,20 +97,19 @@ class Partitioned:
 class Run:
     """One run of all passes over the functions of a module, and what the passes leave.
 
-    `function` is the name of the function whose graph the passes rewrite now. `grouped_nhwc` tells
-    whether the IR computes grouped convolutions in NHWC, `packs_weights` whether regions may take
-    packed weights.
+    `function` is the name of the function whose graph the passes rewrite now. `packs_weights` tells
+    whether regions may take packed weights.
     """
 
     passes: Passes
     symbols: Symbols
-    grouped_nhwc: bool
     packs_weights: bool
     function: str = "main"
     carved: dict[str, CarvedRegion] = field(default_factory=dict)
     padding: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    choices: list[tuple[str, Choice]] = field(default_factory=list)
     fired: dict[str, Counter[str]] = field(default_factory=dict)
 
     def refuse(self, pass_name: str, expr: Expr, reason: str) -> None:
@@ -166,7 +167,7 @@ class Pass:
     in_bodies: bool = False
 
     def run(self, graph: Graph, run: Run) -> Graph:
-        """Return the graph that the pass makes of `graph`, and keep its notes in `run`.
+        """Return the graph that the pass makes of `graph`; keep its notes and choices in `run`.
 
         `run` counts the rules that fired. Where a rule matched an operator and left it, `run` keeps
         the rule's reason.
@@ -180,6 +181,7 @@ class Pass:
         if isinstance(made, Graph):
             return made
         run.notes.update(dict.fromkeys(made.notes))
+        run.choices += [(self.name, each) for each in made.choices]
         return made.graph
 
 

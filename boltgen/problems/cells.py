@@ -15,6 +15,7 @@ from typing import Any
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import VECTOR_BYTES
 from boltgen.ir.extent import Dim, Symbol
+from boltgen.problems.problem import with_extents
 from boltgen.problems.workload import Workload
 
 # The most cells of a region, and the least factor from cell to cell of one symbol. `_STEPS`, by the
@@ -33,21 +34,26 @@ def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
     """Return `workload` with one new symbol per symbolic extent, and the new symbol of each extent.
 
     A kernel does not know that its M is a batch times a sequence. The new symbol has the name of
-    the problem's field and the range of the extent.
+    the problem's field and the range of the extent. Rows of a layer that follows a convolution are
+    no extent of their own: they are made of the convolution's.
     """
     made: dict[Dim, Dim] = {}
     names: set[str] = set()
+    derived: dict[Dim, int] = {}
     for layer in workload.layers:
         problem: Any = layer.problem
         for each in fields(problem):
             extent = getattr(problem, each.name)
-            if not isinstance(extent, Dim) or extent in made:
+            if not isinstance(extent, Dim) or extent in made or extent in derived:
                 continue
             name = each.name if each.name not in names else f"{each.name}_{len(names)}"
             names.add(name)
             low, high = extent.bounds
             made[extent] = Dim({(Symbol(name, low, high),): 1})
-    return workload.resized(lambda extent: made[extent]), made
+        rows = problem.gemm.m if problem.is_product and not problem.is_matrix else 1
+        if isinstance(rows, Dim):
+            derived[rows] = with_extents(problem, lambda extent: made[extent]).gemm.m
+    return workload.resized(lambda each: made[each] if each in made else derived[each]), made
 
 
 def cells(workload: Workload) -> tuple[Workload, ...]:

@@ -61,11 +61,32 @@ def check_dtypes(problem: Typed) -> None:
         )
     if (reason := operand.accumulator_rejection(problem.acc_dtype)) is not None:
         raise InvalidProblemError(f"{type(problem).__name__}: {reason}")
-    if problem.out_dtype not in {operand, DType.F32}:
+    stored = storable(operand)
+    if problem.out_dtype not in stored:
+        known = " or ".join(dtype.value for dtype in DType if dtype in stored)
         raise InvalidProblemError(
             f"{type(problem).__name__}: the result is {problem.out_dtype.value}; kernels with "
-            f"{operand.value} operands store {operand.value} or {DType.F32.value}"
+            f"{operand.value} operands store {known}"
         )
+
+
+def check_floats(problem: Typed) -> None:
+    """Check that a problem without a product reads and writes floats.
+
+    Raises:
+        InvalidProblemError: a type is of integers.
+    """
+    for dtype in (problem.in_dtype, problem.out_dtype):
+        if dtype.is_whole:
+            raise InvalidProblemError(
+                f"{type(problem).__name__}: {dtype.value}; its kernels read and write floats: "
+                "dequantise the tensor first"
+            )
+
+
+def storable(operand: DType) -> frozenset[DType]:
+    """Return the types of results of products of `operand`: integers may become any type."""
+    return frozenset(DType) if operand.is_whole else frozenset({operand, DType.F32})
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,11 @@ class KernelTimes:
 
     times_us: tuple[float, ...]
     origin: str
+
+
+def shown_us(time_us: float) -> str:
+    """Show a time for people; an infinite time means that no kernel is legal."""
+    return f"{time_us:.1f} us" if math.isfinite(time_us) else "no kernel"
 
 
 class GraphCosts(Protocol):

@@ -8,8 +8,16 @@ from math import prod
 
 import numpy as np
 
-from boltgen.ir.dtypes import ElementType, IndexType
-from boltgen.ir.elementwise import Binary, BinaryOp, ElementwiseGraph, Load, LoadKind, Unary
+from boltgen.ir.dtypes import DType, ElementType, IndexType
+from boltgen.ir.elementwise import (
+    Binary,
+    BinaryOp,
+    Cast,
+    ElementwiseGraph,
+    Load,
+    LoadKind,
+    Unary,
+)
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.problem import packed_weights
@@ -25,6 +33,9 @@ from boltgen.problems.workload import Layer
 _MOST, _LEAST_DIVISOR = 1.5, 0.5
 # Numbers that a kernel only moves.
 _MOST_MOVED = 4.0
+# The root mean square of a product of two random integers of 8 bits, the largest such number that
+# is added to sums of them, and the size to which scales bring the sums: most fit into 8 bits.
+_PRODUCT_OF_INTEGERS, _MOST_ADDED, _SCALED = 5500.0, 2.0**14, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +76,16 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
 
     columns = iter(layer.columns_of_loads)
     return (
-        Tensor(dtype=problem.in_dtype, count=prod(problem.a_shape)),
+        _tensor(problem.in_dtype, prod(problem.a_shape), _ends_of(problem.in_dtype)),
         *_tensors_of_b(problem),
         *_tensors_of_ends(problem),
         *_tensors_of_rows(problem),
         *map(_tensor_of, further_inputs(problem)),
         *(
-            Tensor(
-                dtype=node.dtype,
-                count=count_of(node, next(columns)),
-                low=_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST,
+            _tensor(
+                node.dtype,
+                count_of(node, next(columns)),
+                _range_of(problem, graph, index, node),
             )
             for graph in (layer.prologue, layer.epilogue)
             for index, node in enumerate(graph.nodes)
@@ -83,9 +94,52 @@ def input_tensors(layer: Layer) -> tuple[Tensor, ...]:
     )
 
 
+def _tensor(dtype: DType, count: int, ends: tuple[float, float]) -> Tensor:
+    return Tensor(dtype=dtype, count=count, low=ends[0], high=ends[1])
+
+
+def _ends_of(dtype: DType) -> tuple[float, float]:
+    """Return the ends of A's random numbers: of integers all of the type."""
+    if not dtype.is_whole:
+        return -_MOST, _MOST
+    ends = np.iinfo(dtype.numpy)
+    return float(ends.min), float(ends.max)
+
+
+def _range_of(
+    problem: Problem, graph: ElementwiseGraph, index: int, load: Load
+) -> tuple[float, float]:
+    """Return the ends of an operand's random numbers."""
+    if load.dtype is DType.I32:
+        return -_MOST_ADDED, _MOST_ADDED
+    if load.dtype.is_whole:
+        return _ends_of(load.dtype)
+    if _scales_sums(graph, index):
+        most = _SCALED / (_PRODUCT_OF_INTEGERS * problem.gemm.k**0.5)
+        return most / 2, most
+    return (_LEAST_DIVISOR if index in _positive_nodes(graph) else -_MOST), _MOST
+
+
+def _scales_sums(graph: ElementwiseGraph, index: int) -> bool:
+    """Return whether an operand multiplies the sum of products of integers."""
+    return any(
+        isinstance(node, Binary)
+        and node.op is BinaryOp.MULTIPLY
+        and index in (node.lhs, node.rhs)
+        and any(
+            isinstance(cast := graph.nodes[x], Cast) and graph.is_whole(cast.x)
+            for x in (node.lhs, node.rhs)
+        )
+        for node in graph.nodes
+    )
+
+
 def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
     if not problem.is_product:
         return ()
+    if problem.in_dtype.is_whole:
+        weight = problem.in_dtype.weight
+        return (_tensor(weight, prod(problem.b_shape), _ends_of(weight)),)
     # The sum of k products is then about as large as an element of A.
     most = 2 * _MOST * problem.gemm.k**-0.5
     packed = packed_weights(problem)
@@ -120,6 +174,8 @@ def drawn(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> A
     if tensor.of is not None:
         # Random order with repetitions; -1 and `of` are out of range on purpose.
         return rng.integers(-1, tensor.of + 1, shape).astype(tensor.dtype.numpy)
+    if isinstance(tensor.dtype, DType) and tensor.dtype.is_whole:
+        return rng.integers(int(tensor.low), int(tensor.high) + 1, shape).astype(tensor.dtype.numpy)
     if tensor.packed is None:
         return rng.uniform(tensor.low, tensor.high, shape).astype(tensor.dtype.numpy)
     packed, n, k = tensor.packed

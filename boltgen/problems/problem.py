@@ -223,7 +223,7 @@ def further_inputs(problem: Problem) -> tuple[FurtherInput, ...]:
 
 def element_b(problem: Problem) -> ElementType:
     """Return the type of B's elements in memory."""
-    return problem.in_dtype if packed_weights(problem) is None else BYTES
+    return problem.in_dtype.weight if packed_weights(problem) is None else BYTES
 
 
 def describe(problem: Problem) -> str:

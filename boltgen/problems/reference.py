@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InputError, InvalidProblemError
-from boltgen.ir.dtypes import CONVERTED, DType, ElementType
+from boltgen.ir.dtypes import CONVERTED, WHOLE, DType, ElementType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
@@ -184,7 +184,9 @@ def enclosures(
             a_error = a_error.reshape(a_wide.shape)
         size = np.abs(a_wide) + (0.0 if a_error is None else a_error)
         magnitude = problem.product(size, np.abs(b_wide))
-        accumulated = around(product, _accumulation_error(problem, magnitude))
+        accumulated = Interval(product, product)
+        if not problem.acc_dtype.is_whole:
+            accumulated = around(product, _accumulation_error(problem, magnitude))
         if a_error is not None:
             carried = problem.product(a_error, np.abs(b_wide))
             anything = ~np.isfinite(carried)
@@ -242,8 +244,8 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
             f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
             f"bound {bound.shape}"
         )
-    if actual.dtype not in [DType(name).numpy for name in CONVERTED]:
-        known = " or ".join(CONVERTED)
+    if actual.dtype not in [DType(name).numpy for name in (*CONVERTED, *WHOLE)]:
+        known = " or ".join((*CONVERTED, *WHOLE))
         raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")
     overflow = DType(actual.dtype.name).overflow_threshold
     with np.errstate(all="ignore"):

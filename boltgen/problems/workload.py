@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import ElementwiseGraph, Load, Store
+from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, Store
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
 from boltgen.problems.gemm.problem import Gemm, is_paired
 from boltgen.problems.grouped.problem import in_groups
@@ -25,15 +25,21 @@ from boltgen.problems.results import store_shape
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
 MAX_LAYERS = 8
 
+# The sums of a product of integers, as they are.
+_SUMS = ElementwiseGraph((Accumulator(whole=True),))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """A problem, the prologue on its A, and the epilogue on its result.
 
+    The epilogue of a product of integers begins with a whole sum.
+
     Raises:
         InvalidProblemError: the epilogue has a softmax, whose rows lie in several threadblocks; it
-            combines two matmuls although the problem is no pair, or the other way round; or a graph
-            loads rows of slices although the problem has no slices.
+            combines two matmuls although the problem is no pair, or the other way round; a graph
+            loads rows of slices although the problem has no slices; or whole sums meet a problem
+            of floats, floats a problem of integers, or a result is whole and its type is not int32.
     """
 
     problem: Problem
@@ -41,6 +47,10 @@ class Layer:
     prologue: ElementwiseGraph = field(default_factory=ElementwiseGraph)
 
     def __post_init__(self) -> None:
+        sums = self.problem.acc_dtype
+        if sums.is_whole and self.epilogue == ElementwiseGraph():
+            object.__setattr__(self, "epilogue", _SUMS)
+        self._check_whole()
         if self.epilogue.has_softmax:
             raise InvalidProblemError(
                 f"Layer: a softmax is the next layer's prologue, not an epilogue: {self.describe()}"
@@ -56,6 +66,20 @@ class Layer:
             raise InvalidProblemError(
                 f"Layer: it loads rows of slices or positions, but has none: {self.describe()}"
             )
+
+    def _check_whole(self) -> None:
+        sums, graph = self.problem.acc_dtype, self.epilogue
+        if sums.is_whole != graph.is_of_integers:
+            raise InvalidProblemError(
+                f"Layer: sums in {sums.value} and an epilogue of others: {self.describe()}"
+            )
+        for store in graph.results:
+            dtype = store.dtype or self.problem.out_dtype
+            if graph.is_whole(store.x) != (dtype is DType.I32):
+                raise InvalidProblemError(
+                    f"Layer: a result in {dtype.value}; whole sums are stored as int32, and "
+                    f"nothing else is: {self.describe()}"
+                )
 
     @property
     def has_slices(self) -> bool:
@@ -211,13 +235,8 @@ class Workload:
     @property
     def plain(self) -> Workload:
         """The anchors alone, without prologues and epilogues; a pair becomes one matmul."""
-        problems = (layer.problem for layer in self.layers)
-        return Workload(
-            layers=tuple(
-                Layer(problem=each.unpaired if isinstance(each, Gemm) else each)
-                for each in problems
-            )
-        )
+        problems = (_unpaired(layer.problem) for layer in self.layers)
+        return Workload(layers=tuple(Layer(problem=each) for each in problems))
 
     @property
     def short(self) -> str:
@@ -233,6 +252,15 @@ class Workload:
     def describe(self) -> str:
         """Describe the workload in one line: `Gemm(...) -> relu(acc); Gemm(...) -> acc`."""
         return "; ".join(layer.describe() for layer in self.layers)
+
+
+def _unpaired(problem: Problem) -> Problem:
+    """Return a problem without an epilogue: of a pair one matmul, of integers their sums."""
+    single = problem.unpaired if isinstance(problem, Gemm) else problem
+    changed: Any = single
+    is_sum = single.acc_dtype.is_whole
+    plain: Problem = replace(changed, out_dtype=single.acc_dtype) if is_sum else single
+    return plain
 
 
 def _canonical(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

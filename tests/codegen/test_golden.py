@@ -10,6 +10,7 @@ from benchmarks.cases.attention import golden_attention_specs
 from benchmarks.cases.attention_sm90 import golden_attention_sm90_specs
 from benchmarks.cases.chains import golden_chain_specs
 from benchmarks.cases.kernels import golden_specs, move_spec
+from benchmarks.cases.separable import golden_separable_specs
 from boltgen.build.cache import Cache
 from boltgen.build.pool import compile_all, objects_or_raise
 from boltgen.build.toolchain import find_toolchain
@@ -26,6 +27,7 @@ SPECS = {
     **golden_chain_specs(),
     **golden_attention_specs(),
     **golden_attention_sm90_specs(),
+    **golden_separable_specs(),
     "move_sm90a": move_spec(Move(source=NCHW_F32, target=NHWC_F16), "sm_90a"),
 }
 

@@ -11,6 +11,7 @@ from benchmarks.cases.attention import golden_attention_specs
 from benchmarks.cases.attention_sm90 import golden_attention_sm90_specs
 from benchmarks.cases.chains import golden_chain_specs
 from benchmarks.cases.kernels import golden_specs, move_spec
+from benchmarks.cases.separable import golden_separable_specs
 from boltgen.codegen.render import environment, render
 from boltgen.codegen.views import AdapterView, ArgumentField, UnitView, View
 from boltgen.families.registry import FAMILIES
@@ -21,7 +22,7 @@ from boltgen.problems.layout_transform.problem import NHWC_F16, Move
 def kernel_views() -> list[type[View]]:
     """The views of all families: of kernels that the tests of kernels are made of."""
     found = golden_specs() | golden_chain_specs() | golden_attention_specs()
-    found |= golden_attention_sm90_specs()
+    found |= golden_attention_sm90_specs() | golden_separable_specs()
     specs = list(found.values())
     specs.append(move_spec(Move(source=NHWC_F16, target=NHWC_F16), "sm_80"))
     assert {spec.family for spec in specs} == {family.name for family in FAMILIES}

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.cases.kernels import EPILOGUES, graph_of
 from boltgen.arch import ARCHES
 from boltgen.families.depthwise.config import DepthwiseConfig
-from boltgen.families.depthwise.traits import Window, vector_of, vector_of_a, window_of
+from boltgen.families.depthwise_tile import Window, vector_of, vector_of_a, window_of
 from boltgen.families.registry import (
     FAMILIES,
     boundaries,

@@ -9,7 +9,7 @@ from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.model import bytes_loaded, bytes_moved
 from boltgen.families.registry import FAMILIES, boundaries, candidates, predict, violations
-from boltgen.ir.dtypes import DType, IndexType
+from boltgen.ir.dtypes import FLOAT_TYPES, DType, IndexType
 from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, LoadKind, Store
 from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.norm.problem import Norm, NormFunction
@@ -27,7 +27,7 @@ def _norm(columns: int, *, rows: int = 64, dtype: DType = DType.F16) -> Workload
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64, 197, 768, 1000, 4096, 4097, 16384, 32768])
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
 def test_rows_that_fit_have_tens_of_candidates_at_most(
     columns: int, dtype: DType, arch: str

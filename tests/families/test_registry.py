@@ -10,6 +10,7 @@ import pytest
 from benchmarks.cases.attention import attention, scaled
 from benchmarks.cases.chains import conv_chain, gemm_chain
 from benchmarks.cases.kernels import EPILOGUES
+from benchmarks.cases.separable import CASES as SEPARABLE
 from boltgen.arch import ARCHES, Arch
 from boltgen.codegen.render import render
 from boltgen.errors import BoltgenError, NoLegalConfigError
@@ -143,6 +144,7 @@ WORKLOADS = {
             EPILOGUES["columns"],
         ),
     ),
+    "separable": tuple(SEPARABLE[name].workload for name in ("plain", "bfloat16", "two_results")),
     "recurrent": (
         Workload.of(
             Recurrent(

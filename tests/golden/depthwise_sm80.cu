@@ -35,10 +35,13 @@ struct Epilogue {
   }
 };
 
+using Tile = boltgen::DepthwiseTile<
+    cutlass::half_t, /*Vector=*/8, /*Multiplier=*/1,
+    boltgen::Window</*Taps=*/3, /*Stride=*/1, /*Dilation=*/1>,
+    /*Rows=*/1, /*Columns=*/4>;
+
 using Kernel = boltgen::Depthwise<
-    /*ElementIn=*/cutlass::half_t, /*ElementD=*/cutlass::half_t, Epilogue,
-    /*Vector=*/8, /*Multiplier=*/1, boltgen::Window</*Taps=*/3, /*Stride=*/1, /*Dilation=*/1>,
-    /*Threads=*/128, /*Rows=*/1, /*Columns=*/4>;
+    Tile, /*ElementD=*/cutlass::half_t, Epilogue, /*Threads=*/128>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount, 1)
     boltgen_depthwise_sm80_3s1_1x4_t128_v8_db5c7eb0d8_device(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import GraphError
-from boltgen.graph.facts import COMMUTATIVE
+from boltgen.graph.facts import COMMUTATIVE, Values
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.graph.patterns import (
@@ -20,10 +20,12 @@ from boltgen.graph.patterns import (
     Number,
     Op,
     Pattern,
+    Reader,
     Through,
     Var,
     first,
     matches,
+    occurs,
     op,
 )
 from boltgen.graph.rules import Rule, recording, rewrite
@@ -47,7 +49,7 @@ def _names(pattern: Pattern) -> set[str]:
     match pattern:
         case Var(name=name) | Number(name=name):
             return {name}
-        case Through(inner=inner):
+        case Through(inner=inner) | Reader(inner=inner):
             return _names(inner)
         case Either(patterns=patterns) | Op(args=patterns):
             return set().union(*map(_names, patterns))
@@ -62,9 +64,12 @@ def _holds(graph: Graph, pattern: Pattern, index: int, given: dict[str, int]) ->
         case Number(name=name, value=value):
             is_right = expr.scalar is not None and value in {None, expr.scalar}
             return given[name] == index and is_right
-        case Through(ops=ops, inner=inner):
-            is_behind = expr.op in ops and _holds(graph, pattern, expr.args[0], given)
+        case Through(ops=ops, inner=inner, where=where):
+            is_one = expr.op in ops and (where is None or where(graph, index))
+            is_behind = is_one and _holds(graph, pattern, expr.args[0], given)
             return is_behind or _holds(graph, inner, index, given)
+        case Reader(ops=ops, inner=inner):
+            return expr.op in ops and any(_holds(graph, inner, arg, given) for arg in expr.args)
         case Either(patterns=patterns):
             return any(_holds(graph, each, index, given) for each in patterns)
         case Op(ops=ops, args=wanted):
@@ -100,11 +105,18 @@ LEAVES: st.SearchStrategy[Pattern] = st.sampled_from(
 )
 
 
+def _is_inner(values: Values, at: int) -> bool:
+    """A fact of an operator: it reads no input."""
+    return all(values[arg].op != INPUT for arg in values[at].args)
+
+
 def _deeper(inner: st.SearchStrategy[Pattern]) -> st.SearchStrategy[Pattern]:
     return st.one_of(
         st.builds(op, st.sampled_from(UNARY), inner),
         st.builds(op, st.sampled_from([*BINARY, frozenset(BINARY)]), inner, inner),
         st.builds(lambda each: Through(frozenset(UNARY), each), inner),
+        st.builds(lambda each: Through(frozenset(UNARY), each, where=_is_inner), inner),
+        st.builds(lambda each: Reader(frozenset((*UNARY, "subtract")), each), inner),
     )
 
 
@@ -124,6 +136,7 @@ def test_a_pattern_matches_what_its_definition_means(graph: Graph, pattern: Patt
         }
         is_found = first(graph, pattern, index) is not None
         assert is_found == bool(meant)
+        assert occurs(pattern, graph.operators) or not is_found
 
 
 def _scaled(found: Match, builder: GraphBuilder) -> int:

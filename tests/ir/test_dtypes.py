@@ -17,7 +17,8 @@ from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import kernel_spec
 from boltgen.families.source import render_kernel
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT_TYPES, DType
+from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.problems.conv2d.problem import Conv2d
@@ -26,7 +27,7 @@ from boltgen.problems.layout_transform.problem import Form, ImageLayout, LayoutT
 from boltgen.problems.workload import Workload
 
 
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
 def test_a_rows_figures_are_numpys(dtype):
     limits = ml_dtypes.finfo(dtype.numpy)
     assert dtype.size_bytes == dtype.numpy.itemsize
@@ -42,6 +43,26 @@ def test_a_rows_figures_are_numpys(dtype):
         assert np.isinf(threshold.astype(dtype.numpy))
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.is_whole])
+def test_an_integers_figures_are_numpys(dtype):
+    limits = np.iinfo(dtype.numpy)
+    assert dtype.size_bytes == dtype.numpy.itemsize
+    assert dtype.largest == limits.max == 2**dtype.significand_bits - 1
+    assert dtype.overflow_threshold == np.inf
+    assert dtype.weight in {dtype, DType.I8}
+
+
+def test_a_cast_to_integers_and_arithmetic_on_whole_sums_are_refused():
+    builder = ElementwiseBuilder()
+    builder.cast(0, DType.I8)
+    with pytest.raises(InvalidProblemError, match="node 1 is a cast to int8; round and clip"):
+        builder.build()
+    builder = ElementwiseBuilder(whole=True)
+    builder.binary(BinaryOp.MULTIPLY, 0, builder.scalar(0.5))
+    with pytest.raises(InvalidProblemError, match="node 2 reads whole values"):
+        builder.build()
+
+
 @pytest.mark.parametrize("dtype", DType)
 def test_a_dtype_is_one_value(dtype):
     assert pickle.loads(pickle.dumps(dtype)) is copy.deepcopy(dtype) is DType(dtype.value) is dtype
@@ -52,6 +73,8 @@ SINCE = {
     (DType.F16, DType.F16): (7, 5),
     (DType.F16, DType.F32): (7, 5),
     (DType.BF16, DType.F32): (8, 0),
+    (DType.I8, DType.I32): (7, 5),
+    (DType.U8, DType.I32): (7, 5),
 }
 
 
@@ -67,7 +90,7 @@ def test_only_what_an_instruction_sums_in_is_an_accumulator(operand, accumulator
         assert (reason is None) == expected
 
 
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "int8", "float64"])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "int16", "float64"])
 def test_a_type_without_a_row_is_none(name):
     with pytest.raises(ValueError, match=name):
         DType(name)
@@ -108,7 +131,7 @@ def test_a_problem_asks_the_row_for_its_accumulator(problem, monkeypatch):
         replace(problem, acc_dtype=DType.F16)
 
 
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
 def test_every_cast_is_emitted_or_needless(dtype):
     builder = ElementwiseBuilder()
     builder.cast(0, dtype)

@@ -58,12 +58,14 @@ def launched(
         params["case"].spec if "case" in params else None
     ),
 ) -> list[KernelSpec]:
-    """The kernels that the session's tests launch from the fixture of `request`.
+    """The kernels that the session's tests, or a module's, launch from the fixture of `request`.
 
     `kernel_of` tells a test's kernel by its parameters; one without may launch each of `every`.
     """
     found: dict[KernelSpec, None] = {}
     for item in request.session.items:
+        if request.scope == "module" and item.path != request.path:
+            continue  # its fixture of that name is another
         if request.fixturename in getattr(item, "fixturenames", ()):
             spec = kernel_of(item.callspec.params if hasattr(item, "callspec") else {})
             found |= dict.fromkeys(every if spec is None else [spec])

@@ -25,6 +25,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
+from tests.kernels.conftest import launched
 from tests.kernels.refusals import (
     ADDRESS,
     INVALID,
@@ -163,8 +164,13 @@ def _spec(name: str) -> KernelSpec:
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
-    return build_libraries(list(map(_spec, KERNELS)), tmp_path_factory.mktemp("depthwise"))
+def kernels(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[KernelSpec, KernelLibrary]:
+    specs = launched(
+        request, list(map(_spec, KERNELS)), lambda parameters: _spec(parameters["name"])
+    )
+    return build_libraries(specs, tmp_path_factory.mktemp("depthwise"))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -25,7 +25,7 @@ from boltgen.ir.recurrence import Cell
 from boltgen.measure.abi import arguments
 from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
-from tests.kernels.conftest import build_libraries
+from tests.kernels.conftest import build_libraries, launched
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 BF16, F32 = DType.BF16, DType.F32
@@ -82,8 +82,13 @@ def _spec(name: str) -> KernelSpec:
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
-    return build_libraries(list(map(_spec, KERNELS)), tmp_path_factory.mktemp("recurrent"))
+def kernels(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[KernelSpec, KernelLibrary]:
+    specs = launched(
+        request, list(map(_spec, KERNELS)), lambda parameters: _spec(parameters["name"])
+    )
+    return build_libraries(specs, tmp_path_factory.mktemp("recurrent"))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -45,9 +45,11 @@ def _matmul(a: Shape, b: Shape, out: Shape, axes: tuple[int, ...] | None = ()) -
     return match_anchor(Graph(tuple(exprs), frozenset()), last + 1)
 
 
-def _conv2d(weight: tuple[int, ...] = (32, 3, 3, 16), **changes: Any) -> Anchor | Rejected:
+def _conv2d(
+    weight: tuple[int, ...] = (32, 3, 3, 16), channels: int = 16, **changes: Any
+) -> Anchor | Rejected:
     exprs = (
-        _input((2, 9, 8, 16)),
+        _input((2, 9, 8, channels)),
         _input(weight),
         Expr(
             op="nn.conv2d",
@@ -135,6 +137,10 @@ def test_the_result_type_is_the_problem_output_type() -> None:
 
 def test_as_many_groups_as_channels_are_a_depthwise_convolution() -> None:
     anchor = _conv2d(groups=16, kernel_layout="HWOI", weight=(3, 3, 32, 1))
+    two = _conv2d(groups=2, kernel_layout="HWOI", weight=(3, 3, 32, 1), channels=2)
+    assert isinstance(two, Anchor)
+    assert isinstance(two.problem, Depthwise)
+    assert (two.problem.c, two.problem.multiplier) == (2, 16)
     assert isinstance(anchor, Anchor)
     stride, padding, dilation = CONV.strides, CONV.padding, CONV.dilation
     assert anchor.problem == Depthwise(

@@ -98,6 +98,45 @@ def test_a_reshape_that_moves_extents_of_one_is_a_permutation(shape: tuple[int, 
     assert found.stored == Stored(form=IMAGES.form, shape=shape)
 
 
+ROWS_FIRST, ROWS_LAST, TALL = (2, 3, 35), (2, 35, 3), (2, 1, 35, 3)
+ROWS = Stored(form=IMAGES.form, shape=ROWS_FIRST)
+
+
+def rows(op: str, *args: int, shape: tuple[int, ...], dtype: str = "float16") -> Expr:
+    attrs = Permutation((0, 2, 1)) if op == "permute_dims" else NONE
+    return Expr(op=op, args=args, shape=shape, dtype=dtype, attrs=attrs)
+
+
+def test_rows_of_pixels_are_images_of_height_one() -> None:
+    before = (
+        rows(INPUT, shape=ROWS_FIRST, dtype="float32"),
+        rows("astype", 0, shape=ROWS_FIRST),
+        rows("permute_dims", 1, shape=ROWS_LAST),
+        rows("reshape", 2, shape=TALL),
+    )
+    found = entry(graph(*before, rows("conv", 3, shape=TALL)), 3, is_image=True)
+    assert found is not None
+    assert (found.members, found.tensor, found.stored) == ((1, 2, 3), 0, ROWS)
+    behind = (
+        rows("conv", shape=TALL),
+        rows("reshape", 0, shape=ROWS_LAST),
+        rows("permute_dims", 1, shape=ROWS_FIRST),
+        rows("astype", 2, shape=ROWS_FIRST, dtype="float32"),
+    )
+    found = exit_(graph(*behind), 0, is_image=True)
+    assert found is not None
+    assert (found.members, found.tensor, found.stored) == ((1, 2, 3), 3, ROWS)
+
+
+def test_a_reshape_that_mixes_pixels_and_channels_stays() -> None:
+    behind = (
+        rows("conv", shape=TALL),
+        rows("reshape", 0, shape=(2, 3, 35)),
+        rows("astype", 1, shape=(2, 3, 35), dtype="float32"),
+    )
+    assert exit_(graph(*behind), 0, is_image=True) is None
+
+
 def test_two_permutations_are_not_one_layout() -> None:
     exprs = (X, CAST, value("permute_dims", 1), value("permute_dims", 2, shape=NHWC))
     assert entry(graph(*exprs, value("conv", 3)), 3, is_image=True) is None

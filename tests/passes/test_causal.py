@@ -99,6 +99,13 @@ def _compared(op: str, *, rows_first: bool, holds: bool) -> Callable[[Builder], 
     return build
 
 
+def _chosen_of_many(b: Builder) -> int:
+    """The numbers that hide are an array, whose elements differ."""
+    hidden = np.full((ROWS, ROWS), -65504.0, np.float16)
+    hidden[0, 0] = -np.inf
+    return b.where(b.constant(SEEN), b.scores(), b.constant(hidden), (HEADS, ROWS, ROWS))
+
+
 MADE = {
     "greater_equal": _compared("greater_equal", rows_first=True, holds=True),
     "less_equal": _compared("less_equal", rows_first=False, holds=True),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boltgen.graph.attributes import NONE, Permutation
+from boltgen.graph.attributes import NONE, Permutation, Reduce
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import Symbols
@@ -103,6 +103,22 @@ def test_what_moves_the_result_is_named():
     net.value = net.add("matmul", (48, 16), net.value, weight)
     first, _ = net.joined()
     assert "permute_dims between moves the result to other threadblocks" in first.reason
+
+
+def test_a_gate_that_is_made_of_the_result_is_named():
+    net = Net()
+    first = net.dense(16)
+    rows = net.add("mean", (1, 16), first)
+    gate = net.add("sigmoid", (1, 16), rows)
+    net.value = net.add("multiply", (32, 16), first, gate)
+    net.dense(8)
+    net.exprs[rows] = replace(net.exprs[rows], attrs=Reduce((0,), True))
+    joined = net.joined()
+    assert sizes(joined) == [1, 1]
+    assert joined[0].reason == (
+        "not one kernel with the matmul that follows: multiply between reads what is made of the "
+        "result, of other rows too"
+    )
 
 
 def test_a_plain_product_among_batched_ones_is_a_batch_that_shares_its_weight():

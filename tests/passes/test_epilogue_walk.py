@@ -79,6 +79,36 @@ def test_bias_residual_and_activation(bias_first: bool) -> None:
     assert tail.epilogue.describe() == f"add(tensor0, relu({inner}))"
 
 
+def test_a_cast_rounds_and_one_to_fp32_is_nothing() -> None:
+    """The matmul's result is FP32, and the epilogue's arithmetic is too."""
+    g = Maker()
+    wide = Maker()
+    wide.exprs = g.exprs[:2]
+    wide.product = wide.op("matmul", 0, 1, dtype="float32")
+    narrow = wide.op("astype", wide.product, from_dtype="float32")
+    again = wide.op("astype", narrow, dtype="float32", from_dtype="float16")
+    out = wide.op("tanh", again, dtype="float32")
+    tail = wide.grow(out)
+    assert tail.output == out
+    assert tail.epilogue.describe() == "tanh(float16(acc))"
+
+
+def test_the_readers_of_the_last_operator_have_a_reason() -> None:
+    g = Maker()
+    relu = g.op("nn.relu", g.product)
+    known, other = g.op("tanh", relu), g.op("floor", relu)
+    tail = g.grow(known, other)
+    assert tail.output == relu
+    assert tail.refused[other] == "no epilogue has this operator"
+    assert "an operator that no epilogue has reads it too" in tail.refused[known]
+
+
+def test_an_operator_that_is_computed_with_others_has_no_reason() -> None:
+    g = Maker()
+    out = g.op("tanh", g.op("nn.relu", g.product))
+    assert g.grow(out).refused == {}
+
+
 def test_an_operand_used_twice_is_loaded_once() -> None:
     g = Maker()
     residual = g.input()

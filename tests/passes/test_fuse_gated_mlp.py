@@ -122,7 +122,7 @@ def test_both_products_are_one_with_what_combines_them(build: Callable[[Builder]
     assert all(load.kind is LoadKind.ROW for load in layer.loads)
     before = 1.5 if len(find_products(graph)) == 1 else 2.0
     (note,) = found.notes
-    assert f"2 x gemm {M}x{F}x{K}: 1.2 us instead of {before:.1f}, made up" in note
+    assert f"2 x gemm {M}x{F}x{K}: 1.2 us instead of {before:.1f} us, made up" in note
     # What no kernel computes is operators that IRs have.
     assert HALF not in operators(without_halves(found.graph))
 
@@ -132,8 +132,16 @@ def test_times_decide(build: Callable[[Builder], int]) -> None:
     b = Builder()
     graph = b.graph(build(b))
     slower = 1.5 if len(find_products(graph)) == 1 else 2.0
-    assert join_pairs(graph, Costs(pair=slower), nothing).graph is graph
-    assert join_pairs(graph, Costs(), lambda _: "no kernel").graph is graph
+    made = join_pairs(graph, Costs(pair=slower), nothing)
+    assert made.graph is graph
+    apart = "two products of one tensor and their gate are no single kernel"
+    (choice,) = made.choices
+    assert (choice.operators, choice.is_rewritten) == (("matmul",), False)
+    times = f"{slower:.1f} us instead of {slower:.1f} us, made up"
+    assert choice.reason == f"{apart}, 2 x gemm {M}x{F}x{K}: {times}"
+    made = join_pairs(graph, Costs(), lambda _: "too few registers")
+    assert made.graph is graph
+    assert [each.reason for each in made.choices] == [f"{apart}: too few registers"]
 
 
 def test_a_graph_without_halves_is_the_same_one() -> None:
@@ -152,6 +160,24 @@ def test_a_layer_after_the_other_has_a_pair_each() -> None:
     assert len(found.notes) == 2
     paired = [each.tail.epilogue.is_paired for each in find_products(found.graph)]
     assert paired == [True, False, True, False]
+
+
+def test_one_of_two_pairs_is_joined() -> None:
+    b = Builder()
+    x = b.x()
+    for columns in (F, 2 * F):
+        gate, up = (b.product(x, columns) for _ in range(2))
+        gated = b.elementwise("multiply", b.elementwise("nn.silu", gate), up)
+        x = b.matmul(gated, b.rows(columns, K), F16)
+
+    def rejects(workload: Workload) -> str | None:
+        return "too wide" if f"x{2 * F}x" in workload.short else None
+
+    found = join_pairs(b.graph(x), Costs(), rejects)
+    assert [each.is_rewritten for each in found.choices] == [True, False]
+    assert len(found.notes) == 1
+    paired = [each.tail.epilogue.is_paired for each in find_products(found.graph)]
+    assert paired == [True, False, False, False, False]
 
 
 def _read_again(b: Builder) -> tuple[int, ...]:

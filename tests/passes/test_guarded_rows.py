@@ -22,6 +22,8 @@ def _attention(
     is_chosen: bool = False,
     is_negated: bool = False,
     other: float = 0.0,
+    axis: int = -1,
+    seen_by: tuple[int, ...] = (2, 1, 1, 7),
 ) -> Graph:
     """where(isnan(w), 0, w) V, where w is the softmax of masked scores.
 
@@ -34,16 +36,16 @@ def _attention(
         return builder.add(Expr(op=INPUT, shape=shape, dtype=dtype))
 
     scores, values = given((2, 4, 5, 7)), given((2, 4, 7, 3))
-    seen = given((2, 1, 1, 7), "bool")
+    seen = given(seen_by, "bool")
     zero, low = (builder.constant(np.array(each, np.float32)) for each in (0.0, lowest))
     scores = builder.elementwise("add", scores, builder.constant(np.array(other, np.float32)))
     shown = scores if is_chosen else zero
     either = (low, shown) if is_negated else (shown, low)
-    shape = (2, 4, 5, 7) if is_chosen else (2, 1, 1, 7)
+    shape = (2, 4, 5, 7) if is_chosen else seen_by
     masked = builder.operator("where", (seen, *either), shape, "float32")
     if not is_chosen:
         masked = builder.elementwise("add", scores, masked)
-    weights = builder.operator("nn.softmax", [masked], (2, 4, 5, 7), "float32", axis=-1)
+    weights = builder.operator("nn.softmax", [masked], (2, 4, 5, 7), "float32", axis=axis)
     is_nan = builder.operator(guard, [weights], (2, 4, 5, 7), "bool")
     number = builder.constant(np.array(filled, np.float32))
     chosen = builder.operator("where", (is_nan, number, weights), (2, 4, 5, 7), "float32")
@@ -76,13 +78,23 @@ def test_zeros_become_a_factor_of_rows_behind_the_product() -> None:
 @pytest.mark.parametrize(
     "graph",
     [
+        _attention(axis=-2),
+        _attention(seen_by=(7,)),
         _attention(-1e9),  # such a row is no NaN
         _attention(filled=1.0),
         _attention(guard="isinf"),
         _attention(twice=True),
         _attention(other=-np.inf),  # such a row may be empty though it sees keys
     ],
-    ids=["finite", "ones", "another guard", "read twice", "hidden twice"],
+    ids=[
+        "along rows",
+        "one mask of all",
+        "finite",
+        "ones",
+        "another guard",
+        "read twice",
+        "hidden twice",
+    ],
 )
 def test_what_only_looks_like_it_stays(graph: Graph) -> None:
     assert empty_rows_behind_products(graph) is graph

@@ -83,6 +83,12 @@ def test_other_indices_stay(name: str) -> None:
     assert graph[graph.results].op == "index_tensor"
 
 
+def test_places_of_fewer_dimensions_are_the_last_ones() -> None:
+    graph = _made(lambda b: b.indexed(b.mask(3, 8), (b.places(3, 3, 1), b.places(8, 8)), 3, 8))
+    assert isinstance(graph.results, int)
+    assert graph[graph.results].op == "reshape"
+
+
 def test_the_first_dimension_alone() -> None:
     graph = _made(lambda b: b.indexed(b.mask(3, 8), (b.places(3, 3),), 3, 8))
     assert isinstance(graph.results, int)

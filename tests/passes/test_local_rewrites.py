@@ -61,6 +61,11 @@ class Net(GraphBuilder):
             return x
         return self.operator("broadcast_to", (x,), SHAPE, self.dtype(x))
 
+    def without_nan(self, x: int) -> int:
+        """`x` as the passes of masks take scores: step 3 makes NaN of rows without keys."""
+        unknown = self.operator("isnan", (x,), SHAPE, "bool")
+        return self.operator("where", (unknown, self.number(0.0), x), SHAPE, F32)
+
     def reduced(self, x: int, name: str, axis: int) -> int:
         shape = (*SHAPE[:axis], 1, *SHAPE[axis + 1 :])
         return self.operator(name, (x,), shape, self.dtype(x), axis=(axis,), keepdims=True)
@@ -88,7 +93,7 @@ def _grown(b: Net, step: tuple[int, int, int], x: int, y: int) -> int:  # noqa: 
             return b.operator("nn.softmax", (total,), SHAPE, F32, axis=3)
         case 4:
             seen = b.wide(b.truths(which))
-            args = (x, b.number(float(np.finfo(np.float32).min)))
+            args = (b.without_nan(x), b.number(float(np.finfo(np.float32).min)))
             hidden = b.operator("where", (seen, *args[:: 1 - 2 * (how % 2)]), SHAPE, F32)
             return b.operator("nn.softmax", (hidden,), SHAPE, F32, axis=3 if which % 4 else 2)
         case 5:
@@ -125,10 +130,8 @@ def _grown(b: Net, step: tuple[int, int, int], x: int, y: int) -> int:  # noqa: 
             mask = b.weight(1, 3, 2, 2, 4) if how % 2 else b.weight(3, 1, 1, 4)
             return b.reshape(b.elementwise("add", windows, mask), SHAPE)
         case _:
-            # `guarded_rows` takes scores for numbers, and step 3 makes NaN of rows without keys.
-            unknown = b.operator("isnan", (x,), SHAPE, "bool")
-            x = b.operator("where", (unknown, b.number(0.0), x), SHAPE, F32)
-            masked = b.operator("where", (b.truths(which), x, b.number(-np.inf)), SHAPE, F32)
+            scores = b.without_nan(x)
+            masked = b.operator("where", (b.truths(which), scores, b.number(-np.inf)), SHAPE, F32)
             weights = b.operator("nn.softmax", (masked,), SHAPE, F32, axis=3)
             empty = b.operator("isnan", (weights,), SHAPE, "bool")
             kept = b.operator("where", (empty, b.number(0.0), weights), SHAPE, F32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, REGION, Graph
@@ -75,6 +76,16 @@ def _of_one_that_is_made(b: Builder, batch: int) -> int:
     return _clipped(b, made)
 
 
+def test_a_number_is_no_tensor_to_load() -> None:
+    graph, carved = _carved(
+        lambda b, n: b.elementwise("multiply", b.input(n, 1, 1, ROWS), b.constant(np.float16(2)))
+    )
+    assert _operators(graph) == [REGION]
+    (operand,) = carved.region.layers[0].operands
+    assert operand.shared == Shared(by=Sharing.HEADS, heads=HEADS)
+    assert carved.region.workload.layers[0].epilogue.describe() == "add(acc, multiply(row0, 2))"
+
+
 @pytest.mark.parametrize("mask", [_of_two_full, _of_one_that_is_made])
 def test_what_saves_nothing_stays(mask: Mask) -> None:
     graph, carved = _carved(mask)
@@ -113,9 +124,9 @@ def test_too_many_loads_are_one_sum() -> None:
 
 
 def test_what_others_read_too_is_made_where_that_is_less_to_read() -> None:
-    def build(batch: int, dtype: str) -> list[str]:
+    def build(batch: int, dtype: str, made: Callable[..., int] = _sum) -> list[str]:
         b = Builder()
-        mask = _sum(b, batch, dtype)
+        mask = made(b, batch, dtype)
         results = []
         for _ in range(2):
             q, k, v = (b.input(batch, HEADS, ROWS, DEPTH) for _ in range(3))
@@ -126,5 +137,8 @@ def test_what_others_read_too_is_made_where_that_is_less_to_read() -> None:
         return _operators(graph)
 
     assert build(8, "float16") == [REGION, REGION]
+    # As many bytes are not less.
+    whole = build(1, "float16", lambda b, n, _: _clipped(b, b.input(n, HEADS, ROWS, ROWS)))
+    assert whole == ["clip", REGION, REGION]
     # Half of a sum of one sequence is not less than the sum in FP16.
     assert build(1, "float32") == ["add", "clip", "astype", REGION, REGION]

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Convolution
-from boltgen.graph.graph import IMAGE_NORM, Graph
+from boltgen.graph.graph import GROUPED, IMAGE_NORM, INPUT, Expr, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.precision import walk
 from tests.passes.differential import AnyArray, checked, drawn, operators
 from tests.passes.networks import F16, F32, IMAGE, ROWS, SIZE, STEPS, C, N, Net, Step, network
@@ -210,6 +211,17 @@ def _quarters(b: Net, x: int) -> int:
     return b.operator("nn.adaptive_avg_pool2d", (image,), (N, 6, 2, 1), F32, **attrs)
 
 
+def _of_many_matrices(b: Net, x: int) -> int:
+    """Each matrix has a constant of its own."""
+    return b.matmul(b.product(x, 8), b.weight(N, 8, 4), F32)
+
+
+def _grouped(b: Net, x: int) -> int:
+    rows = b.reshape(b.product(x, 8), (N * 5, 8))
+    ends = b.constant(np.array([3, 3, N * 5], np.int64))
+    return b.operator(GROUPED, (rows, b.weight(3, 8, 4), ends), (N * 5, 4), F32)
+
+
 _around = _apart(((0, 0), (0, 0), (1, 2), (3, 0)))
 _channels = _apart(((0, 0), (0, 3), (1, 1), (1, 1)))
 _images = _apart(((1, 0), (0, 0), (1, 1), (1, 1)))
@@ -218,6 +230,7 @@ _images = _apart(((1, 0), (0, 0), (1, 1), (1, 1)))
 PATTERNS = [
     *(_quarters, _total, _reversed, _around, _channels, _images),
     *(_spelled_softmax, _spelled_softplus, _prelu, _bias_add, _conv1d, _repeated, _of_stack),
+    *(_of_many_matrices, _grouped),
     *(_mean_by_sum, _folded, _group_norm, _wide_arithmetic, _sizes),
 ]
 
@@ -230,6 +243,42 @@ def test_patterns_compute_the_same(build: Callable[[Net, int], int], precision: 
     (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
     largest = max(1.0, float(np.abs(wanted).max()))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=16 * precision.ulp * largest)
+
+
+def test_groups_of_rows_are_multiplied_in_fp16() -> None:
+    made = normalise(_only(_grouped)).graph
+    (grouped,) = (expr for expr in made.exprs if expr.op == GROUPED)
+    assert [made[arg].dtype for arg in grouped.args[:2]] == [F16, F16]
+
+
+def test_what_an_fp16_model_widens_is_wide() -> None:
+    """Its author asks for numbers beyond FP16's."""
+    net = Net()
+    large = net.constant(np.array(20000.0, np.float16))
+    x = net.elementwise("multiply", net.elementwise("tanh", net.input(*ROWS, dtype=F16)), large)
+    wide = net.elementwise("multiply", net.astype(x, F32), net.number(100.0))
+    graph = net.graph(wide)
+    made = normalise(graph).graph
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    assert np.abs(wanted).max() > DType.F16.largest
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-9)
+
+
+def test_a_constant_of_an_open_size_is_no_constant() -> None:
+    net = Net()
+    shape = (symbolic(Symbol("rows", 1, 64)), 8)
+    x = net.add(Expr(op=INPUT, shape=shape, dtype=F32))
+    row = net.operator("broadcast_to", (net.weight(8),), shape, F32)
+    found = operators(normalise(net.graph(net.elementwise("add", x, row))).graph)
+    assert "broadcast_to" in found
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("max", F16), ("min", F16), ("sum", F32)])
+def test_a_reduction_of_many_numbers_is_wide_if_it_adds_them(name: str, dtype: str) -> None:
+    def build(b: Net, x: int) -> int:
+        return b.product(b.reduced(b.product(x, 64), name, 2, keepdims=False), 8)
+
+    assert _types(normalise(_only(build)).graph, "matmul")[1] == dtype
 
 
 def test_zeros_around_an_image_are_its_convolution_s() -> None:

@@ -251,6 +251,17 @@ def _inverted_division(b: Builder) -> int:
     return b.elementwise("divide", x, b.elementwise("rsqrt", raised))
 
 
+def test_a_sum_that_a_matmul_s_kernel_computes_is_no_part_of_the_norm_s() -> None:
+    def build(b: Builder) -> int:
+        product = b.operator("matmul", (b.input(), b.input(COLUMNS, COLUMNS)), SHAPE, F16)
+        return b.layer_norm(b.elementwise("add", product, b.input()))
+
+    graph, found = _carved(build)
+    assert _operators(graph) == [REGION, REGION]
+    sums = [[expr.op for expr in each.body.exprs].count("add") for each in found]
+    assert sums == [1, 0]
+
+
 def test_a_sum_of_integers_is_no_part_of_a_kernel() -> None:
     def build(b: Builder) -> int:
         total = b.elementwise("add", b.input(dtype="int32"), b.input(dtype="int32"))

@@ -98,6 +98,16 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+@pytest.mark.parametrize("shift", [0.5, 1.0])
+def test_a_zero_point_that_is_no_whole_number_is_not_packed(
+    shift: float, rng: np.random.Generator
+) -> None:
+    numbers, scales, zeros = _weights(rng)
+    graph = _packed(_graph(_decode, (numbers, scales, np.minimum(zeros, 14) + np.float16(shift))))
+    has_packed = any(expr.op == UNPACK for expr in graph.exprs)
+    assert has_packed == shift.is_integer()
+
+
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_each_spelling_is_packed_and_becomes_one_region(
     name: str, rng: np.random.Generator

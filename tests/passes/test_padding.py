@@ -128,6 +128,20 @@ def test_results_of_the_model_keep_their_channels() -> None:
     assert made[made.results].shape == (ROWS, 12)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_residuals_of_products_of_other_inputs_are_padded_with_the_sum(depth: int) -> None:
+    """The products of a sum share no tensor but the residual, and are decided about together."""
+    b = Net()
+    total = b.biased(b.input(ROWS, 8), 12)
+    for _ in range(depth):
+        total = b.elementwise("add", b.product(b.input(ROWS, 8), 12), total)
+    graph = b.graph(b.biased(total, 16))
+    plan = _plan(graph)
+    assert [(each.channels, each.filters) for each in plan] == [(8, 16)] * (depth + 1) + [(16, 16)]
+    made = padded(graph, plan)
+    assert {expr.shape for expr in made.exprs if expr.op == "matmul"} == {(ROWS, 16)}
+
+
 def test_images_are_padded_between_convolutions() -> None:
     b = Net()
     graph = b.graph(b.conv(b.conv(b.input(1, 4, 4, 8), 6), 8))
@@ -169,6 +183,32 @@ def test_a_number_of_each_row_keeps_channels() -> None:
     assert (ROWS, 12) in [expr.shape for expr in made.exprs if expr.op == "matmul"]
 
 
+def test_channels_that_a_softmax_of_tvm_s_sums_stay() -> None:
+    b = Net()
+    x = b.biased(b.input(ROWS, 8), 12)
+    weights = b.operator("nn.softmax", (x,), b.shape(x), F16, axis=-1)
+    graph = b.graph(b.biased(weights, 16))
+    made = padded(graph, _plan(graph))
+    assert (ROWS, 12) in [expr.shape for expr in made.exprs if expr.op == "nn.softmax"]
+
+
+def test_a_weight_that_is_computed_keeps_its_shape() -> None:
+    b = Net()
+    turned = b.permute_dims(b.input(12, 12), (1, 0))
+    x = b.input(ROWS, 12)
+    graph = b.graph((b.matmul(x, b.input(12, 12), F16), b.matmul(x, turned, F16)))
+    assert _plan(graph) == ()
+
+
+def test_each_chain_of_products_is_planned_for_itself() -> None:
+    b = Net()
+    chains = [b.biased(b.biased(b.input(ROWS, 8), 12), 16) for _ in range(3)]
+    graph = b.graph(tuple(chains))
+    plan = _plan(graph)
+    assert [(each.channels, each.filters) for each in plan] == [(8, 16), (16, 16)] * 3
+    padded(graph, plan)
+
+
 def test_nothing_is_padded_where_it_is_no_faster() -> None:
     b = Net()
     graph = b.graph(b.biased(b.biased(b.input(ROWS, 8), 12), 16))
@@ -177,7 +217,7 @@ def test_nothing_is_padded_where_it_is_no_faster() -> None:
     assert padded(graph, plan) is graph
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), min_size=1, max_size=7)
+STEPS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), min_size=1, max_size=7)
 
 
 @settings(max_examples=120, deadline=None)
@@ -205,6 +245,11 @@ def test_any_network_computes_the_same(
             case 6:
                 x = b.reshape(x, (2, ROWS // 2, b.shape(x)[-1]))
                 x = b.reshape(b.elementwise("nn.relu", x), (ROWS, b.shape(x)[-1]))
+            case 7:  # which would take padded channels for more numbers
+                attrs = {"axis": -1 - which % 2}
+                x = b.operator("nn.softmax", (x,), b.shape(x), F16, **attrs)
+            case 8:
+                x = b.matmul(x, b.input(b.shape(x)[-1], n), F16)
         values.append(x)
     graph = b.graph((values[-1], values[len(values) // 2]))
     padded(graph, _plan(graph, Costs(move=move)))

@@ -62,6 +62,10 @@ def _raised(b: Builder) -> int:
     return b.elementwise("clip", _added(b), low=-100.0, high=65504.0)
 
 
+def _of_all(b: Builder) -> int:
+    return b.elementwise("add", b.scores(), b.input(1, ROWS, ROWS))
+
+
 def _of_rows(b: Builder) -> int:
     return b.elementwise("add", b.scores(), b.input(1, ROWS, 1))
 
@@ -78,6 +82,7 @@ CASES: dict[str, tuple[Callable[[Builder], int], bool]] = {
     "scaled": (_scaled, False),
     "raised": (_raised, False),
     "of rows": (_of_rows, False),
+    "of rows and keys": (_of_all, False),
 }
 
 
@@ -89,3 +94,4 @@ def test_a_mask_of_keys_alone_hides(name: str) -> None:
     rows = [load for load in scores.epilogue.loads if load.kind is LoadKind.ROW]
     assert scores.epilogue.loads
     assert any(load.hides for load in rows) == hides
+    assert not any(load.hides for load in scores.epilogue.loads if load not in rows)

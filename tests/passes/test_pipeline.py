@@ -33,9 +33,7 @@ def model() -> Graph:
 
 
 def partitioned(graph: Graph, passes: Passes) -> Partitioned:
-    return partition_graphs(
-        {"main": graph, "other": graph}, (), passes, lambda *_: None, grouped_nhwc=True
-    )
+    return partition_graphs({"main": graph, "other": graph}, (), passes, lambda *_: None)
 
 
 def test_each_pass_has_one_name_and_a_home() -> None:
@@ -58,9 +56,7 @@ def test_a_trace_replaces_an_earlier_trace_of_more_functions(tmp_path: Path) -> 
     partitioned(model(), Passes(trace=tmp_path))
     assert set(read_trace(tmp_path)) == {"main", "other"}
     (tmp_path / "notes.txt").write_text("mine")
-    partition_graphs(
-        {"main": model()}, (), Passes(trace=tmp_path), lambda *_: None, grouped_nhwc=True
-    )
+    partition_graphs({"main": model()}, (), Passes(trace=tmp_path), lambda *_: None)
     assert set(read_trace(tmp_path)) == {"main"}
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
@@ -146,7 +142,7 @@ def test_observed_ranges_are_those_of_main_alone(
 ) -> None:
     graph = model()
     passes = Passes(observed={len(graph) - 1: (0.0, observed)})
-    made = partition_graphs({function: graph}, (), passes, lambda *_: None, grouped_nhwc=True)
+    made = partition_graphs({function: graph}, (), passes, lambda *_: None)
     graphs = [*made.graphs.values(), *(each.body for each in made.carved.values())]
     found = [expr.dtype for each in graphs for expr in each.exprs if expr.op == "nn.relu"]
     assert found == [dtype]

@@ -43,9 +43,7 @@ class Costs:
 
 def _partitioned(graph: Graph, **options: Any) -> Partitioned:
     passes = Passes(padding=Costs(), joining=Costs(), **options)
-    made = partition_graphs(
-        {"main": graph}, (), passes, lambda *_: None, grouped_nhwc=True, packs_weights=True
-    )
+    made = partition_graphs({"main": graph}, (), passes, lambda *_: None, packs_weights=True)
     check_regions(made.graphs["main"], tuple(made.carved.values()), {})
     return made
 

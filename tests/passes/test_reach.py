@@ -100,3 +100,42 @@ def test_estimates_stay_finite_and_above_zero() -> None:
             assert isfinite(made.size)
             if made not in found:
                 found.append(made)
+
+
+# What an operator makes of numbers; its range follows from those of its operands.
+_EXACT = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "negative": np.negative,
+    "abs": np.abs,
+    "nn.relu": lambda x: np.maximum(x, 0.0),
+    "exp": np.exp,
+}
+_RANGES = [Reach(over=over, under=under) for over in (False, True) for under in (False, True)]
+
+
+def _numbers(reach: Reach) -> np.ndarray:
+    """Numbers of a range: some within FP16's, and some beyond it where the range says so."""
+    large = [1e5] * reach.over + [-1e5] * reach.under
+    return np.array([-2.0, -1.0, 0.0, 1.0, 2.0, *large])
+
+
+@pytest.mark.parametrize("name", _EXACT)
+def test_ranges_are_those_of_the_numbers(name: str) -> None:
+    count = 2 if name in {"add", "subtract", "maximum", "minimum"} else 1
+    for reaches in itertools.product(_RANGES, repeat=count):
+        with np.errstate(over="ignore"):
+            made = _EXACT[name](*np.meshgrid(*map(_numbers, reaches)))
+        found = reach_of(name, reaches)
+        beyond = bool(made.max() > DType.F16.largest), bool(made.min() < -DType.F16.largest)
+        assert (found.over, found.under) == beyond
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0])
+def test_powers_have_the_signs_of_their_numbers(exponent: float) -> None:
+    large = np.array([-1e3, 1e3]) ** exponent
+    found = power_reach(exponent, WITHIN)
+    assert found.over == (large.max() > DType.F16.largest)
+    assert found.under == (large.min() < -DType.F16.largest)

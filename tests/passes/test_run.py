@@ -17,7 +17,7 @@ def test_a_rule_that_nearly_matched_says_why_not() -> None:
     low = b.constant(np.array(-1e4, np.float32))
     chosen = b.operator("where", (seen, scores, low), (4, 8), "float32")
     graph = b.graph(b.operator("nn.softmax", (chosen,), (4, 8), "float32", axis=-1))
-    run = Run(passes=DEFAULT_PASSES, symbols=Symbols(()), grouped_nhwc=True, packs_weights=False)
+    run = Run(passes=DEFAULT_PASSES, symbols=Symbols(()), packs_weights=False)
     made = Pass(Stage.MASKS, "bound_masks", "masks", plain(masks_as_bounds), "", "")
     assert made.run(graph, run) is graph
     reason = "rule 'mask by a minimum': a score may be below -10000.0"

@@ -75,6 +75,19 @@ def test_what_each_row_is_multiplied_by_stays_a_column(batch: int) -> None:
     ]
 
 
+def test_so_does_a_factor_of_the_rows_of_one_matrix() -> None:
+    def build(b: Builder) -> int:
+        seen = b.wide(b.input(1, KEYS, dtype="int8"), ROWS, KEYS)
+        return b.elementwise("multiply", b.input(ROWS, 16), b.astype(b.any(seen), "float16"))
+
+    assert _made(build) == [
+        ("max", (1, 1)),
+        ("astype", (1, 1)),
+        ("broadcast_to", (ROWS, 1)),
+        ("multiply", (ROWS, 16)),
+    ]
+
+
 @pytest.mark.parametrize("op", ["multiply", "add", "bitwise_and"], ids=["one", "zero", "true"])
 def test_a_constant_of_equal_elements_that_changes_nothing_vanishes(op: str) -> None:
     dtype, number = {"multiply": ("float16", 1), "add": ("float16", 0)}.get(op, ("bool", 1))

@@ -182,6 +182,15 @@ def test_rolls_and_partitions_are_one_order(spelling: str) -> None:
     assert all(expr.attrs.of(Take).mode == "clip" for expr in after.exprs if expr.op == "take")
 
 
+def test_a_norm_of_whole_windows_keeps_their_order() -> None:
+    net = Net()
+    windows = net.partition(net.x)
+    scale, shift = (net.weight(WINDOW**2, C) for _ in range(2))
+    attrs: dict[str, Any] = {"axes": (-2, -1), "epsilon": 1e-5, "scale": True, "center": True}
+    normed = net.other("nn.layer_norm", windows, scale, shift, **attrs)
+    _checked(net, net.reverse(net.linear(normed, C)))
+
+
 def test_a_result_of_the_model_has_its_author_s_order() -> None:
     net = Net()
     after = _checked(net, net.block(net.block(net.x), net.roll))

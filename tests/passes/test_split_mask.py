@@ -98,6 +98,13 @@ def _negated(b: Builder) -> int:
     return b.operator("where", args, (BATCH, 1, b.rows, b.rows), "float32")
 
 
+def _hidden_by_either(b: Builder) -> int:
+    """Seen where it is not so that either part hides a key."""
+    ahead = b.operator("logical_not", (b.known(),), (1, 1, b.rows, b.rows), "bool")
+    unseen = b.operator("bitwise_not", (b.keys(),), (BATCH, 1, 1, b.rows), "bool")
+    return b.where(b.both("logical_not", b.both("logical_or", ahead, unseen)), b.number(0), LOWEST)
+
+
 def _biased(b: Builder) -> int:
     return b.where(b.keys(), b.bias(), LOWEST)
 
@@ -113,7 +120,9 @@ def _masks(graph: Graph) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [ROWS, OPEN], ids=["known", "open"])
-@pytest.mark.parametrize("build", [_joined, _through, _of_three], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "build", [_joined, _through, _of_three, _hidden_by_either], ids=lambda f: f.__name__
+)
 def test_truths_of_places_and_of_keys(build: Callable[[Builder], int], rows: int) -> None:
     graph = _weights(build, rows)
     known, keys = _masks(graph)
@@ -127,7 +136,9 @@ def test_a_bias_and_keys() -> None:
     assert shapes == [(1, HEADS, ROWS, ROWS), (BATCH, 1, 1, ROWS)]
 
 
-@pytest.mark.parametrize("build", [_joined, _through, _of_three, _negated, _biased])
+@pytest.mark.parametrize(
+    "build", [_joined, _through, _of_three, _negated, _hidden_by_either, _biased]
+)
 def test_weights_of_what_is_seen_are_the_same(build: Callable[[Builder], int]) -> None:
     b = Builder()
     before = b.graph(b.softmax(b.elementwise("add", b.scores(), build(b))))

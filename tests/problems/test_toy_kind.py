@@ -44,11 +44,12 @@ from boltgen.problems.reference import (
     compare,
     enclosed_store,
 )
+from boltgen.problems.without_b import WithoutB
 from boltgen.problems.workload import Layer, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningSums:
+class RunningSums(WithoutB):
     """D[i, j] is the sum of A[i, 0] to A[i, j], in FP32."""
 
     kind: ClassVar[str] = "running sums"
@@ -62,36 +63,12 @@ class RunningSums:
         check_positive(self, ("rows", "columns"))
 
     @property
-    def acc_dtype(self) -> DType:
-        return DType.F32
-
-    @property
-    def gemm(self) -> Gemm:
-        raise InvalidProblemError(f"{self.short} is no matrix product")
-
-    @property
-    def batch(self) -> int:
-        return 1
-
-    @property
     def a_shape(self) -> tuple[int, ...]:
         return self.rows, self.columns
 
     @property
-    def b_shape(self) -> tuple[int, ...]:
-        return (0,)
-
-    @property
     def d_shape(self) -> tuple[int, ...]:
         return self.rows, self.columns
-
-    @property
-    def is_product(self) -> bool:
-        return False
-
-    @property
-    def is_exact(self) -> bool:
-        return False
 
     @property
     def storable(self) -> frozenset[DType]:
@@ -110,10 +87,6 @@ class RunningSums:
         return alignment_elements(self.in_dtype, self.columns)
 
     @property
-    def alignment_b(self) -> int:
-        return self.alignment_a
-
-    @property
     def alignment_d(self) -> int:
         return alignment_elements(self.out_dtype, self.columns)
 
@@ -126,20 +99,12 @@ class RunningSums:
         return self.rows * self.columns * self.in_dtype.size_bytes
 
     @property
-    def b_bytes(self) -> int:
-        return 0
-
-    @property
     def sizes(self) -> dict[str, int]:
         return {"rows": self.rows, "columns": self.columns}
 
     @property
     def extents(self) -> dict[str, int]:
         return self.sizes
-
-    @property
-    def canonical(self) -> RunningSums:
-        return self
 
     @property
     def short(self) -> str:
@@ -154,9 +119,6 @@ class RunningSums:
 
     def resized(self, channels: int, filters: int) -> RunningSums:
         return replace(self, columns=channels)
-
-    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        return (0,)
 
     def product(self, a: Array, b: Array) -> Array:
         return np.cumsum(a, axis=-1, dtype=np.float64)

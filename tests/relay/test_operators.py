@@ -87,12 +87,18 @@ def test_a_weight_in_hwio_is_turned_at_once() -> None:
     np.testing.assert_array_equal(turned, weight.data.numpy().transpose(3, 0, 1, 2))
 
 
-def test_several_filters_for_each_channel_stay() -> None:
-    body = convolution(array(3, 3, 4, 2), "HWOI", channels=8, groups=4)
-    assert translated(body).attrs.of(Convolution).kernel_layout == "HWCM"
-    partitioned = steps.annotate(module(body))
-    assert not partitioned.regions
-    partitioned.module()
+def test_several_filters_for_each_channel_follow_one_another() -> None:
+    weight = array(3, 3, 4, 2)
+    body = convolution(weight, "HWOI", channels=8, groups=4)
+    graph = translate(module(body)["main"])
+    assert isinstance(graph.results, int)
+    made = graph[graph.results]
+    assert made.attrs.of(Convolution).kernel_layout == "HWOI"
+    joint = graph[made.args[1]].array
+    assert joint is not None
+    np.testing.assert_array_equal(joint, weight.data.numpy().reshape(3, 3, 8, 1))
+    (region,) = steps.annotate(module(body)).regions
+    assert region.workload.first.problem.multiplier == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest  # isort: skip
 import tvm  # isort: skip
 from tvm import relay  # isort: skip
 from boltgen.errors import ModelImportError  # isort: skip
-from boltgen.passes.run import Passes  # isort: skip
+from boltgen.passes.run import Partitioned, Passes  # isort: skip
 from boltgen.frontend.relay import steps  # isort: skip
 from boltgen.ir.dtypes import DType  # isort: skip
 from benchmarks.harness.relay_oracle_kernels import Model  # isort: skip
@@ -83,47 +83,82 @@ def test_zeros_around_an_image_become_a_convolutions_padding() -> None:
     assert operators(partitioned.module()) == set()
 
 
-def _depthwise(weight: np.ndarray) -> tvm.IRModule:
-    x = relay.var("x", shape=(1, 4, 6, 6))
-    options = {"channels": len(weight), "kernel_size": (3, 3), "groups": 4}
+def _in_groups(weight: np.ndarray, groups: int) -> tvm.IRModule:
+    channels = groups * weight.shape[1]
+    x = relay.var("x", shape=(1, channels, 6, 6))
+    options = {"channels": len(weight), "kernel_size": (3, 3), "groups": groups}
     return module(x, relay.nn.relu(relay.nn.conv2d(x, constant(weight), **options)))
 
 
-def test_a_depthwise_convolution_has_a_kernel() -> None:
-    weight = RNG.standard_normal((4, 1, 3, 3))
-    partitioned = steps.annotate(_depthwise(weight))
-    (region,) = partitioned.regions
-    assert region.workload.short == "depthwise 1x6x6x4, 3x3"
-    assert region.workload.epilogues == "relu(acc)"
-    x = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
+def _assert_convolves(partitioned: Partitioned, weight: np.ndarray, groups: int) -> None:
+    filters, channels = weight.shape[:2]
+    x = RNG.standard_normal((1, groups * channels, 6, 6)).astype(np.float32)
     (found,) = Model(partitioned).run(x)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    apart = windows.reshape(1, groups, channels, *windows.shape[2:])
+    of_groups = weight.reshape(groups, filters // groups, channels, 3, 3)
     expected, size = (
-        np.einsum("nchwrs,crs->nchw", f(windows), f(weight[:, 0])) for f in (np.array, np.abs)
+        np.einsum("ngchwrs,gfcrs->ngfhw", f(apart), f(of_groups)).reshape(found.shape)
+        for f in (np.array, np.abs)
     )
     # The operands and the result are rounded.
     assert (np.abs(found - np.maximum(expected, 0)) <= 3 * 2.0**-11 * size).all()
 
 
-def test_several_filters_for_each_channel_stay_with_tvm() -> None:
-    partitioned = steps.annotate(_depthwise(RNG.standard_normal((8, 1, 3, 3))))
-    assert not partitioned.regions
-    (reason,) = (each.reason for each in partitioned.placements if each.operator == "conv2d")
-    assert reason.startswith("it has 8 filters for 4 channels; Relay")
+_IN_GROUPS = [
+    pytest.param((4, 1, 3, 3), 4, "depthwise 1x6x6x4, 3x3", id="depthwise"),
+    pytest.param((8, 1, 3, 3), 4, "depthwise 1x6x6x4 to 8, 3x3", id="several filters"),
+    pytest.param((32, 32, 3, 3), 2, "conv 1x6x6x64 to 32, 3x3, 2 groups", id="groups"),
+    pytest.param((8, 4, 3, 3), 2, "conv 1x6x6x8 to 8, 3x3", id="narrow groups"),
+]
 
 
-def test_what_stays_with_tvm_has_the_layouts_that_it_schedules() -> None:
+@pytest.mark.parametrize(("shape", "groups", "short"), _IN_GROUPS)
+def test_a_convolution_in_groups_has_a_kernel(
+    shape: tuple[int, ...], groups: int, short: str
+) -> None:
+    weight = RNG.standard_normal(shape)
+    partitioned = steps.annotate(_in_groups(weight, groups))
+    (region,) = partitioned.regions
+    assert region.workload.short == short
+    assert region.workload.epilogues == "relu(acc)"
+    _assert_convolves(partitioned, weight, groups)
+
+
+@pytest.mark.parametrize(("shape", "groups", "short"), _IN_GROUPS)
+def test_tvm_computes_groups_that_have_no_kernel(
+    shape: tuple[int, ...], groups: int, short: str
+) -> None:
+    del short
+    weight = RNG.standard_normal(shape)
     passes = Passes(rejects=lambda workload: "of a whim")
-    annotated = steps.annotate(_depthwise(RNG.standard_normal((4, 1, 3, 3))), passes=passes)
-    made = annotated.module()
-    layouts: list[tuple[str, str]] = []
+    partitioned = steps.annotate(_in_groups(weight, groups), passes=passes)
+    assert not partitioned.regions
+    _assert_convolves(partitioned, weight, groups)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "layouts"),
+    [
+        ((4, 1, 3, 3), 4, ("NHWC", "HWOI")),
+        ((8, 1, 3, 3), 4, ("NCHW", "OIHW")),
+        ((64, 32, 3, 3), 2, ("NCHW", "OIHW")),
+    ],
+)
+def test_what_stays_with_tvm_has_the_layouts_that_it_schedules(
+    shape: tuple[int, ...], groups: int, layouts: tuple[str, str]
+) -> None:
+    passes = Passes(rejects=lambda workload: "of a whim")
+    weight = RNG.standard_normal(shape)
+    made = steps.annotate(_in_groups(weight, groups), passes=passes).module()
+    found: list[tuple[str, str]] = []
 
     def visit(expr: relay.Expr) -> None:
         if isinstance(expr, relay.Call) and expr.op == tvm.ir.Op.get("nn.conv2d"):
-            layouts.append((str(expr.attrs.data_layout), str(expr.attrs.kernel_layout)))
+            found.append((str(expr.attrs.data_layout), str(expr.attrs.kernel_layout)))
 
     relay.analysis.post_order_visit(made["main"].body, visit)
-    assert layouts == [("NHWC", "HWOI")]
+    assert found == [layouts]
 
 
 def test_bf16_is_refused_by_name() -> None:

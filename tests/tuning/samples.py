@@ -19,7 +19,7 @@ from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
 from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import FLOAT_TYPES, DType, Layout
 from boltgen.ir.elementwise import (
     Accumulator,
     Binary,
@@ -161,7 +161,9 @@ def epilogues(draw: st.DrawFn) -> ElementwiseGraph:
         kinds = ["scalar", "unary", "binary", "cast"] + ([] if loads else ["load"])
         match draw(st.sampled_from(kinds)):
             case "load":
-                node: object = Load(draw(st.sampled_from(LoadKind)), draw(st.sampled_from(DType)))
+                node: object = Load(
+                    draw(st.sampled_from(LoadKind)), draw(st.sampled_from(FLOAT_TYPES))
+                )
             case "scalar":
                 node = Scalar(draw(_FLOATS))
             case "unary":
@@ -170,7 +172,7 @@ def epilogues(draw: st.DrawFn) -> ElementwiseGraph:
             case "binary":
                 node = Binary(draw(st.sampled_from(BinaryOp)), draw(x), draw(x))
             case _:
-                node = Cast(draw(x), draw(st.sampled_from(DType)))
+                node = Cast(draw(x), draw(st.sampled_from(FLOAT_TYPES)))
         nodes.append(node)
     return ElementwiseGraph(tuple(nodes))  # type: ignore[arg-type]
 

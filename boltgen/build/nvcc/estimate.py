@@ -18,7 +18,7 @@ from boltgen.build.unit import TranslationUnit
 _KERNEL_S: Mapping[str, float] = {
     **{"gemm": 6.4, "conv2d": 7.0, "prologue_gemm": 7.0, "grouped_gemm": 7.0},
     **{"b2b_gemm": 8.0, "b2b_conv2d": 8.5, "attention": 4.0, "norm": 3.2, "skinny": 4.6},
-    "depthwise": 2.5,
+    **{"depthwise": 2.5, "separable": 7.0},
     **{"gemm_sm90": 43.0, "conv2d_sm90": 43.0, "b2b_gemm_sm90": 40.0, "b2b_conv2d_sm90": 40.0},
     **{"attention_sm90": 20.0, "move": 0.3, "recurrent": 3.5},
 }

@@ -103,6 +103,18 @@ def embedded_ptx(data: bytes) -> Iterator[str]:
     """
     try:
         section = _fatbins(data)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise KernelContentError(f"its PTX cannot be read ({error})") from error
+    yield from fatbin_ptx(section)
+
+
+def fatbin_ptx(section: bytes) -> Iterator[str]:
+    """Yield the modules of PTX in fat binaries that follow each other.
+
+    Raises:
+        KernelContentError: their PTX is truncated or compressed.
+    """
+    try:
         at = 0
         while at + _FATBIN.size <= len(section):
             magic, _, header_bytes, size = _FATBIN.unpack_from(section, at)

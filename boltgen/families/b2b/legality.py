@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.b2b.config import B2bConfig
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
+from boltgen.families.chain.inner import inner_violations
 from boltgen.families.chain.traits import Residence, intermediate_rejection
 from boltgen.families.mma_sync.config import Tiles
 from boltgen.families.mma_sync.legality import (
@@ -31,10 +32,8 @@ from boltgen.problems.workload import Layer, Workload
 
 # A threadblock's last rows may lie beyond M; their indices have 32 bits.
 _MOST_ROWS = INT32_MAX - 256
-_INNER_DEPTHS = (16, 32, 64)
 # Rules that all other rules need.
 _STRUCTURAL = {"instruction", "warp_divides_threadblock", "instruction_divides_warp"}
-_INNER_LAYER_H = "templates/include/boltgen/b2b_layer.h"
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
@@ -107,7 +106,7 @@ def layer_violations(
     # `threadblock_k` is a rule of CUTLASS's mainloop, which only the first layer uses.
     structural = [
         violation
-        for violation in tile_violations(tiles, arch)
+        for violation in tile_violations(tiles, arch, traits.in_dtype)
         if is_first or violation.name != "threadblock_k"
     ]
     yield from structural
@@ -117,7 +116,7 @@ def layer_violations(
         yield from pipeline_violations(traits, tiles, arch)
         yield from main_loop_violations(traits, tiles)
     else:
-        yield from _inner_violations(layer, tiles, arch)
+        yield from inner_violations(layer, tiles, arch)
     if is_last:
         yield from epilogue_violations(traits, tiles)
     n = layer.problem.gemm.n
@@ -128,34 +127,6 @@ def layer_violations(
             reason="the next layer multiplies whole rows, which no other threadblock can give; "
             "Bolt, section 3.1",
             slack=1.0 - n / tiles.threadblock.n,
-        )
-
-
-def _inner_violations(layer: Layer, tiles: Tiles, arch: Arch) -> Iterator[Violation]:
-    depth, stages = tiles.threadblock.k, tiles.stages
-    if depth not in _INNER_DEPTHS:
-        yield Violation(
-            name="inner_threadblock_k",
-            message=f"a later layer's threadblock k={depth} is not 16, 32 or 64",
-            reason="the permuted tile of B has rows of 32, 64 or 128 bytes, whole steps of "
-            f"mma.m16n8k16; {_INNER_LAYER_H}",
-        )
-    narrow = layer.problem.alignment_b == 1
-    if not arch.has_async_copies or narrow:
-        if stages != 2:
-            why = f"B of vectors of {layer.problem.alignment_b}" if narrow else arch.name
-            yield Violation(
-                name="inner_stages",
-                message=f"{stages} stages in a later layer on {arch.name} with {why}",
-                reason="without cp.async, which copies 4 bytes or more from sm_80 on, B passes "
-                f"through registers in two stages; {_INNER_LAYER_H}",
-            )
-    elif not 2 <= stages <= arch.max_stages:
-        yield Violation(
-            name="inner_stages",
-            message=f"{stages} stages in a later layer on {arch.name}, which takes 2 to "
-            f"{arch.max_stages}",
-            reason="one stage cannot be filled while it is read; more than five only take memory",
         )
 
 

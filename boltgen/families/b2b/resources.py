@@ -7,26 +7,23 @@ decides.
 from __future__ import annotations
 
 from boltgen.families.b2b.config import B2bConfig
+from boltgen.families.chain.inner import (
+    inner_accumulators,
+    inner_fragments,
+    inner_tiles_bytes,
+)
 from boltgen.families.chain.traffic import swizzled_tile_bytes
 from boltgen.families.chain.traits import Residence
 from boltgen.families.mma_sync.resources import epilogue_bytes, main_loop_bytes
 from boltgen.families.mma_sync.resources import registers_per_thread as layer_registers
 from boltgen.families.resources import BOOKKEEPING_REGISTERS
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.dtypes import DType
 from boltgen.problems.workload import Layer, Workload
 
 _REGISTER_BYTES = 4
 _WARP = 32
 # For an intermediate in registers the shared buffer is a placeholder of one vector.
 _PLACEHOLDER_BYTES = 16
-
-
-def inner_tiles_bytes(layer: Layer, config: B2bConfig, index: int) -> int:
-    """Return the bytes of the tiles of B, of all stages, in a layer after the first."""
-    tile = config.layers[index]
-    by_rows = layer.problem.gemm.b_layout is Layout.ROW
-    rows, columns = (tile.k, tile.n) if by_rows else (tile.n, tile.k)
-    return tile.stages * swizzled_tile_bytes(rows, columns, layer.problem.in_dtype)
 
 
 def staging_bytes(config: B2bConfig, dtype: DType) -> int:
@@ -46,7 +43,7 @@ def shared_memory_bytes(workload: Workload, config: B2bConfig) -> int:
     last, in_dtype = len(config.layers) - 1, workload.first.problem.in_dtype
     tiles = max(
         main_loop_bytes(config.of_layer(0), in_dtype),
-        *(inner_tiles_bytes(workload.layers[i], config, i) for i in range(1, last + 1)),
+        *(inner_tiles_bytes(workload.layers[i], config.of_layer(i)) for i in range(1, last + 1)),
     )
     working = tiles + staging_bytes(config, in_dtype)
     return max(
@@ -68,15 +65,10 @@ def registers_per_thread(workload: Workload, config: B2bConfig) -> int:
 
 
 def _inner_registers(layer: Layer, config: B2bConfig, index: int) -> int:
-    tile, lane_bytes = config.layers[index], _WARP * _REGISTER_BYTES
-    size = layer.problem.in_dtype.size_bytes
-    accumulators = tile.warp_m * tile.warp_n * layer.problem.acc_dtype.size_bytes // lane_bytes
-    # mma.m16n8k16 multiplies sixteen columns of A with sixteen rows of B.
-    fragments = (tile.warp_m + tile.warp_n) * 16 * size // lane_bytes
+    tiles = config.of_layer(index)
     resident = 0
     if config.residence is Residence.REGISTERS:
-        resident = tile.warp_m * config.layers[index - 1].n * size // lane_bytes
-    staged = 0
-    if tile.stages == 2:
-        staged = tile.n * tile.k * size // (_REGISTER_BYTES * config.threads)
-    return accumulators + fragments + resident + staged + BOOKKEEPING_REGISTERS
+        size = layer.problem.in_dtype.size_bytes
+        resident = tiles.warp.m * config.layers[index - 1].n * size // (_WARP * _REGISTER_BYTES)
+    held = inner_accumulators(layer, tiles) + inner_fragments(layer, tiles)
+    return held + resident + BOOKKEEPING_REGISTERS

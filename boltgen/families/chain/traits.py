@@ -23,6 +23,7 @@ from boltgen.problems.workload import Layer, Workload
 FRAGMENT_PAIR = 2
 # The columns that four lanes of a fragment exchange to store vectors of 16 bytes.
 _EXCHANGED = 8
+GEMM_STRUCT, CONV2D_STRUCT = "boltgen_gemm_chain_args", "boltgen_conv2d_chain_args"
 # The sizes of later layers that are arguments; the first layer's are the launch's.
 _LAYER_SIZES = ("n", "ldb", "batch_stride_b")
 
@@ -64,7 +65,7 @@ class ChainTraits:
     @property
     def struct(self) -> str:
         """The kernel's argument struct."""
-        return "boltgen_conv2d_chain_args" if self.conv_iterator else "boltgen_gemm_chain_args"
+        return CONV2D_STRUCT if self.conv_iterator else GEMM_STRUCT
 
 
 def compiled_traits(workload: Workload) -> ChainTraits:
@@ -127,7 +128,8 @@ def launch_of(workload: Workload) -> Launch:
         for index, layer in enumerate(workload.layers)
         for name in _LAYER_SIZES
     }
-    return Launch(struct=compiled_traits(workload).struct, sizes=outer | layers, has_layers=True)
+    struct = GEMM_STRUCT if first.is_matrix else CONV2D_STRUCT
+    return Launch(struct=struct, sizes=outer | layers, has_layers=True)
 
 
 def _sizes(problem: Problem) -> dict[str, int]:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from boltgen.arch import Arch
+from boltgen.families.mma_sync.shapes import has_instruction
 from boltgen.families.mma_sync.traits import groups_of
-from boltgen.families.rejections import MMA_SYNC, graph_rejection, operand_rejection
+from boltgen.families.rejections import (
+    MMA_SYNC,
+    MMA_SYNC_OF_INTEGERS,
+    graph_rejection,
+    operand_rejection,
+)
+from boltgen.ir.dtypes import Layout
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
@@ -23,9 +30,12 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
             "cp.async brings A to shared memory as it is, so nothing can be done to it before the "
             "product"
         )
-    if (reason := operand_rejection(problem, arch, MMA_SYNC)) is not None:
+    table = (*MMA_SYNC, *MMA_SYNC_OF_INTEGERS)
+    if (reason := operand_rejection(problem, arch, table)) is not None:
         return reason
     epilogue = workload.single.epilogue
+    if problem.in_dtype.is_whole and (reason := _integer_rejection(problem, epilogue, arch)):
+        return reason
     if groups_of(problem) > 1 and (reason := _groups_rejection(epilogue)) is not None:
         return reason
     if epilogue.is_paired and epilogue.stores:
@@ -34,6 +44,19 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         if store.columns and problem.gemm.n % store.columns:
             return f"N={problem.gemm.n} is not a multiple of {store.columns}, which make a number"
     return graph_rejection(epilogue)
+
+
+def _integer_rejection(
+    problem: Gemm | Conv2d, epilogue: ElementwiseGraph, arch: Arch
+) -> str | None:
+    """Return why no kernel multiplies integers in this way, or None if one does."""
+    if not has_instruction(problem.in_dtype, arch):
+        return f"no kernel multiplies {problem.in_dtype.value} on {arch.name}"
+    if problem.gemm.b_layout is Layout.ROW:
+        return "B is row-major: kernels of 8-bit integers read K side by side, in B column-major"
+    if epilogue.is_paired or epilogue.further:
+        return f"kernels of integers store D of one product alone, not {epilogue.describe()}"
+    return None
 
 
 # Operands that a group reads from its first column on.

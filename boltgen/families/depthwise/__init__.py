@@ -22,12 +22,8 @@ from boltgen.families.depthwise.legality import (
     workspace_bytes,
 )
 from boltgen.families.depthwise.model import instructions, predict
-from boltgen.families.depthwise.traits import (
-    compiled_traits,
-    depthwise_of,
-    vector_of,
-    vector_of_a,
-)
+from boltgen.families.depthwise.traits import compiled_traits
+from boltgen.families.depthwise_tile import depthwise_of, vector_of, vector_of_a
 from boltgen.families.family import KernelFamily, of_layer
 from boltgen.families.space import Knob, Space
 from boltgen.ir.kernel import Launch

@@ -8,6 +8,7 @@ from typing import ClassVar
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.depthwise.traits import DepthwiseTraits
+from boltgen.families.depthwise_tile import window_text
 from boltgen.ir.kernel import KernelSpec
 
 ARGUMENTS = "boltgen_depthwise_args"
@@ -79,20 +80,10 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> DepthwiseView:
         element_d=traits.out_dtype.cutlass,
         vector=traits.vector,
         multiplier=traits.multiplier,
-        window=_window(traits),
+        window=window_text(traits.window),
         threads=config.threads,
         rows=config.rows,
         columns=config.columns,
-    )
-
-
-def _window(traits: DepthwiseTraits) -> str:
-    window = traits.window
-    if window is None:
-        return "boltgen::AnyWindow"
-    return (
-        f"boltgen::Window</*Taps=*/{window.taps}, /*Stride=*/{window.stride}, "
-        f"/*Dilation=*/{window.dilation}>"
     )
 
 

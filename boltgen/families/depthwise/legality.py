@@ -7,13 +7,8 @@ from collections.abc import Iterator
 
 from boltgen.arch import Arch
 from boltgen.families.depthwise.config import DepthwiseConfig
-from boltgen.families.depthwise.traits import (
-    depthwise_of,
-    rounded_sum,
-    vector_of,
-    vector_of_a,
-    window_of,
-)
+from boltgen.families.depthwise.traits import rounded_sum
+from boltgen.families.depthwise_tile import Tile, depthwise_of, vector_of
 from boltgen.families.family import Footprint
 from boltgen.families.rejections import (
     MMA_SYNC_IN_F32,
@@ -32,7 +27,6 @@ THREADS, ROWS, COLUMNS = (64, 128, 256), (1, 2), (1, 2, 4, 8)
 # Vectors of channels; the last is more than any pixel's that fits a threadblock.
 SLABS = (4, 8, 16, 32, 64, 256)
 _WARP = 32
-_REGISTER_BYTES = 4
 _NUMBER_BYTES = 4  # of FP32, and of a count
 
 _HEADER = "templates/include/boltgen/depthwise.h"
@@ -134,24 +128,18 @@ def workspace_bytes(layer: Layer) -> int:
     return _NUMBER_BYTES * (images * problem.k + problem.k // vector_of(problem))
 
 
-def pixels_at_once(problem: Depthwise, config: DepthwiseConfig) -> int:
-    """Return how many pixels of a row of A a thread has in registers."""
-    window = window_of(problem)
-    return config.columns if window is None else window.met(config.columns)
+def tile_of(problem: Depthwise, config: DepthwiseConfig) -> Tile:
+    """Return the tile of a thread."""
+    return Tile(problem, config.rows, config.columns)
 
 
 def footprint(layer: Layer, config: DepthwiseConfig) -> Footprint:
     """No shared memory; registers for sums, for a row of pixels and one of the filter."""
     problem = depthwise_of(layer)
-    vector, window = vector_of(problem), window_of(problem)
-    size = problem.in_dtype.size_bytes
-    of_pixel = max(vector_of_a(problem) * size // _REGISTER_BYTES, 1)
-    taps = 1 if window is None else window.taps
-    sums = config.rows * config.columns * vector
-    at_once = pixels_at_once(problem, config) * of_pixel + taps * vector
-    operands = vector * (len(layer.loads) + len(layer.further))
+    tile = tile_of(problem, config)
+    operands = vector_of(problem) * (len(layer.loads) + len(layer.further))
     return Footprint(
-        registers=sums + max(at_once, operands) + BOOKKEEPING_REGISTERS,
+        registers=tile.sums + max(tile.row_registers, operands) + BOOKKEEPING_REGISTERS,
         shared_memory_bytes=0,
         warps=config.threads // _WARP,
     )

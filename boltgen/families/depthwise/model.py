@@ -11,14 +11,9 @@ import math
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.depthwise.config import DepthwiseConfig
-from boltgen.families.depthwise.legality import blocks, footprint, pixels_at_once
-from boltgen.families.depthwise.traits import (
-    depthwise_of,
-    rounded_sum,
-    vector_of,
-    vector_of_a,
-    window_of,
-)
+from boltgen.families.depthwise.legality import blocks, footprint, tile_of
+from boltgen.families.depthwise.traits import rounded_sum
+from boltgen.families.depthwise_tile import Tile, depthwise_of, vector_of, vector_of_a
 from boltgen.families.family import Prediction
 from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
@@ -47,31 +42,9 @@ def bytes_moved(layer: Layer) -> int:
     return problem.a_bytes + problem.b_bytes + outputs
 
 
-def _taps_at_once(problem: Depthwise) -> int:
-    """Return how many of a filter's pixels share the pixels that a thread has in registers."""
-    window = window_of(problem)
-    return 1 if window is None else window.taps
-
-
-def _steps(problem: Depthwise) -> int:
-    """Return how often a thread reads pixels: for each row of the filter, or for each pixel."""
-    return problem.r * problem.s // _taps_at_once(problem)
-
-
-def _loads(problem: Depthwise, config: DepthwiseConfig) -> int:
-    """Return a thread's loads of pixels and of the filter."""
-    of_step = config.rows * pixels_at_once(problem, config) + _taps_at_once(problem)
-    return _steps(problem) * of_step
-
-
-def _arithmetic(layer: Layer, config: DepthwiseConfig) -> float:
-    """Return the arithmetic instructions of a thread: each number that it loads is widened."""
-    problem = depthwise_of(layer)
-    outputs = config.rows * config.columns * vector_of(problem)
-    sums = problem.r * problem.s * outputs
-    pixels = config.rows * pixels_at_once(problem, config) * vector_of_a(problem)
-    widened = _steps(problem) * (pixels + _taps_at_once(problem) * vector_of(problem))
-    return sums + widened + outputs * (1 + of_element(layer.epilogue))
+def _arithmetic(layer: Layer, tile: Tile) -> float:
+    """Return the arithmetic instructions of a thread, with its epilogue."""
+    return tile.arithmetic + tile.sums * (1 + of_element(layer.epilogue))
 
 
 def _rounding_clocks(layer: Layer, config: DepthwiseConfig, arch: Arch) -> float:
@@ -117,11 +90,12 @@ def predict(
     m, n = problem.matrix
     out_bytes = m * n * output_bytes_per_element(problem, layer.epilogue)
     threads = on_each * config.threads
-    loads = _loads(problem, config)
+    tile = tile_of(problem, config)
+    loads = tile.loads
     vector_bytes = vector_of_a(problem) * problem.in_dtype.size_bytes
-    arithmetic = _arithmetic(layer, config)
+    arithmetic = _arithmetic(layer, tile)
     issued = (loads + arithmetic) / (SCHEDULERS * _WARP)
-    of_warp = (_steps(problem) + 1) * arch.memory_latency_clocks
+    of_warp = (tile.steps + 1) * arch.memory_latency_clocks
     # Each thread adds a number for each of its channels, in a sector of its own.
     added = sum(store.reduction is not None for store in layer.epilogue.results)
     sums_bytes = added * count * config.threads * vector_of(problem) * _SECTOR_BYTES
@@ -149,16 +123,16 @@ def instructions(layer: Layer, config: DepthwiseConfig, arch: Arch) -> Instructi
     del arch  # no tensor cores
     problem = depthwise_of(layer)
     count = blocks(problem, config)
-    outputs = config.rows * config.columns * vector_of(problem)
+    tile = tile_of(problem, config)
     m, n = problem.matrix
     return Instructions(
         threadblocks=count,
-        idle=max(0.0, 1.0 - m * n / (count * config.threads * outputs)),
-        steps=_steps(problem),
+        idle=max(0.0, 1.0 - m * n / (count * config.threads * tile.sums)),
+        steps=tile.steps,
         products=0.0,
         shared_loads=0.0,
-        copies=_loads(problem, config) + config.rows * config.columns * len(layer.epilogue.loads),
+        copies=tile.loads + config.rows * config.columns * len(layer.epilogue.loads),
         copy_bytes=min(vector_of_a(problem) * problem.in_dtype.size_bytes, VECTOR_BYTES),
-        outputs=outputs,
-        arithmetic=_arithmetic(layer, config),
+        outputs=tile.sums,
+        arithmetic=_arithmetic(layer, tile),
     )

@@ -25,15 +25,16 @@ from boltgen.families.mma_sync.legality import (
     result_violations,
     tile_violations,
 )
+from boltgen.families.mma_sync.shapes import depths_of, has_instruction, instruction_of
 from boltgen.families.mma_sync.traits import KernelTraits, groups_of, kernel_traits
 from boltgen.families.space import Knob, Shape, Space
+from boltgen.ir.dtypes import DType
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
 # Extents between powers of two fill a last wave, or a register file, which powers of two would
 # leave half empty.
 TILE_EXTENTS = (16, 32, 64, 96, 128, 160, 192, 256)
-TILE_DEPTHS = (32, 64)
 WARP_M = (16, 32, 48, 64, 80, 96)
 WARP_N = (16, 32, 48, 64, 80, 96, 128)
 SWIZZLES = (1, 2, 4, 8)
@@ -49,8 +50,8 @@ _LEAST_WARP_TILE = 32 * 32
 _SCHEDULERS = 4
 # A tile four times as long as wide loads 1.25 times the operands of a square tile of equal area.
 _MOST_ELONGATED = 4
-# More depth of K in flight only lowers occupancy: the latency of memory is covered.
-_MOST_DEPTH_IN_FLIGHT = 192
+# More bytes of a row of K in flight only lower occupancy: the latency of memory is covered.
+_MOST_IN_FLIGHT_BYTES = 384
 # The latency while all SMs copy, relative to the latency of a single copy. An estimate.
 _LOADED_LATENCY = 2
 # Every layout and alignment has a legal kernel of this extent; smaller ones are not always legal.
@@ -75,12 +76,15 @@ def enumerate_configs(problem: Problem, arch: Arch) -> tuple[Tiles, ...]:
 @lru_cache(maxsize=256)
 def kernel_configs(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
     """Return the configurations of kernels with these traits, without swizzle and split-K."""
-    found = []
+    found: list[Tiles] = []
+    if not has_instruction(traits.in_dtype, arch):
+        return ()
+    instruction = instruction_of(traits.in_dtype, arch)
     for tile in _tiles(traits, arch):
         for warps, stages in itertools.product(_warps(tile, arch), _stages(tile, traits, arch)):
             legal = [
                 config
-                for config in _warp_splits(tile, warps, stages, arch)
+                for config in _warp_splits(tile, warps, stages, instruction)
                 if not kernel_violations(traits, config, arch)
             ]
             # Within the register file, the best warp tile loads least per multiplication.
@@ -96,7 +100,9 @@ def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
     They include configurations that are not worth considering.
     """
     counts = stage_counts(traits, arch)
-    splits, of_all = _every_split(arch)
+    if not has_instruction(traits.in_dtype, arch):
+        return ()
+    splits, of_all = _every_split(arch, traits.in_dtype)
     legal = zip(splits, legal_stages(traits, splits, of_all, counts, arch), strict=True)
     found: list[Tiles] = []
     for _, alike in itertools.groupby(legal, lambda each: (each[0].threadblock, each[0].warps)):
@@ -107,15 +113,16 @@ def legal_kernels(traits: KernelTraits, arch: Arch) -> tuple[Tiles, ...]:
 
 
 @lru_cache(maxsize=32)
-def _every_split(arch: Arch) -> tuple[tuple[Tiles, ...], Tiles]:
+def _every_split(arch: Arch, in_dtype: DType) -> tuple[tuple[Tiles, ...], Tiles]:
     """Return every division of tiles among warps, sorted by tile, warps and warp, and their column.
 
     Tiles that do not divide each other are left out. The depth of the pipeline has no meaning.
     """
     found: list[Tiles] = []
-    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
-        splits = _splits(Shape(m, n, k), arch.min_stages, arch)
-        whole = [each for each in splits if not any(tile_violations(each, arch))]
+    instruction = instruction_of(in_dtype, arch)
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, depths_of(in_dtype)):
+        splits = _splits(Shape(m, n, k), arch.min_stages, instruction)
+        whole = [each for each in splits if not any(tile_violations(each, arch, in_dtype))]
         found += sorted(whole, key=lambda each: (each.warps, each.warp))
     return tuple(found), column(found)
 
@@ -123,14 +130,15 @@ def _every_split(arch: Arch) -> tuple[tuple[Tiles, ...], Tiles]:
 def _tiles(traits: KernelTraits, arch: Arch) -> Iterator[Shape]:
     # Accumulators take at most half of the register file; operands and addresses need the rest.
     most = arch.registers_per_sm * _REGISTER_BYTES // 2 // traits.acc_dtype.size_bytes
-    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, TILE_DEPTHS):
+    depths = depths_of(traits.in_dtype)
+    for m, n, k in itertools.product(TILE_EXTENTS, TILE_EXTENTS, depths):
         if max(m, n) > _MOST_ELONGATED * min(m, n) or m * n > most:
             continue
         # One extent that is no power of two is enough to fill a last wave.
         if not (is_power_of_two(m) or is_power_of_two(n)):
             continue
         # Tiles with few multiplications per loaded element need long rows.
-        if m * n < _LEAST_WARP_TILE and k < max(TILE_DEPTHS):
+        if m * n < _LEAST_WARP_TILE and k < max(depths):
             continue
         yield Shape(m, n, k)
 
@@ -160,7 +168,7 @@ def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
     counts = [
         stages
         for stages in stage_counts(traits, arch)
-        if stages == 2 or stages * tile.k <= _MOST_DEPTH_IN_FLIGHT
+        if stages == 2 or stages * tile.k * traits.in_dtype.size_bytes <= _MOST_IN_FLIGHT_BYTES
     ]
     stage_bytes = (tile.m + tile.n) * tile.k * traits.in_dtype.size_bytes
     l2_bytes_per_clock = arch.l2_bytes_per_clock / arch.sm_count
@@ -170,14 +178,13 @@ def _stages(tile: Shape, traits: KernelTraits, arch: Arch) -> Iterator[int]:
     return (stages for stages in counts if stages in (least - 1, least))
 
 
-def _warp_splits(tile: Shape, warps: int, stages: int, arch: Arch) -> Iterator[Tiles]:
+def _warp_splits(tile: Shape, warps: int, stages: int, instruction: Shape) -> Iterator[Tiles]:
     """Return the divisions of the tile among `warps` warps."""
-    return (config for config in _splits(tile, stages, arch) if config.warps == warps)
+    return (config for config in _splits(tile, stages, instruction) if config.warps == warps)
 
 
-def _splits(tile: Shape, stages: int, arch: Arch) -> Iterator[Tiles]:
+def _splits(tile: Shape, stages: int, instruction: Shape) -> Iterator[Tiles]:
     """Yield the divisions of the tile among numbers of warps that a threadblock may have."""
-    instruction = Shape(*arch.mma_shapes[0])
     for warp_m, warp_n in itertools.product(WARP_M, WARP_N):
         whole = tile.m % warp_m == tile.n % warp_n == 0
         if whole and tile.m * tile.n // (warp_m * warp_n) in WARPS:
@@ -219,17 +226,20 @@ def _launches(problem: Problem, kernel: Tiles, arch: Arch) -> Iterator[Tiles]:
 def _tried(problem: Problem, arch: Arch) -> Iterator[Tiles]:
     """Yield all configurations that were considered, legal or not."""
     traits = kernel_traits(problem)
+    if not has_instruction(traits.in_dtype, arch):
+        return
+    instruction = instruction_of(traits.in_dtype, arch)
     for tile, warps, stages in itertools.product(
         _tiles(traits, arch), WARPS, stage_counts(traits, arch)
     ):
-        yield from _warp_splits(tile, warps, stages, arch)
+        yield from _warp_splits(tile, warps, stages, instruction)
 
 
 def stage_counts(traits: KernelTraits, arch: Arch) -> tuple[int, ...]:
     """Return the depths of the software pipeline that are worth considering."""
     # Two stages cannot overlap a copy with its use, so they are used only without cp.async.
-    two_bytes_wide = min(traits.alignment_a, traits.alignment_b) == 1
-    if two_bytes_wide or not arch.has_async_copies:
+    is_narrow = min(traits.alignment_a, traits.alignment_b) * traits.in_dtype.size_bytes < 4
+    if is_narrow or not arch.has_async_copies:
         return (2,)
     return tuple(range(max(3, arch.min_stages), arch.max_stages + 1))
 
@@ -241,7 +251,7 @@ def knobs_for(problem: Problem, arch: Arch) -> tuple[Knob, ...]:
     return (
         Knob("threadblock_m", TILE_EXTENTS, 128),
         Knob("threadblock_n", TILE_EXTENTS, 128),
-        Knob("threadblock_k", TILE_DEPTHS, 32),
+        Knob("threadblock_k", depths_of(problem.in_dtype), depths_of(problem.in_dtype)[0]),
         Knob("warp_m", WARP_M, 64),
         Knob("warp_n", WARP_N, 64),
         Knob("stages", stages, stages[0]),
@@ -264,7 +274,7 @@ def space_of(layer: Layer, arch: Arch) -> Space[Tiles]:
         return Tiles(
             threadblock=Shape(point["threadblock_m"], point["threadblock_n"], depth),
             warp=Shape(point["warp_m"], point["warp_n"], depth),
-            instruction=Shape(*arch.mma_shapes[0]),
+            instruction=instruction_of(problem.in_dtype, arch),
             stages=point["stages"],
             swizzle=point["swizzle"],
             split_k=point["split_k"],

@@ -27,7 +27,9 @@ class MainloopView:
     workspace_symbol: str
     epilogue: EpilogueCode
     element_in: str
+    element_b: str
     element_accumulator: str
+    multiply_add: str
     element_d: str
     alignment_a: int
     alignment_b: int
@@ -73,16 +75,17 @@ def describe(spec: KernelSpec) -> dict[str, str]:
 def problem_text(traits: MainloopTraits) -> str:
     """Describe the anchor in a line: shapes, types and layouts."""
     types = (traits.in_dtype.value, traits.acc_dtype.value, traits.out_dtype.value)
+    weight = traits.in_dtype.weight.value
     if traits.conv_iterator:
         channels = "C / groups" if traits.in_groups else "C"
         return (
-            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, {3}) {0}, D: (N, P, Q, K) {2}, "
-            "accumulated in {1}".format(*types, channels)
+            "Conv2d, A: (N, H, W, C) {0}, B: (K, R, S, {3}) {4}, D: (N, P, Q, K) {2}, "
+            "accumulated in {1}".format(*types, channels, weight)
         )
     b = "column" if traits.b_layout is Layout.COLUMN else "row"
     columns = f"2 N), {traits.alignment_d} of each by turns," if traits.epilogue.is_paired else "N)"
     return (
-        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, {columns} {types[0]} {b}-major, "
+        f"Gemm, A: (M, K) {types[0]} row-major, B: (K, {columns} {weight} {b}-major, "
         f"D: (M, N) {types[2]} row-major, accumulated in {types[1]}"
     )
 
@@ -95,7 +98,10 @@ def mainloop_fields(spec: KernelSpec, symbol: str, workspace_symbol: str) -> dic
         "workspace_symbol": workspace_symbol,
         "epilogue": emit_epilogue(traits.epilogue),
         "element_in": traits.in_dtype.cutlass,
+        "element_b": traits.in_dtype.weight.cutlass,
         "element_accumulator": traits.acc_dtype.cutlass,
+        # CUTLASS has integers that saturate only. Sums that fit into 32 bits are the same.
+        "multiply_add": "OpMultiplyAdd" + ("Saturate" if traits.in_dtype.is_whole else ""),
         "element_d": traits.out_dtype.cutlass,
         "alignment_a": traits.alignment_a,
         "alignment_b": traits.alignment_b,

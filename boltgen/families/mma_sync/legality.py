@@ -18,6 +18,7 @@ from boltgen.families.mma_sync.resources import (
     pixel_registers,
     shared_memory_bytes,
 )
+from boltgen.families.mma_sync.shapes import depths_of, known_shapes
 from boltgen.families.mma_sync.thread_maps import rows_are_shared, threads_cover
 from boltgen.families.mma_sync.traits import (
     ConvIterator,
@@ -28,7 +29,7 @@ from boltgen.families.mma_sync.traits import (
 )
 from boltgen.families.resources import INT32_MAX
 from boltgen.families.space import Violation
-from boltgen.ir.dtypes import VECTOR_BYTES, Layout
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem
@@ -73,7 +74,7 @@ def violations(problem: Problem, config: Tiles, arch: Arch) -> tuple[Violation, 
 @lru_cache(maxsize=65536)
 def kernel_violations(traits: KernelTraits, config: Tiles, arch: Arch) -> tuple[Violation, ...]:
     """Return the violated rules of the compiled kernel, which hold for any extents."""
-    structural = tuple(tile_violations(config, arch))
+    structural = tuple(tile_violations(config, arch, traits.in_dtype))
     if structural:
         return structural
     return (
@@ -90,15 +91,17 @@ def map_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
     yield from epilogue_violations(traits, config)
 
 
-def tile_violations(config: Tiles, arch: Arch) -> Iterator[Violation]:
+def tile_violations(config: Tiles, arch: Arch, in_dtype: DType) -> Iterator[Violation]:
     """Yield violations of the rule that threadblock, warp and instruction divide each other."""
     tile, warp, instruction = config.threadblock, config.warp, config.instruction
-    if (instruction.m, instruction.n, instruction.k) not in arch.mma_shapes:
-        known = ", ".join("x".join(map(str, shape)) for shape in arch.mma_shapes)
+    shapes = known_shapes(in_dtype, arch)
+    if (instruction.m, instruction.n, instruction.k) not in shapes:
+        known = ", ".join("x".join(map(str, shape)) for shape in shapes) or "none"
         yield Violation(
             name="instruction",
-            message=f"instruction {instruction} on {arch.name}, which has {known}",
-            reason="FP16 tensor-core instructions of CUTLASS 2.x, cutlass/arch/mma_sm*.h",
+            message=f"instruction {instruction} of {in_dtype.value} on {arch.name}, which has "
+            f"{known}",
+            reason="tensor-core instructions of CUTLASS 2.x, cutlass/arch/mma_sm*.h",
         )
     extents = (
         ("m", tile.m, warp.m, instruction.m),
@@ -121,10 +124,10 @@ def tile_violations(config: Tiles, arch: Arch) -> Iterator[Violation]:
                 reason="the warp tile is whole instructions and whole ldmatrix fetches; "
                 "cutlass/gemm/warp/mma_tensor_op_tile_iterator.h",
             )
-    if tile.k not in (32, 64):
+    if tile.k not in (depths := depths_of(in_dtype)):
         yield Violation(
             name="threadblock_k",
-            message=f"threadblock k={tile.k} is neither 32 nor 64",
+            message=f"threadblock k={tile.k} is neither {depths[0]} nor {depths[1]}",
             reason="the crosswise layout of shared memory holds rows of 64 or 128 bytes; "
             "cutlass/layout/tensor_op_multiplicand_sm75.h",
         )
@@ -236,9 +239,9 @@ def main_loop_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violat
 
 
 def _ldmatrix_violations(traits: KernelTraits, config: Tiles) -> Iterator[Violation]:
-    # It loads four 8x8 matrices at once, of which an instruction's K has one or two side by side;
-    # fewer if the warp's tile has fewer rows.
-    fetch = 4 * 8 * 8 // config.instruction.k
+    # It loads four matrices of 8 rows of 16 bytes at once, of which an instruction's K has one or
+    # two side by side; fewer if the warp's tile has fewer rows.
+    fetch = 4 * 8 * VECTOR_BYTES // (config.instruction.k * traits.in_dtype.size_bytes)
     b_by_rows = traits.b_layout is Layout.ROW
     extents = [("A", config.warp.m)] + ([] if b_by_rows else [("B", config.warp.n)])
     for operand, extent in extents:

@@ -31,10 +31,11 @@ def rows_are_shared(columns: int, sharing: int, vector: int, least: int, out_dty
     """Return whether the output's thread map stores every element, in vectors of at least `least`.
 
     This is the rule of templates/include/boltgen/epilogue_graph.h, `row_sharing`: CUTLASS's own map
-    for a power of two, else any narrower span or vector that divides the row.
+    for a power of two, else any narrower span or vector that divides the row. So it is for bytes,
+    of which a row may have fewer whole vectors than there are lanes.
     """
     own = out_dtype.size_bytes * 8
-    if columns & (columns - 1) == 0:
+    if columns & (columns - 1) == 0 and out_dtype.size_bytes > 1:
         return _spans_tile_rows(columns, sharing, vector, own)
     return any(
         _spans_tile_rows(columns, sharing, vector >> narrower, own << wider)

@@ -175,6 +175,11 @@ def _sliced(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     return relax.op.strided_slice(*args, [attrs.axis], [attrs.begin], [attrs.end])
 
 
+def _quantised(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    made = getattr(relax.op, expr.op)
+    return made(*args, axis=expr.attrs.of(Axis).axis, out_dtype=expr.dtype)
+
+
 _WRITERS: Mapping[str, Writer] = {
     **shared_writers(relax.op),
     "astype": lambda expr, args: relax.op.astype(*args, expr.dtype),
@@ -183,6 +188,7 @@ _WRITERS: Mapping[str, Writer] = {
     ),
     "nn.softplus": lambda expr, args: relax.op.nn.softplus(*args),
     "nn.conv2d": _conv2d,
+    **dict.fromkeys(("quantize", "dequantize"), _quantised),
     "matmul": lambda expr, args: relax.op.matmul(*args, out_dtype=expr.dtype),
     "image_mean": _image_mean,
     GROUPED: by_groups,

@@ -91,7 +91,6 @@ def annotate(
         _symbols(normal),
         passes,
         write,
-        grouped_nhwc=True,
         packs_weights=True,
     )
 

@@ -36,6 +36,7 @@ from boltgen.graph.graph import CONSTANT, INPUT, PART, REGION, Expr, Graph, Stru
 from boltgen.passes.outline import CarvedRegion
 
 CODEGEN = "boltgen"
+_TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def emit(
@@ -144,24 +145,38 @@ class _Emission:
         return relay.transpose(self._values[index], list(axes))
 
     def _conv2d(self, expr: Expr) -> relay.Expr:
-        """Write a convolution; TVM computes NHWC with weights in HWIO, or HWOI if depthwise."""
+        """Write a convolution.
+
+        TVM computes NHWC with weights in HWIO, or in HWOI with one filter for each channel. Other
+        groups it computes in NCHW.
+        """
         attrs = expr.attrs.of(Convolution)
         x, weight = expr.args
-        layout, kernel = attrs.kernel_layout, self._values[weight]
-        extents = dict(zip(layout, self._graph[weight].static_shape, strict=True))
-        if not self._is_region and attrs.groups == 1:
-            kernel = self._permuted(weight, tuple(layout.index(letter) for letter in "HWIO"))
-            layout = "HWIO"
+        image, kernel = self._values[x], self._values[weight]
+        extents = dict(zip(attrs.kernel_layout, self._graph[weight].static_shape, strict=True))
+        groups, channels = attrs.groups, self._graph[x].static_shape[-1]
+        is_plain = groups == 1 or groups == channels == extents["O"]
+        if not self._is_region and (groups == 1 or not is_plain):
+            layout = "HWIO" if is_plain else "OIHW"
+            order = tuple(attrs.kernel_layout.index(letter) for letter in layout)
+            kernel = self._permuted(weight, order)
+            attrs = replace(attrs, kernel_layout=layout)
+        is_turned = not self._is_region and not is_plain
+        if is_turned:
+            image = relay.transpose(image, _TO_NCHW)
+            attrs = replace(attrs, data_layout="NCHW")
         # TVM accumulates in the output's type.
-        summed = expr.dtype if attrs.groups == 1 else "float32"
+        summed = expr.dtype if groups == 1 else "float32"
         made = relay.nn.conv2d(
-            self._values[x],
+            image,
             kernel,
-            **replace(attrs, kernel_layout=layout, out_layout="").named(),
+            **replace(attrs, out_layout="").named(),
             channels=extents["O"],
             kernel_size=[extents["H"], extents["W"]],
             out_dtype=summed,
         )
+        if is_turned:
+            made = relay.transpose(made, _TO_NHWC)
         return made if summed == expr.dtype else relay.cast(made, expr.dtype)
 
     def _matmul(self, expr: Expr) -> relay.Expr:

@@ -78,7 +78,6 @@ def annotate(
         _symbols(typed),
         replace(passes, rejects=_of_float16(passes.rejects)),
         write,
-        grouped_nhwc=False,
     )
 
 

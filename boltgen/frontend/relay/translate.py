@@ -151,6 +151,8 @@ class _Translation(Translation):
             return known
         if written in _MATMULS:
             return self._written(call, "matmul", self._straightened(call, args), NONE)
+        if isinstance(attrs, Convolution) and attrs.kernel_layout == "HWCM":
+            return self._of_several_filters(call, name, args, attrs)
         if isinstance(attrs, Convolution) and self._has_other_weight(attrs, args[1]):
             weight = self._permuted(args[1], _KERNEL_ORDERS[attrs.kernel_layout])
             straight = replace(attrs, kernel_layout="OHWI")
@@ -166,6 +168,22 @@ class _Translation(Translation):
     ) -> int:
         """Translate an operator whose name, operands and attributes describe it fully."""
         return self._builder.add(self._typed(name, args, call.checked_type, attrs))
+
+    def _of_several_filters(
+        self, call: relay.Call, name: str, args: tuple[int, ...], attrs: Convolution
+    ) -> int:
+        """Translate a depthwise convolution with M filters for each channel, which follow one
+        another in the result.
+        """
+        x, weight = args
+        high, wide, channels, filters = self._builder.shape(weight)
+        joint = (high, wide, channels * filters, 1)
+        array = self._builder[weight].array
+        if array is None:
+            weight = self._builder.reshape(weight, joint)
+        else:
+            weight = self._builder.constant(array.reshape(joint))
+        return self._written(call, name, (x, weight), replace(attrs, kernel_layout="HWOI"))
 
     def _has_other_weight(self, attrs: Convolution, weight: int) -> bool:
         """Return whether only the weight's layout keeps a convolution from a kernel."""

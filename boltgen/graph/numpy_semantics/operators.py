@@ -270,6 +270,19 @@ def _dequantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
     return (x.astype(op.wide) - zero) * scale
 
 
+def _quantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
+    """The nearest integers to x / scale, half to even, around the zero point, clamped to the type.
+
+    Source: ONNX, QuantizeLinear. A NaN, for which ONNX names no result, becomes the zero point.
+    """
+    axis, ends = op.axis(x.ndim), np.iinfo(op.dtype)
+    scale, zero = (along(axis, each, x.ndim) for each in (scale, zero))
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = np.rint(x.astype(np.float32) / scale.astype(np.float32)).astype(np.float64)
+    whole = np.nan_to_num(nearest) + zero.astype(np.float64)
+    return np.clip(whole, ends.min, ends.max).astype(op.dtype)
+
+
 def _reduced(op: Operation, x: Array) -> Array:
     name = {"variance": "var"}.get(op.name, op.name)
     attrs = op.attrs.of(Reduce)
@@ -348,6 +361,7 @@ _ARITHMETIC: Mapping[str, _Function] = {
         x > 0, x, along(op.axis(x.ndim), slopes, x.ndim) * x
     ),
     "nn.bias_add": lambda op, x, bias: x + along(op.axis(x.ndim), bias, x.ndim),
+    "quantize": _quantised,
     "dequantize": _dequantised,
     **dict.fromkeys(("sum", "mean", "max", "min", "variance", "std", "prod"), _reduced),
     "image_mean": _image_mean,

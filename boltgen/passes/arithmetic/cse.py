@@ -43,7 +43,7 @@ def without_repeated(graph: Graph) -> Graph:
 
 def with_single_reshapes(graph: Graph) -> Graph:
     """Return `graph` without reshapes of reshapes, and without reshapes that keep the shape."""
-    return rewrite(graph, (_RULE,))
+    return rewrite(graph, (joined("reshape"),))
 
 
 def _needed(found: Match) -> str | None:
@@ -53,17 +53,18 @@ def _needed(found: Match) -> str | None:
     return "" if is_needed else None
 
 
-def _single(found: Match, builder: GraphBuilder) -> int:
-    is_same = found.shape("x") == found.shape()
-    return found["x"] if is_same else builder.reshape(found["x"], found.expr().static_shape)
-
-
-_RULE = Rule(
-    name="join reshapes",
-    pattern=op("reshape", Through(frozenset({"reshape"}), Var("x"))),
-    write=_single,
-    unless=_needed,
-)
+def joined(view: str) -> Rule:
+    """Return a rule that replaces views of views by the last one: `reshape` or `broadcast_to`."""
+    return Rule(
+        name=f"join {view}",
+        pattern=op(view, Through(frozenset({view}), Var("x"))),
+        write=lambda found, builder: (
+            found["x"]
+            if found.shape("x") == found.shape()
+            else builder.operator(view, (found["x"],), found.shape(), found.expr().dtype)
+        ),
+        unless=_needed,
+    )
 
 
 def _is_equal(left: Expr, right: Expr) -> bool:

@@ -31,8 +31,7 @@ def _unknown(found: Match) -> str | None:
 
 
 def _true(found: Match, builder: GraphBuilder) -> int:
-    true = builder.constant(np.array(True))
-    return builder.operator("broadcast_to", [true], found.shape(), "bool")
+    return builder.broadcast_to(builder.constant(np.array(True)), found.expr().static_shape)
 
 
 _RULE = Rule(

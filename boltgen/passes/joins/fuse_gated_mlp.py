@@ -22,6 +22,7 @@ from boltgen.graph.facts import is_only_read_by, only_reader
 from boltgen.graph.graph import (
     CONSTANT,
     HALF,
+    Choice,
     Graph,
     GraphBuilder,
     Noted,
@@ -37,7 +38,7 @@ from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.products import Product, Rejects, find_products
 from boltgen.problems.gemm.pair import interleaved, run_of
 from boltgen.problems.gemm.problem import packed_weights
-from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.graph_costs import GraphCosts, shown_us
 from boltgen.problems.workload import Workload
 
 _VIEW, _CAST, _SLICE, _SPLIT = "reshape", "astype", "strided_slice", "split"
@@ -78,20 +79,16 @@ def join_pairs(
         return Noted(graph, ())
     trial, places = _written(graph, pairs)
     made = {product.anchor.index: product for product in find_products(trial, summed)}
-    chosen: list[_Pair] = []
-    notes: list[str] = []
-    for pair, place in zip(pairs, places, strict=True):
-        together = _paired(trial, made.get(place))
-        if together is None or rejects(together) is not None:
-            continue
-        if (note := _saving(graph, pair, together, costs)) is not None:
-            chosen.append(pair)
-            notes.append(note)
+    choices = [
+        _choice(graph, pair, _paired(trial, made.get(place)), costs, rejects)
+        for pair, place in zip(pairs, places, strict=True)
+    ]
+    chosen = [pair for pair, choice in zip(pairs, choices, strict=True) if choice.is_rewritten]
     if not chosen:
-        return Noted(graph, ())
+        return Noted.of(graph, choices)
     # Weights are large: they are not written twice where nothing changes.
     made_of = trial if len(chosen) == len(pairs) else _written(graph, chosen)[0]
-    return Noted(made_of, tuple(notes))
+    return Noted.of(made_of, choices)
 
 
 def _is_plain(graph: Graph, product: Product) -> bool:
@@ -203,22 +200,43 @@ def _paired(trial: Graph, product: Product | None) -> Workload | None:
     return Workload(layers=(product.layer(trial),))
 
 
-def _saving(graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts) -> str | None:
-    """Say how much time a pair saves as one kernel, or return None if it saves none."""
+def _choice(
+    graph: Graph, pair: _Pair, together: Workload | None, costs: GraphCosts, rejects: Rejects
+) -> Choice:
+    """Choose whether a pair is one kernel: only if a kernel computes it in less time."""
+    anchor = graph[pair.products[0].anchor.index]
+
+    def chosen(reason: str, *, is_rewritten: bool = False) -> Choice:
+        return Choice((anchor.op,), anchor.shape, is_rewritten, reason)
+
+    apart = "two products of one tensor and their gate are no single kernel"
+    if together is None:
+        return chosen(f"{apart}: no epilogue reads both")
+    if (obstacle := rejects(together)) is not None:
+        return chosen(f"{apart}: {obstacle}")
+    once, before, origin = _times_us(graph, pair, together, costs)
+    times = f"{shown_us(once)} instead of {shown_us(before)}, {origin}"
+    if once >= before:
+        return chosen(f"{apart}, {together.short}: {times}")
+    return chosen(
+        f"two products of one tensor are one kernel, with their gate, {together.short}: {times}",
+        is_rewritten=True,
+    )
+
+
+def _times_us(
+    graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts
+) -> tuple[float, float, str]:
+    """Return the times of a pair as one kernel and without it, and their source."""
     apart = [Workload(layers=(each.layer(graph),)) for each in pair.products]
     found = costs.kernels_us((together, *apart))
-    once, before = found.times_us[0], sum(found.times_us[1:])
+    before = sum(found.times_us[1:])
     if len(apart) == 1:
         # A kernel of TVM's reads what the product has written, and writes half as much.
         ends = (apart[0].first.problem, together.first.problem)
         moved = sum(prod(each.d_shape) * each.out_dtype.size_bytes for each in ends)
         before += costs.move_us(moved, launches=1)
-    if once >= before:
-        return None
-    return (
-        f"two products of one tensor are one kernel, with their gate, {together.short}: "
-        f"{once:.1f} us instead of {before:.1f}, {found.origin}"
-    )
+    return found.times_us[0], before, found.origin
 
 
 def _written(graph: Graph, pairs: Sequence[_Pair]) -> tuple[Graph, list[int]]:

@@ -24,9 +24,11 @@ from boltgen.graph.graph import (
     CONSTANT,
     INPUT,
     OPAQUE,
+    Choice,
     Expr,
     Graph,
     GraphBuilder,
+    Noted,
     renamed,
     rewritten,
 )
@@ -55,18 +57,26 @@ class _Heads:
     output: int
 
 
-def with_joint_heads(graph: Graph) -> Graph:
-    """Return `graph` with equal operators on neighbouring heads computed once."""
+def with_joint_heads(graph: Graph) -> Noted:
+    """Return `graph` with equal operators on neighbouring heads computed at once: a rule decides,
+    and no times.
+    """
     found = [heads for index in range(len(graph)) if (heads := _heads(graph, index)) is not None]
     alone = {each.output: each for each in found}
     groups: dict[int, tuple[_Heads, ...]] = {}
+    choices: list[Choice] = []
     for first, second in combinations(sorted(found, key=lambda each: _span(graph, each)[0]), 2):
-        are_alone = first.output in alone and second.output in alone
-        if are_alone and _are_alike(graph, first, second):
+        if not (first.output in alone and second.output in alone):
+            continue
+        if graph[first.cut].args != graph[second.cut].args:
+            continue  # no pass would join them
+        obstacle = _obstacle(graph, first, second)
+        choices.append(_choice(graph, first, second, obstacle))
+        if obstacle is None:
             del alone[first.output], alone[second.output]
             groups[min(first.output, second.output)] = first, second
     groups |= {output: (each,) for output, each in alone.items()}
-    return _written(graph, groups)
+    return Noted.of(_written(graph, groups), choices)
 
 
 def _heads(graph: Graph, index: int) -> _Heads | None:
@@ -149,20 +159,34 @@ def _is_product(graph: Graph, reader: int, value: int) -> bool:
     return is_batched or expr.op == _JOIN
 
 
-def _are_alike(graph: Graph, first: _Heads, second: _Heads) -> bool:
-    """Return whether the same is computed from two groups of heads, which lie side by side."""
+def _choice(graph: Graph, first: _Heads, second: _Heads, obstacle: str | None) -> Choice:
+    members = sorted(first.members | second.members)
+    operators = tuple(dict.fromkeys(graph[each].op for each in members))
+    both = " and ".join(str(graph[each.view].static_shape[-2]) for each in (first, second))
+    how = "at once" if obstacle is None else f"apart: {obstacle}"
+    reason = f"the operators on {both} heads of one matmul are computed {how}"
+    return Choice(operators, graph[first.output].shape, obstacle is None, reason)
+
+
+def _obstacle(graph: Graph, first: _Heads, second: _Heads) -> str | None:
+    """Return why two groups of heads of one tensor are not computed at once.
+
+    The same must be computed from both, and they must lie side by side.
+    """
     one, two = (graph[each.view].static_shape for each in (first, second))
-    if not _are_neighbours(graph, first, second) or (one[:-2], one[-1]) != (two[:-2], two[-1]):
-        return False
-    return len(first.members) == len(second.members) and answer(
+    if not _are_neighbours(graph, first, second):
+        return "they do not lie side by side"
+    if (one[:-2], one[-1]) != (two[:-2], two[-1]):
+        return f"their heads have {one[-1]} and {two[-1]} columns, or other positions"
+    are_alike = len(first.members) == len(second.members) and answer(
         partial(_same, graph, first, second), (first.output, second.output)
     )
+    return None if are_alike else "the operators or their other operands differ"
 
 
 def _are_neighbours(graph: Graph, first: _Heads, second: _Heads) -> bool:
-    one, two = graph[first.cut], graph[second.cut]
-    is_one = one.args == two.args and _axis(one) == _axis(two)
-    return is_one and _span(graph, first)[1] == _span(graph, second)[0]
+    is_one_axis = _axis(graph[first.cut]) == _axis(graph[second.cut])
+    return is_one_axis and _span(graph, first)[1] == _span(graph, second)[0]
 
 
 def _span(graph: Graph, heads: _Heads) -> tuple[int, int]:

@@ -11,18 +11,19 @@ decide.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
-from boltgen.graph.graph import CONSTANT, Array, Graph, GraphBuilder, Noted, rewritten
+from boltgen.graph.graph import CONSTANT, Array, Choice, Graph, GraphBuilder, Noted, rewritten
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
 from boltgen.passes.regions.products import Product, find_products
 from boltgen.problems.gemm.problem import packed_weights
-from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.graph_costs import GraphCosts, shown_us
 from boltgen.problems.workload import Layer, Workload
 
 _SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"
@@ -37,18 +38,29 @@ def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) ->
     Products are summed in `summed`.
     """
     groups: dict[Hashable, list[Product]] = {}
-    for product in find_products(graph, summed):
-        if _can_be_joined(graph, product):
+    alone: list[tuple[Product, str]] = []
+    products = find_products(graph, summed)
+    for product in products:
+        obstacle = _obstacle(graph, product)
+        if obstacle is None:
             layout = product.problem(graph).gemm.b_layout
             key = same_value(graph, product.anchor.a), layout, _dtypes(graph, product)
             groups.setdefault(key, []).append(product)
-    chosen: dict[int, list[Product]] = {}
-    notes = []
-    for products in groups.values():
-        if len(products) > 1 and (note := _saving(graph, products, costs)) is not None:
-            chosen[products[0].anchor.index] = products
-            notes.append(note)
-    return Noted(_written(graph, chosen), tuple(notes))
+        else:
+            alone.append((product, obstacle))
+    joined: dict[int, list[Product]] = {}
+    choices = []
+    for group in groups.values():
+        if len(group) > 1:
+            choices.append(choice := _choice(graph, group, costs))
+            if choice.is_rewritten:
+                joined[group[0].anchor.index] = group
+    readers = Counter(same_value(graph, product.anchor.a) for product in products)
+    for product, obstacle in alone:
+        if readers[same_value(graph, product.anchor.a)] > 1:
+            reason = f"it is joined with no other product of its tensor: {obstacle}"
+            choices.append(_chosen(graph, [product], reason, is_rewritten=False))
+    return Noted.of(_written(graph, joined), choices)
 
 
 def same_value(graph: Graph, index: int) -> Hashable:
@@ -62,19 +74,23 @@ def same_value(graph: Graph, index: int) -> Hashable:
     return index, tuple(steps)
 
 
-def _can_be_joined(graph: Graph, product: Product) -> bool:
-    """Return whether it is a plain product of a constant weight, perhaps with bias, then sliced."""
+def _obstacle(graph: Graph, product: Product) -> str | None:
+    """Return why it is no plain product of a constant weight, perhaps with bias, then sliced."""
     problem, tail = product.anchor.problem, product.tail
     if not problem.is_matrix or problem.batch > 1 or product.exit is not None:
-        return False
+        return "it is a convolution, a batch of products, or writes an image"
     known = [product.anchor.b, *(operand.expr for operand in tail.operands)]
     if any(graph[each].op != CONSTANT or graph[each].array is None for each in known):
-        return False
+        return "its weight or an operand of its epilogue is not constant"
     if packed_weights(problem) is not None or known_array(graph, product.anchor.b).ndim != 2:
-        return False
+        return "its weight is packed, or no matrix"
     is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
     is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
-    return is_plain and is_whole and _is_cut_out(graph, tail.output)
+    if not is_plain or not is_whole:
+        return "its epilogue is more than a bias"
+    if not _is_cut_out(graph, tail.output):
+        return "its readers take whole rows, so that slicing would be a pass over memory"
+    return None
 
 
 def _is_bias(epilogue: ElementwiseGraph) -> bool:
@@ -139,8 +155,8 @@ def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:
     return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
 
 
-def _saving(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> str | None:
-    """Say how much time joining saves, or return None if it saves none."""
+def _choice(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> Choice:
+    """Choose whether to join products, by the times of both."""
     layers = [product.layer(graph) for product in products]
     columns = sum(layer.problem.gemm.n for layer in layers)
     widest = max(layers, key=lambda layer: len(layer.epilogue.loads))
@@ -148,12 +164,17 @@ def _saving(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> str
     together, *apart = (Workload(layers=(layer,)) for layer in (joined, *layers))
     found = costs.kernels_us((together, *apart))
     once, before = found.times_us[0], sum(found.times_us[1:])
-    if once >= before:
-        return None
-    return (
-        f"{len(products)} products of one tensor are one, {together.short}: {once:.1f} us instead "
-        f"of {before:.1f}, {found.origin}"
-    )
+    times = f"{shown_us(once)} instead of {shown_us(before)}, {found.origin}"
+    verb = "are one" if once < before else "stay apart: they would be one"
+    reason = f"{len(products)} products of one tensor {verb}, {together.short}: {times}"
+    return _chosen(graph, products, reason, is_rewritten=once < before)
+
+
+def _chosen(
+    graph: Graph, products: Sequence[Product], reason: str, *, is_rewritten: bool
+) -> Choice:
+    anchor = graph[products[0].anchor.index]
+    return Choice((anchor.op,), anchor.shape, is_rewritten, reason)
 
 
 def _written(graph: Graph, chosen: dict[int, list[Product]]) -> Graph:

@@ -1,4 +1,4 @@
-"""Write out the steps of recurrent layers that no kernel computes.
+"""Write out the steps of recurrent layers that no kernel computes, or none as fast.
 
     recurrent(a, weights, ...), as of `problems.recurrent`
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,25 @@ from boltgen.ir.extent import Dim
 from boltgen.ir.recurrence import Algebra, Cell, advance
 from boltgen.passes.regions.anchor import recurrent_problem
 from boltgen.passes.regions.products import Rejects
+from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
 
+# More steps than these stay in one kernel, however long it takes: each is four launches, and TVM
+# compiles a thousand of them for minutes.
+MOST_WRITTEN = 64
+# The written steps are to be so much faster: their times leave out what the host does to launch.
+_GAIN = 2.0
 
-def without_rejected(graph: Graph, rejects: Rejects, precision: DType | None) -> Noted:
+
+def without_rejected(
+    graph: Graph, rejects: Rejects, precision: DType | None, costs: GraphCosts | None
+) -> Noted:
     """Return `graph` with the steps of each layer that no kernel computes in `precision`, or in the
     graph's own types if it is None.
+
+    By `costs` a layer of few steps is also written out where its kernel takes twice as long: in
+    each step one of its threadblocks reads all weights, where a matmul has all SMs for that.
     """
     notes: dict[str, None] = {}
 
@@ -34,6 +48,8 @@ def without_rejected(graph: Graph, rejects: Rejects, precision: DType | None) ->
             dtype = precision or DType(graph[expr.args[0]].dtype)
             problem = recurrent_problem(graph, expr, dtype, dtype)
             reason, name = rejects(Workload.of(problem)), problem.short
+            if reason is None and costs is not None:
+                reason = _slower(problem, costs)
         except (InvalidProblemError, ValueError) as error:
             reason, name = str(error), RECURRENT
         if reason is not None:
@@ -46,6 +62,26 @@ def without_rejected(graph: Graph, rejects: Rejects, precision: DType | None) ->
         if expr.op == RECURRENT and reason_of(expr) is None
     }
     return Noted(_rewritten(graph, kept), tuple(notes))
+
+
+def _slower(problem: Recurrent, costs: GraphCosts) -> str | None:
+    """Return that the written steps are faster than the kernel, or None."""
+    if isinstance(problem.steps, Dim) or isinstance(problem.batch_rows, Dim):
+        return None
+    count = problem.steps * problem.directions
+    if count > MOST_WRITTEN or problem.has_lengths:
+        return None
+    found = costs.kernels_us([Workload.of(problem), Workload.of(problem.step)])
+    whole_us, product_us = found.times_us
+    launches, tensors = _BETWEEN.get(problem.cell, _BETWEEN_OTHERS)
+    state_bytes = problem.batch_rows * problem.hidden * problem.in_dtype.size_bytes
+    step_us = product_us + costs.move_us(tensors * state_bytes, launches)
+    if whole_us <= _GAIN * count * step_us:
+        return None
+    return (
+        f"one kernel takes {whole_us:.0f} us, {count} steps of {step_us:.1f} us take "
+        f"{count * step_us:.0f} us ({found.origin})"
+    )
 
 
 def without_recurrent(graph: Graph) -> Graph:
@@ -65,6 +101,12 @@ def _rewritten(graph: Graph, kept: set[int]) -> Graph:
         else:
             names[index] = builder.add(made)
     return builder.graph(mapped(graph.results, names))
+
+
+# Launches between the products of two steps, and the tensors of a state's size that they read and
+# write: a copy of the inputs, the gates of a state each.
+_BETWEEN = {Cell.LSTM: (3, 16), Cell.GRU: (1, 8), Cell.GRU_RESET_FIRST: (4, 16)}
+_BETWEEN_OTHERS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +204,12 @@ def _direction(
     bias = given["bias"].part(0, place, place + 1) if "bias" in given else None
     own = weights.part(0, place, place + 1) if directions > 1 else weights
     right = builder.permute_dims(own.reshaped(width, hidden).index, (1, 0))
-    algebra = _algebra(builder, _Value(builder, right), filled(1.0))
+    algebra = _algebra(_Value(builder, right), filled(1.0))
     lengths = given["lengths"].reshaped(batch, 1) if "lengths" in given else None
     made = [zeros] * steps
     backwards = attrs.backwards or place == 1
     for step in reversed(range(steps)) if backwards else range(steps):
-        row = x.part(0, step, step + 1).reshaped(batch, width)
-        gates = [row.part(1, i * hidden, (i + 1) * hidden) for i in range(cell.gates)]
+        gates = _Gates(x.part(0, step, step + 1).reshaped(batch, width), hidden)
         new, new_cell = advance(cell, algebra, gates, (h, c), bias)
         made[step] = new
         if lengths is not None:
@@ -193,22 +234,63 @@ def _chosen(builder: GraphBuilder, runs: int, new: _Value, old: _Value) -> _Valu
     return _Value(builder, builder.operator("where", args, shape, dtype))
 
 
-def _algebra(builder: GraphBuilder, right: _Value, one: _Value) -> Algebra:
-    """The operators of a graph; `right` has the columns of all gates."""
-    hidden = builder.shape(right.index)[0]
+@dataclass(frozen=True, slots=True)
+class _Gates(Sequence[_Value]):
+    """The gates' projected inputs in one step, side by side in a row for each sequence."""
 
-    def multiply(state: _Value, gates: range) -> list[_Value]:
-        columns = right
-        if len(gates) * hidden != builder.shape(right.index)[1]:
-            columns = right.part(1, gates.start * hidden, gates.stop * hidden)
-        dtype = builder.dtype(state.index)
-        product = _Value(builder, builder.matmul(state.index, columns.index, dtype))
-        if len(gates) == 1:
-            return [product]
-        return [product.part(1, i * hidden, (i + 1) * hidden) for i in range(len(gates))]
+    row: _Value
+    hidden: int
 
-    return Algebra(
-        multiply=multiply,
+    def __len__(self) -> int:
+        return self.row.builder.shape(self.row.index)[1] // self.hidden
+
+    def __getitem__(self, gate: Any) -> Any:
+        return self.of(range(gate, gate + 1))
+
+    def of(self, gates: range) -> _Value:
+        """The inputs of neighbouring gates."""
+        if len(gates) == len(self):
+            return self.row
+        return self.row.part(1, gates.start * self.hidden, gates.stop * self.hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operators(Algebra):
+    """The operators of a graph; `right` has the recurrent weights' columns of all gates."""
+
+    right: _Value
+
+    def sums(self, x: Sequence[Any], state: Any, gates: range) -> Sequence[Any]:
+        """Return the gates of products and inputs; they are added before they are split.
+
+        TVM adds in the matmul's kernel then, and copies the inputs of a step once.
+        """
+        assert isinstance(x, _Gates)
+        return _split(_product(self.right, state, gates) + x.of(gates), len(gates))
+
+
+def _product(right: _Value, state: _Value, gates: range) -> _Value:
+    """Multiply a state with the columns of neighbouring gates."""
+    builder = state.builder
+    hidden, width = builder.shape(right.index)
+    if len(gates) * hidden != width:
+        right = right.part(1, gates.start * hidden, gates.stop * hidden)
+    made = builder.matmul(state.index, right.index, builder.dtype(state.index))
+    return _Value(builder, made)
+
+
+def _split(row: _Value, count: int) -> list[_Value]:
+    """Split the columns of a row into `count` parts of one width."""
+    if count == 1:
+        return [row]
+    width = row.builder.shape(row.index)[1] // count
+    return [row.part(1, i * width, (i + 1) * width) for i in range(count)]
+
+
+def _algebra(right: _Value, one: _Value) -> Algebra:
+    return _Operators(
+        right=right,
+        multiply=lambda state, gates: _split(_product(right, state, gates), len(gates)),
         sigmoid=lambda x: x.apply("sigmoid"),
         tanh=lambda x: x.apply("tanh"),
         relu=lambda x: x.apply("nn.relu"),

@@ -73,9 +73,7 @@ def _kept(found: Match, builder: GraphBuilder) -> int:
     any_ = builder.operator(
         "max", [numbers], shape, builder.dtype(numbers), axis=(len(shape) - 1,), keepdims=True
     )
-    rows = (*shape[:-2], builder.shape(product)[-2], 1)
-    if rows != shape:
-        any_ = builder.operator("broadcast_to", [any_], rows, builder.dtype(any_))
+    any_ = builder.broadcast_to(any_, (*shape[:-2], builder.shape(product)[-2], 1))
     return builder.elementwise("multiply", product, any_)
 
 

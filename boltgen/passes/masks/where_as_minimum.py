@@ -27,14 +27,14 @@ def masks_as_bounds(graph: Graph) -> Graph:
 
 
 def _obstacle(found: Match) -> str | None:
-    dtype, at = found.expr().dtype, found.in_source(found.root)
+    dtype = found.expr().dtype
     if not is_static_call(found.values, found.root):
         return "a shape is unknown"
     if dtype not in {"float16", "float32"}:
         return f"kernels load no masks of {dtype}"
     if found.number("low") > np.finfo(dtype).min:
         return f"a score may be below {found.number('low')}"
-    if at is None or not _is_score(found.source, at):
+    if not _is_score(found.source, found.origin):
         return "not only a softmax reads it"
     return None
 

@@ -103,12 +103,9 @@ class _Walk:
         if not moved.is_view:
             wanted = [run for dim in moved.dims for run in runs(dim, moved.lying)]
             apart = sorted(wanted, key=lambda run: run[0].place)
-            at = self._reshaped(at, tuple(map(extent, apart)))
+            at = self._builder.in_shape(at, tuple(map(extent, apart)))
             at = self._builder.permute_dims(at, tuple(apart.index(run) for run in wanted))
-        return self._reshaped(at, shape)
-
-    def _reshaped(self, at: int, shape: tuple[int, ...]) -> int:
-        return at if self._builder.shape(at) == shape else self._builder.reshape(at, shape)
+        return self._builder.in_shape(at, shape)
 
     def _moved(self, index: int, expr: Expr) -> Moved | None:
         """Return the source of an expression's tensor, if this pass rewrites the expression."""

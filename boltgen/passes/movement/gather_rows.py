@@ -112,11 +112,6 @@ class RowTaking:
             at, expr = before, self._builder[before]
         return at
 
-    def reshaped(self, at: int, shape: Sequence[int]) -> int:
-        """Reshape a value, if the shape differs."""
-        is_same = self._builder.shape(at) == tuple(shape)
-        return at if is_same else self._builder.reshape(at, shape)
-
     def applied(self, expr: Expr, args: Sequence[int], shape: Sequence[int]) -> int:
         """Apply the author's operator to rows that are counted in other dimensions."""
         origin = None if expr.op in {MATMUL, *_REDUCTIONS} else expr.origin
@@ -128,7 +123,7 @@ class RowTaking:
     def _in_few_dimensions(self, at: int, rank: int) -> int:
         """Return an operand that all rows share in no more than `rank` dimensions."""
         is_short = len(self._builder[at].shape or ()) <= rank
-        return at if is_short else self.reshaped(at, self._builder.shape(at)[-1:])
+        return at if is_short else self._builder.in_shape(at, self._builder.shape(at)[-1:])
 
     def in_order(self, source: int, rows: Rows) -> int:
         """Gather the rows of `source` by their numbers."""
@@ -163,7 +158,7 @@ class RowTaking:
             if expr.op == MATMUL:
                 leading = (rows.size,)
             args = [
-                self.reshaped(inner[arg], (*leading, self._builder.shape(inner[arg])[-1]))
+                self._builder.in_shape(inner[arg], (*leading, self._builder.shape(inner[arg])[-1]))
                 if arg in inner
                 else arg
                 for arg in expr.args
@@ -180,14 +175,14 @@ class RowTaking:
             self._numbers[key] = self._builder.constant(numbers)
         taken = self._builder.operator(
             TAKE,
-            (self.reshaped(source, (self.count(source), columns)), self._numbers[key]),
+            (self._builder.in_shape(source, (self.count(source), columns)), self._numbers[key]),
             (numbers.size, columns),
             self._builder.dtype(source),
             axis=0,
             mode="clip",
         )
         # In the author's shape: results of a model that are reshaped are copied.
-        return self.reshaped(taken, (*rows.shape, columns))
+        return self._builder.in_shape(taken, (*rows.shape, columns))
 
     def _chain(self, source: int) -> list[_Step]:
         """Return the steps that make `source`, the last first; each reads one tensor's rows."""

@@ -10,18 +10,19 @@ broadcast is left, and attention's kernel reads the mask of keys itself.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
-
-import numpy as np
 
 from boltgen.graph.attributes import Reduce
-from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
-from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.facts import AND, COMPARISONS, NOT, OR, are_static, behind
+from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.operation import Operation
+from boltgen.graph.patterns import Match, Number, Reader, Through, Var, op
+from boltgen.graph.rules import Rule, rewrite
 from boltgen.ir.extent import broadcast
+from boltgen.passes.arithmetic.cse import joined
 from boltgen.passes.precision.fold import applied
 
 _BROADCAST = "broadcast_to"
+_BROADCASTS = frozenset({_BROADCAST})
 # Operators that compute each element from elements at the same place.
 POINTWISE = frozenset(
     {
@@ -30,126 +31,137 @@ POINTWISE = frozenset(
         *("floor", "ceil", "where", "astype", "clip", *COMPARISONS, *AND, *OR, *NOT),
     }
 )
-# Reductions that return one of equal elements.
-_CHOICES = frozenset({"max", "min"})
-# Operators that leave the other operand as it is where one is this number.
-_NEUTRAL = {"add": 0.0, "multiply": 1.0, "bitwise_and": 1.0, "logical_and": 1.0}
 # Constants of masks have at least these dimensions: sequences, rows and keys.
 _MASK_RANK = 3
 
 
 def with_late_broadcasts(graph: Graph) -> Graph:
     """Return `graph` with broadcasts as late as possible, and without broadcasts to scores."""
-    return _Walk(graph).run()
+    return rewrite(graph, _RULES)
 
 
-class _Walk:
-    """One graph, written anew."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._builder = GraphBuilder()
-        self._narrowed: dict[int, int] = {}
-
-    def run(self) -> Graph:
-        names: dict[int, int] = {}
-        for index, expr in enumerate(self._graph.exprs):
-            names[index] = self._written(renamed(expr, names))
-        return self._builder.graph(mapped(self._graph.results, names))
-
-    def _written(self, expr: Expr) -> int:
-        tensors = (expr, *(self._builder[arg] for arg in expr.args))
-        if expr.pinned or not all(each.is_static for each in tensors):
-            return self._builder.add(expr)
-        if expr.op in POINTWISE:
-            return self._pointwise(expr)
-        if expr.op in _CHOICES:
-            return self._chosen(expr)
-        if expr.op == _BROADCAST:
-            return self._wide(self._source(expr.args[0]), expr)
-        return self._builder.add(expr)
-
-    def _pointwise(self, expr: Expr) -> int:
-        wide = tuple(self._narrow(arg) for arg in expr.args)
-        args = tuple(self._source(arg) for arg in wide)
-        shape = broadcast(*(self._builder.shape(arg) for arg in args))
-        made = self._number(expr, args, shape)
-        if made is None:
-            made = self._kept(expr, args)
-        if made is None:
-            if shape == expr.static_shape:
-                # Kernels load a number of each row, and none of all rows of a matrix.
-                args = tuple(map(self._of_rows, wide, args))
-            made = self._builder.add(replace(expr, args=args, shape=shape))
-        return self._wide(made, expr)
-
-    def _of_rows(self, wide: int, source: int) -> int:
-        """Return an operand, broadcast along the rows of a column if it is so."""
-        shape = self._builder.shape(wide)
-        is_column = len(shape) > 1 and shape[-1] == 1 and shape[-2] != 1
-        return wide if is_column else source
-
-    def _number(self, expr: Expr, args: tuple[int, ...], shape: tuple[int, ...]) -> int | None:
-        """Return a single number that is computed from others."""
-        arrays = [self._builder[arg].array for arg in args]
-        known = [array for array in arrays if array is not None]
-        if prod(shape) != 1 or len(known) < len(args):
-            return None
-        operator = Operation(name=expr.op, attrs=expr.attrs, shape=shape, dtype=expr.dtype)
-        made = applied(operator, known)
-        return None if made is None else self._builder.constant(made)
-
-    def _kept(self, expr: Expr, args: tuple[int, ...]) -> int | None:
-        """Return the operand that an operator leaves as it is, if it does."""
-        if expr.op not in _NEUTRAL or not (expr.dtype == "bool" or expr.op in {"add", "multiply"}):
-            return None
-        for kept, number in (args, args[::-1]):
-            if self._builder[number].scalar == _NEUTRAL[expr.op]:
-                return kept
-        return None
-
-    def _chosen(self, expr: Expr) -> int:
-        """Reduce to a maximum or minimum; along some dimensions all elements may be equal."""
-        source = self._source(expr.args[0])
-        attrs, shape = expr.attrs.of(Reduce), self._builder.shape(source)
-        if source == expr.args[0] or attrs.axis is None or not attrs.keepdims:
-            return self._builder.add(expr)
-        rank = len(expr.static_shape)
-        reduced = {each - (rank - len(shape)) for each in attrs.axes(rank)}
-        if all(each < 0 or shape[each] == 1 for each in reduced):
-            return self._wide(source, expr)
-        if len(shape) != rank:
-            return self._builder.add(expr)
-        kept = tuple(1 if place in reduced else extent for place, extent in enumerate(shape))
-        return self._wide(self._builder.add(replace(expr, args=(source,), shape=kept)), expr)
-
-    def _source(self, index: int) -> int:
-        """Return the source of a broadcast value; else the value itself."""
-        expr = self._builder[index]
-        return expr.args[0] if expr.op == _BROADCAST and expr.is_static else index
-
-    def _wide(self, index: int, expr: Expr) -> int:
-        """A value, broadcast to the shape of `expr`."""
-        if self._builder.shape(index) == expr.static_shape:
-            return index
-        return self._builder.operator(_BROADCAST, [index], expr.static_shape, expr.dtype)
-
-    def _narrow(self, index: int) -> int:
-        """Return a mask's constant without dimensions of equal elements, broadcast to its shape."""
-        expr = self._builder[index]
-        if expr.op != CONSTANT or expr.array is None or expr.array.ndim < _MASK_RANK:
-            return index
-        if index not in self._narrowed:
-            array = _narrowed(expr.array)
-            is_same = array.shape == expr.static_shape
-            one = index if is_same else self._builder.constant(array)
-            self._narrowed[index] = self._wide(one, expr)
-        return self._narrowed[index]
-
-
-def _narrowed(array: np.ndarray) -> np.ndarray:
+def _narrow(array: Array | None) -> Array:
+    """Return a mask without dimensions of equal elements."""
+    assert array is not None  # or it is no mask
     for axis, extent in enumerate(array.shape):
         first = array.take([0], axis) if extent > 1 else array
         if extent > 1 and (array == first).all():
             array = first
     return array
+
+
+def _narrowed(found: Match, builder: GraphBuilder) -> int:
+    number = builder.constant(_narrow(found.expr().array))
+    return builder.broadcast_to(number, found.expr().static_shape)
+
+
+def _is_no_mask(found: Match) -> str | None:
+    array, graph = found.expr().array, found.source
+    if array is None or array.ndim < _MASK_RANK or found.origin in graph.escaping:
+        return ""
+    readers = (graph[reader].op for reader in graph.consumers[found.origin])
+    return None if POINTWISE.issuperset(readers) and _narrow(array).size < array.size else ""
+
+
+def _folded(found: Match) -> Array | None:
+    """Return the number that an operator computes from numbers."""
+    expr, arrays = found.expr(), (found.values[arg].array for arg in found.expr().args)
+    own = Operation(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
+    return applied(own, [each for each in arrays if each is not None])
+
+
+def _number(found: Match, builder: GraphBuilder) -> int:
+    number = _folded(found)
+    assert number is not None  # or the rule would not have fired
+    return builder.constant(number)
+
+
+def _changes(found: Match) -> str | None:
+    if not are_static(found.values, found.root, found["x"]):
+        return "a shape is unknown"
+    is_of_bits = found.expr().op in AND and found.expr().dtype != "bool"
+    return "it computes with bits" if is_of_bits else None
+
+
+def _sunk(found: Match) -> Expr:
+    """Return the operator on the sources of broadcast operands."""
+    expr, values = found.expr(), found.values
+    args = tuple(behind(values, arg, _BROADCASTS) for arg in expr.args)
+    shape = broadcast(*(values[arg].static_shape for arg in args))
+    if shape == expr.static_shape:
+        # Kernels load a number of each row, and none of all rows of a matrix.
+        pairs = zip(expr.args, args, strict=True)
+        args = tuple(arg if _is_column(values[arg]) else source for arg, source in pairs)
+    return replace(expr, args=args, shape=shape)
+
+
+def _is_column(expr: Expr) -> bool:
+    return len(expr.static_shape) > 1 and expr.static_shape[-1] == 1 != expr.static_shape[-2]
+
+
+def _is_loaded_wide(found: Match) -> str | None:
+    values, args = found.values, found.expr().args
+    sources = (behind(values, arg, _BROADCASTS) for arg in args)
+    if not are_static(values, found.root, *args, *sources):
+        return "a shape is unknown"
+    return "kernels load one number of each row" if _sunk(found).args == args else None
+
+
+def _reduced(found: Match) -> tuple[int, ...]:
+    """Return the shape of the maximum or minimum of the source of a broadcast."""
+    shape, rank = found.expr("x").static_shape, len(found.shape())
+    reduced = {axis - rank + len(shape) for axis in found.expr().attrs.of(Reduce).axes(rank)}
+    return tuple(1 if place in reduced else extent for place, extent in enumerate(shape))
+
+
+def _is_of_other_axes(found: Match) -> str | None:
+    attrs, shape = found.expr().attrs.of(Reduce), found.shape("x")
+    if attrs.axis is None or not attrs.keepdims:
+        return "it drops dimensions"
+    if not are_static(found.values, found.root, found["x"]):
+        return "a shape is unknown"
+    is_of_axes = len(shape) == len(found.shape()) or _reduced(found) == shape
+    return None if is_of_axes else "the broadcast adds dimensions"
+
+
+def _chosen(found: Match, builder: GraphBuilder) -> int:
+    expr, x, shape = found.expr(), found["x"], _reduced(found)
+    if shape != builder.shape(x):  # or all elements along the axes are equal
+        x = builder.add(replace(expr, args=(x,), shape=shape))
+    return builder.broadcast_to(x, expr.static_shape)
+
+
+_RULES = (
+    Rule(name="narrow a mask", pattern=op(CONSTANT), write=_narrowed, unless=_is_no_mask),
+    *(
+        Rule(
+            name="compute a number",
+            pattern=op(POINTWISE, *(Number(f"number {place}") for place in range(count))),
+            write=_number,
+            unless=lambda found: "NumPy does not compute it" if _folded(found) is None else None,
+        )
+        for count in (1, 2, 3)
+    ),
+    *(
+        Rule(
+            name=f"drop `{name} {number:g}`",
+            pattern=op(name, Var("x"), Through(_BROADCASTS, Number("neutral", number))),
+            write=lambda found, b: b.broadcast_to(found["x"], found.expr().static_shape),
+            unless=_changes,
+        )
+        for name, number in (("add", 0.0), ("multiply", 1.0), *((each, 1.0) for each in AND))
+    ),
+    joined(_BROADCAST),
+    Rule(
+        name="sink a broadcast",
+        pattern=Reader(POINTWISE, op(_BROADCAST, Var("x"))),
+        write=lambda found, b: b.broadcast_to(b.add(_sunk(found)), found.expr().static_shape),
+        unless=_is_loaded_wide,
+    ),
+    Rule(
+        name="broadcast after the maximum",
+        pattern=op(frozenset({"max", "min"}), op(_BROADCAST, Var("x"))),
+        write=_chosen,
+        unless=_is_of_other_axes,
+    ),
+)

@@ -7,12 +7,14 @@ gathered rows becomes one gather from the tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from boltgen.graph.attributes import Take
-from boltgen.graph.facts import FLOATS, INDICES, has_one_reader
-from boltgen.graph.graph import GROUPED, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.facts import FLOATS, INDICES, Values, is_static_call, recursive_fact
+from boltgen.graph.graph import GROUPED, Graph, GraphBuilder
+from boltgen.graph.patterns import Match, Through, Var, op
+from boltgen.graph.recursion import Steps
+from boltgen.graph.rules import Rule, rewrite
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.extent import UndecidedExtentError
 
@@ -36,51 +38,51 @@ class Taken:
     members: tuple[int, ...]
 
 
-def taken_rows(exprs: Sequence[Expr], index: int) -> Taken | None:
+def taken_rows(values: Values, index: int) -> Taken | None:
     """Match a gather of a matrix's rows that gives the value at `index`; None without a match.
 
     It may be reshaped with its rows kept, and so may the integers, which may be cast too.
     """
     members = [index]
-    while _keeps_rows(exprs, members[-1]):
-        members.append(exprs[members[-1]].args[0])
+    while _keeps_rows(values, members[-1]):
+        members.append(values[members[-1]].args[0])
     take = members[-1]
-    expr = exprs[take]
+    expr = values[take]
     attrs = expr.attrs
     if not isinstance(attrs, Take) or attrs.axis != 0 or attrs.mode not in _MODES:
         return None
     x, rows = expr.args
-    if not all(exprs[each].is_static for each in (take, x, rows)):
+    if not all(values[each].is_static for each in (take, x, rows)):
         return None
-    if len(exprs[x].static_shape) != 2 or exprs[rows].dtype not in INDICES:
+    if len(values[x].static_shape) != 2 or values[rows].dtype not in INDICES:
         return None
-    while _is_same_rows(exprs, rows, attrs.mode):
+    while _is_same_rows(values, rows, attrs.mode):
         members.append(rows)
-        (rows,) = exprs[rows].args
+        (rows,) = values[rows].args
     # A constant of one element is a number, which no kernel is given the address of.
-    if any(exprs[each].scalar is not None for each in (x, rows)) or not exprs[rows].static_shape:
+    if any(values[each].scalar is not None for each in (x, rows)) or not values[rows].static_shape:
         return None
     return Taken(x=x, rows=rows, take=take, members=tuple(members))
 
 
-def _keeps_rows(exprs: Sequence[Expr], index: int) -> bool:
+def _keeps_rows(values: Values, index: int) -> bool:
     """Return whether a value is another one, reshaped, with the same columns."""
-    expr = exprs[index]
-    if expr.op != _VIEW or not expr.is_static or not exprs[expr.args[0]].is_static:
+    expr = values[index]
+    if expr.op != _VIEW or not is_static_call(values, index):
         return False
-    before, after = exprs[expr.args[0]].static_shape, expr.static_shape
+    before, after = values[expr.args[0]].static_shape, expr.static_shape
     return bool(before) and bool(after) and before[-1] == after[-1]
 
 
-def _is_same_rows(exprs: Sequence[Expr], index: int, mode: str) -> bool:
+def _is_same_rows(values: Values, index: int, mode: str) -> bool:
     """Return whether a view or a cast of integers gathers the same rows as these.
 
     A cast to fewer bits changes only numbers beyond the rows, for which "fast" promises nothing.
     """
-    expr = exprs[index]
-    if expr.op not in {_VIEW, _CAST} or not exprs[expr.args[0]].is_static:
+    expr = values[index]
+    if expr.op not in {_VIEW, _CAST} or not values[expr.args[0]].is_static:
         return False
-    before = exprs[expr.args[0]].dtype
+    before = values[expr.args[0]].dtype
     is_wider = expr.dtype in {before, IndexType.INT64.value}
     return before in INDICES and (is_wider or mode == "fast")
 
@@ -89,94 +91,90 @@ def gathered_last(graph: Graph) -> Graph:
     """Return `graph` with the gather last before grouped matmuls, and with norms that gather from
     narrow tensors.
     """
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    made: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        written = renamed(expr, names)
-        narrow = _narrowed_before(graph, index, builder, names)
-        if narrow is not None:
-            names[index] = narrow
-            continue
-        if expr.op == GROUPED:
-            a, *rest = written.args
-            if a not in made:
-                made[a] = _last(builder, a)
-            written = replace(written, args=(made[a], *rest))
-        names[index] = builder.add(written)
-    return builder.graph(mapped(graph.results, names))
+    return rewrite(graph, _RULES)
 
 
-def _narrowed_before(
-    graph: Graph, index: int, builder: GraphBuilder, names: Mapping[int, int]
-) -> int | None:
-    """Write the cast at `index` before the `take` whose rows it casts.
-
-    Returns None if `index` is no cast, or casts no rows that only a norm reads.
-    """
-    expr = graph[index]
-    is_for_norm = any(graph[each].op in ROW_NORMS for each in graph.consumers[index])
-    if expr.op != _CAST or not is_for_norm or not expr.is_static:
-        return None
-    (at,) = expr.args
-    # A norm's kernel widens what it takes itself.
-    if expr.dtype == DType.F32.value or graph[at].dtype != DType.F32.value:
-        return None
-    while graph[at].op == _VIEW and _keeps_rows(graph.exprs, at) and has_one_reader(graph, at):
-        (at,) = graph[at].args
-    if not has_one_reader(graph, at) or at not in names:
-        return None
-    taken = _taken_at_once(builder, names[at])
-    if taken is None or not _is_no_longer(builder, *taken):
-        return None
-    narrow = builder.astype(taken[0], expr.dtype)
-    rows = replace(builder[names[at]], args=(narrow, taken[1]), dtype=expr.dtype)
-    return builder.reshape(builder.add(rows), expr.static_shape)
+@recursive_fact
+def _is_multiplied(graph: Graph, index: int) -> Steps[int, bool]:
+    """Return whether a grouped matmul multiplies a value, after casts and gathers at most."""
+    for reader in graph.consumers[index]:
+        expr = graph[reader]
+        is_between = expr.op in {_CAST, _TAKE} and expr.args[0] == index
+        if (expr.op == GROUPED and expr.args[0] == index) or (is_between and (yield reader)):
+            return True
+    return False
 
 
-def _last(builder: GraphBuilder, a: int) -> int:
-    """Return a value equal to that at `a` whose gather comes last, if possible."""
-    while True:
-        expr = builder[a]
-        if expr.op == _CAST:
-            (source,) = expr.args
-            taken = _taken_at_once(builder, source)
-            if taken is None or not _is_no_longer(builder, *taken):
-                return a
-            x = builder.astype(taken[0], expr.dtype)
-            a = builder.add(replace(builder[source], args=(x, taken[1]), dtype=expr.dtype))
-            continue
-        outer = _taken_at_once(builder, a)
-        inner = None if outer is None else _taken_at_once(builder, outer[0])
-        if outer is None or inner is None:
-            return a
-        rows = replace(
-            expr,
-            args=(inner[1], outer[1]),
-            shape=builder.shape(outer[1]),
-            dtype=builder.dtype(inner[1]),
-        )
-        a = builder.add(replace(expr, args=(inner[0], builder.add(rows))))
+def _is_for_product(found: Match) -> bool:
+    return _is_multiplied(found.source, found.origin)
 
 
-def _taken_at_once(builder: GraphBuilder, index: int) -> tuple[int, int] | None:
-    """Return the operands of an operator that gathers a matrix's rows in the order of one
-    dimension.
-    """
-    expr = builder[index]
-    if expr.op != _TAKE or taken_rows(builder.exprs, index) is None:
-        return None
-    x, rows = expr.args
-    return (x, rows) if len(builder.shape(rows)) == 1 else None
+def _is_for_norm(found: Match) -> bool:
+    """Return whether a norm reads rows that a cast narrows: its kernel widens rows itself."""
+    is_narrowed = found.expr("take").dtype == DType.F32.value != found.expr().dtype
+    readers = found.source.consumers[found.origin]
+    return is_narrowed and any(found.source[reader].op in ROW_NORMS for reader in readers)
 
 
-def _is_no_longer(builder: GraphBuilder, x: int, rows: int) -> bool:
-    """Return whether a tensor has no more rows than are gathered from it, so that casting all of it
-    is no more work.
-    """
-    if builder.dtype(x) not in FLOATS:
-        return False
+def _stays(found: Match) -> str | None:
+    """Return why a gather stays before a cast: casting all of the tensor must be no more work."""
+    values, x, rows = found.values, found.expr("x"), found.expr("rows")
+    if not _is_by_vector(values, found["take"]):
+        return "it gathers something else than rows of a matrix by a vector"
+    views = (at for at in found.members if values[at].op == _VIEW)
+    if not all(_keeps_rows(values, at) for at in views):
+        return "a view splits the rows"
+    if x.dtype not in FLOATS:
+        return f"the rows are {x.dtype}"
     try:
-        return builder.shape(x)[0] <= builder.shape(rows)[0]
+        is_no_longer = x.static_shape[0] <= rows.static_shape[0]
     except UndecidedExtentError:
-        return False
+        is_no_longer = False
+    return None if is_no_longer else "the tensor may have more rows than it gathers"
+
+
+def _is_by_vector(values: Values, index: int) -> bool:
+    is_of_rows = taken_rows(values, index) is not None
+    return is_of_rows and len(values[values[index].args[1]].static_shape) == 1
+
+
+def _cast_first(found: Match, builder: GraphBuilder) -> int:
+    cast = found.expr()
+    x = builder.astype(found["x"], cast.dtype)
+    made = replace(found.expr("take"), args=(x, found["rows"]), dtype=cast.dtype)
+    return builder.in_shape(builder.add(made), cast.static_shape)
+
+
+def _gathered_once(found: Match, builder: GraphBuilder) -> int:
+    shape, dtype = builder.shape(found["rows"]), builder.dtype(found["inner"])
+    own = replace(found.expr(), args=(found["inner"], found["rows"]), shape=shape, dtype=dtype)
+    return builder.add(replace(found.expr(), args=(found["x"], builder.add(own))))
+
+
+_GATHER = op(_TAKE, Var("x"), Var("rows"), name="take")
+_ALONE = replace(_GATHER, alone=True)
+_RULES = (
+    Rule(
+        name="cast before the gather for a matmul",
+        pattern=op(_CAST, _GATHER),
+        write=_cast_first,
+        unless=lambda found: _stays(found) if _is_for_product(found) else "",
+    ),
+    Rule(
+        name="cast before the gather for a norm",
+        pattern=op(_CAST, Through(frozenset({_VIEW}), _ALONE, alone=True)),
+        write=_cast_first,
+        unless=lambda found: _stays(found) if _is_for_norm(found) else "",
+    ),
+    Rule(
+        name="gather rows of gathered rows at once",
+        pattern=op(_TAKE, op(_TAKE, Var("x"), Var("inner")), Var("rows")),
+        write=_gathered_once,
+        unless=lambda found: (
+            None
+            if _is_for_product(found)
+            and all(_is_by_vector(found.values, each) for each in found.members)
+            else ""
+        ),
+    ),
+)

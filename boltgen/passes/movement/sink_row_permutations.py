@@ -128,7 +128,7 @@ class _Walk:
                 joined = self._side_by_side(expr)
                 self._names[index] = self._again(index, expr) if joined is None else joined
             elif moved.is_in_order(self._rows.count(moved.source)):
-                self._names[index] = self._rows.reshaped(moved.source, expr.static_shape)
+                self._names[index] = self._builder.in_shape(moved.source, expr.static_shape)
             else:
                 self._moved[index] = moved
         written = {index: self._written(index) for index in self._graph.escaping}
@@ -191,7 +191,7 @@ class _Walk:
         rows = np.stack([each.rows for each in given], axis=-1)
         if rows.size > _MOST_ROWS:
             return None
-        return self._rows.reshaped(self._rows.in_order(given[0].source, rows), expr.static_shape)
+        return self._builder.in_shape(self._rows.in_order(given[0].source, rows), expr.static_shape)
 
     def _behind(self, index: int, expr: Expr) -> _Moved | None:
         """Apply an operator that treats each row alone, and permute the rows after it."""
@@ -213,7 +213,7 @@ class _Walk:
             if source is None:
                 args.append(self._written(arg))
             else:
-                args.append(self._rows.reshaped(source, (*leading, self._columns(source))))
+                args.append(self._builder.in_shape(source, (*leading, self._columns(source))))
         made = self._rows.applied(expr, args, (*leading, expr.static_shape[-1]))
         self._rows.authored[made] = index
         return replace(order, source=made, plain=False)
@@ -251,7 +251,7 @@ class _Walk:
                 self._written(arg)
             self._rows.written[key] = self._builder.add(renamed(expr, self._names))
         made = self._rows.in_order(moved.source, moved.rows)
-        self._names[index] = self._rows.reshaped(made, expr.static_shape)
+        self._names[index] = self._builder.in_shape(made, expr.static_shape)
         return self._names[index]
 
     def _is_author_s(self, moved: _Moved) -> bool:

@@ -13,7 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Axis, Slice
-from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.facts import Values, is_static_call
+from boltgen.graph.graph import Graph, GraphBuilder
+from boltgen.graph.patterns import Match, Reader, Var, op
+from boltgen.graph.rules import Rule, rewrite
 from boltgen.ir.extent import Dim
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, VIEW
@@ -23,86 +26,75 @@ _SLICE = "strided_slice"
 
 def products_of_open_rows(graph: Graph) -> Graph:
     """Return `graph` without matmuls whose dynamic number of rows has two dimensions."""
-    if not any(_is_joined(graph, index) for index in range(len(graph))):
-        return graph
-    return _Walk(graph).run()
+    is_flat = any(_is_flat(graph, index) for index in graph.operators.get(VIEW, ()))
+    return rewrite(graph, _RULES) if is_flat else graph
 
 
-def _is_joined(graph: Graph, index: int) -> bool:
+def _is_flat(values: Values, index: int) -> bool:
     """Return whether a value is another one with its rows as one dynamic dimension."""
-    expr = graph[index]
-    if expr.op != VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
+    expr = values[index]
+    if expr.op != VIEW or not is_static_call(values, index):
         return False
-    before, after = graph[expr.args[0]].static_shape, expr.static_shape
+    before, after = values[expr.args[0]].static_shape, expr.static_shape
     is_matrix = len(before) > 2 == len(after) and isinstance(after[0], Dim)
     several = sum(extent != 1 for extent in before[:-1]) > 1
     return is_matrix and several and before[-1] == after[-1]
 
 
-class _Walk:
-    """One graph under way. `_apart` maps matrices of `graph` to the same values with two row
-    dimensions.
-    """
+def _rows(found: Match) -> set[tuple[int, ...]]:
+    """Return the dimensions of the rows of all flattened operands."""
+    sources = (_source(found, arg) for arg in found.expr().args)
+    return {found.values[each].static_shape[:-1] for each in sources if each is not None}
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._builder = GraphBuilder()
-        self._names: dict[int, int] = {}
-        self._apart: dict[int, int] = {}
 
-    def run(self) -> Graph:
-        """Rewrite the whole graph."""
-        for index, expr in enumerate(self._graph.exprs):
-            if _is_joined(self._graph, index):
-                source = expr.args[0]
-                self._apart[index] = self._apart.get(source, self._names[source])
-            elif (made := self._with_rows(expr)) is not None:
-                self._apart[index] = made
-            # If nothing reads the flattened matrix, it is dropped with all dead values.
-            self._names[index] = self._named(index, expr)
-        return self._builder.graph(mapped(self._graph.results, self._names))
+def _source(found: Match, arg: int) -> int | None:
+    return found.values[arg].args[0] if _is_flat(found.values, arg) else None
 
-    def _named(self, index: int, expr: Expr) -> int:
-        if index in self._apart:
-            return self._builder.reshape(self._apart[index], expr.static_shape)
-        source = self._apart.get(expr.args[0]) if expr.op == VIEW and expr.is_static else None
-        if source is None:
-            return self._builder.add(renamed(expr, self._names))
-        shape = expr.static_shape
-        is_same = self._builder.shape(source) == shape
-        return source if is_same else self._builder.reshape(source, shape)
 
-    def _with_rows(self, expr: Expr) -> int | None:
-        """Apply the operator to operands with row dimensions; None if it is impossible."""
-        places = [place for place, arg in enumerate(expr.args) if arg in self._apart]
-        if not places or not expr.is_static or expr.pinned:
-            return None
-        args, attrs = list(expr.args), expr.attrs
-        rows = {self._rows(args[place]) for place in places}
-        if len(rows) > 1:
-            return None
-        if expr.op == MATMUL:
-            is_of_rows = places == [0] and len(self._graph[args[1]].shape or ()) == 2
-        elif expr.op == _SLICE:
-            is_of_rows = isinstance(attrs, Slice) and attrs.axis == 1
-        else:
-            others = [arg for arg in args if arg not in self._apart]
-            is_plain = expr.op in ELEMENTWISE - {VIEW} and not isinstance(attrs, Axis)
-            is_of_rows = is_plain and all(self._is_row(arg) for arg in others)
-        if not is_of_rows:
-            return None
-        (outer,) = rows
-        shape = (*outer, expr.static_shape[-1])
-        names = [self._apart.get(arg, self._names[arg]) for arg in args]
-        expr = replace(expr, args=tuple(names), shape=shape)
-        if isinstance(attrs, Slice):  # the author's call has the axes as numbers
-            expr = replace(expr, attrs=replace(attrs, axis=len(outer)), origin=None)
-        return self._builder.add(expr)
+def _obstacle(found: Match) -> str | None:
+    expr, values = found.expr(), found.values
+    if not is_static_call(values, found.root):
+        return "a shape is unknown"
+    if len(_rows(found)) > 1:
+        return "the rows of the operands have different dimensions"
+    ranks = [len(values[arg].static_shape) for arg in expr.args if not _is_flat(values, arg)]
+    if expr.op == MATMUL:
+        is_of_rows = ranks == [2] and _is_flat(values, expr.args[0])
+        return None if is_of_rows else "it is no matmul of the rows and one matrix"
+    if expr.op == _SLICE:
+        is_of_columns = isinstance(expr.attrs, Slice) and expr.attrs.axis == 1
+        return None if is_of_columns else "it slices rows"
+    if isinstance(expr.attrs, Axis) or max(ranks, default=0) > 1:
+        return "an operand has numbers for each row"
+    return None
 
-    def _rows(self, index: int) -> tuple[int, ...]:
-        return self._builder.shape(self._apart[index])[:-1]
 
-    def _is_row(self, index: int) -> bool:
-        """Return whether a value is broadcast to all rows."""
-        expr = self._graph[index]
-        return expr.is_static and len(expr.static_shape) < 2
+def _unflattened(found: Match, builder: GraphBuilder) -> int:
+    expr, (rows,) = found.expr(), _rows(found)
+    sources = ((_source(found, arg), arg) for arg in expr.args)
+    args = tuple(arg if source is None else source for source, arg in sources)
+    made = replace(expr, args=args, shape=(*rows, expr.static_shape[-1]))
+    if isinstance(expr.attrs, Slice):  # the author's call has the axes as numbers
+        made = replace(made, attrs=replace(expr.attrs, axis=len(rows)), origin=None)
+    return builder.reshape(builder.add(made), expr.static_shape)
+
+
+def _needed(found: Match) -> str | None:
+    is_flat = _is_flat(found.values, found["flat"])
+    return None if is_flat and found.expr().is_static else ""
+
+
+_RULES = (
+    Rule(
+        name="reshape rows that are apart",
+        pattern=op(VIEW, op(VIEW, Var("x"), name="flat")),
+        write=lambda found, builder: builder.in_shape(found["x"], found.expr().static_shape),
+        unless=_needed,
+    ),
+    Rule(
+        name="keep rows apart",
+        pattern=Reader((ELEMENTWISE - {VIEW}) | {MATMUL, _SLICE}, Var("flat", _is_flat)),
+        write=_unflattened,
+        unless=_obstacle,
+    ),
+)

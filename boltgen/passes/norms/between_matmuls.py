@@ -6,7 +6,7 @@ Whether these compute it is decided in `norms_in_products`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,35 +45,64 @@ class NormBetween:
         return self.norm.anchor.a
 
 
-def norms_between(graph: Graph, products: Sequence[Product]) -> Iterator[NormBetween]:
-    """The norms of a graph that its `products` could compute."""
+def norms_between(
+    graph: Graph, products: Sequence[Product], refuse: Callable[[Product, str], None]
+) -> Iterator[NormBetween]:
+    """Yield the norms of a graph that its `products` could compute.
+
+    `refuse` gets each other norm that is no softmax, and the rule that keeps it.
+    """
     claimed = {each for product in products for each in product.computed}
     made = {product.tail.output: product for product in products if product.exit is None}
     for norm in find_norms(graph, claimed).found:
-        problem, before = as_norm_of_rows(norm.anchor.problem), made.get(norm.anchor.a)
-        if problem is None:
-            continue  # no matmul has whole rows of images
-        if before is None or norm.summed is not None:
+        problem = as_norm_of_rows(norm.anchor.problem)
+        if problem is not None and problem.function is NormFunction.SOFTMAX:
             continue
-        if graph[norm.anchor.a].dtype == _WIDE:
-            continue  # no product multiplies it
-        if problem.function is NormFunction.SOFTMAX or norm.tail.further:
-            continue
-        affine, readers = _affine(graph, norm), _readers(graph, products, norm)
-        if affine is None or readers is None or not _has_whole_rows(graph, before):
-            continue
-        scale, shift = affine
-        candidate = NormBetween(
-            norm=norm,
-            problem=problem,
-            before=before,
-            scale=scale,
-            shift=shift,
-            products=readers[0],
-            sums=readers[1],
-        )
-        if all(_is_kept(graph, candidate, product) for product in candidate.products):
-            yield candidate
+        found = _between(graph, products, norm, problem, made.get(norm.anchor.a))
+        if isinstance(found, str):
+            refuse(norm, found)
+        else:
+            yield found
+
+
+def _between(
+    graph: Graph,
+    products: Sequence[Product],
+    norm: Product,
+    problem: Norm | None,
+    before: Product | None,
+) -> NormBetween | str:
+    """Return a norm that the products around it could compute, or the rule that it breaks."""
+    if problem is None:
+        return "it is a norm of images, of which no matmul has whole rows"
+    if before is None:
+        return "no matmul's kernel writes the rows that it reads"
+    if norm.summed is not None:
+        return "it adds a residual to its rows itself"
+    if graph[norm.anchor.a].dtype == _WIDE:
+        return "its rows are FP32, which no matmul multiplies"
+    if norm.tail.further:
+        return "its kernel has several results"
+    affine, readers = _affine(graph, norm), _readers(graph, products, norm)
+    if affine is None:
+        return "its epilogue is more than a constant scale and shift"
+    if readers is None:
+        return "its readers are not all matmuls with constant weights and sums with their results"
+    if not _has_whole_rows(graph, before):
+        return "the kernel before it does not write whole rows in multiples of 8 columns"
+    scale, shift = affine
+    candidate = NormBetween(
+        norm=norm,
+        problem=problem,
+        before=before,
+        scale=scale,
+        shift=shift,
+        products=readers[0],
+        sums=readers[1],
+    )
+    if not all(_is_kept(graph, candidate, product) for product in candidate.products):
+        return "the weights after it, times its scale, are not exact enough in their type"
+    return candidate
 
 
 def _has_whole_rows(graph: Graph, product: Product) -> bool:

@@ -16,13 +16,15 @@ before, by a launch each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from boltgen.graph.graph import (
     NORMED,
     Array,
+    Choice,
     Expr,
     Graph,
     GraphBuilder,
@@ -42,7 +44,7 @@ from boltgen.passes.norms.between_matmuls import (
 )
 from boltgen.passes.regions.epilogue_reductions import with_reductions
 from boltgen.passes.regions.products import Product, Rejects, find_products
-from boltgen.problems.graph_costs import GraphCosts
+from boltgen.problems.graph_costs import GraphCosts, shown_us
 from boltgen.problems.norm.problem import NormFunction
 from boltgen.problems.workload import Workload
 
@@ -61,14 +63,28 @@ def norms_in_products(
     they have no bound, so such norms stay.
     """
     products = find_products(graph) if summed is DType.F32 else ()
-    norms = list(norms_between(graph, products))
+    choices: list[Choice] = []
+    norms = list(norms_between(graph, products, partial(_refuse, graph, choices)))
     short = [norm for norm in norms if _parts(norm.problem.columns) > 1]
     made = _taken_apart(graph, products, short, costs, rejects, in_parts=True)
     if made.notes:
         products = find_products(made.graph)
-        norms = list(norms_between(made.graph, products))
+        norms = list(norms_between(made.graph, products, lambda *_: None))  # said before
     rest = _taken_apart(made.graph, products, norms, costs, rejects, in_parts=False)
-    return Noted(rest.graph, (*made.notes, *rest.notes))
+    return Noted.of(rest.graph, (*choices, *made.choices, *rest.choices))
+
+
+def _refuse(graph: Graph, choices: list[Choice], norm: Product, reason: str) -> None:
+    said = f"a norm keeps its kernel: {reason}"
+    choices.append(_choice(graph, norm, (), said, is_rewritten=False))
+
+
+def _choice(
+    graph: Graph, norm: Product, readers: Iterable[Product], reason: str, *, is_rewritten: bool
+) -> Choice:
+    around = (graph[each.anchor.index].op for each in (norm, *readers))
+    shape = graph[norm.tail.output].shape
+    return Choice(tuple(dict.fromkeys(around)), shape, is_rewritten, reason)
 
 
 def _taken_apart(
@@ -83,14 +99,12 @@ def _taken_apart(
     if not found:
         return Noted(graph, ())
     trial = _Rewriting(graph, found, in_parts=in_parts)
-    chosen, notes = [], []
-    for norm, note in _faster(trial, products, costs, rejects):
-        chosen.append(norm)
-        notes.append(note)
+    choices = list(_choices(trial, products, costs, rejects))
+    chosen = [norm for norm, choice in zip(found, choices, strict=True) if choice.is_rewritten]
     if not chosen:
-        return Noted(graph, ())
+        return Noted.of(graph, choices)
     made = trial if len(chosen) == len(found) else _Rewriting(graph, chosen, in_parts=in_parts)
-    return Noted(made.graph, tuple(notes))
+    return Noted.of(made.graph, choices)
 
 
 def _parts(columns: int) -> int:
@@ -107,7 +121,7 @@ class _Rewriting:
         self._builder = GraphBuilder()
         self._moments: dict[int, dict[str, int]] = {}
         self.norms = tuple(norms)
-        self._in_parts = in_parts
+        self.in_parts = in_parts
         self._names: dict[int, int] = {}
         self._normed_at: dict[int, int] = {}
         products = {each.anchor.index: (norm, each) for norm in norms for each in norm.products}
@@ -149,7 +163,7 @@ class _Rewriting:
         wide = x if builder.dtype(x) == _WIDE else builder.astype(x, _WIDE)
         square = builder.elementwise("multiply", wide, wide)
         *rows, columns = builder.shape(x)
-        parts = _parts(columns) if self._in_parts else 1
+        parts = _parts(columns) if self.in_parts else 1
 
         def added(of: int) -> int:
             if parts > 1:
@@ -240,10 +254,10 @@ class _Rewriting:
         return add_normed(self._builder, given, problem.columns, problem.epsilon, like.dtype)
 
 
-def _faster(
+def _choices(
     trial: _Rewriting, products: Sequence[Product], costs: GraphCosts, rejects: Rejects
-) -> Iterator[tuple[NormBetween, str]]:
-    """The norms of a trial that are faster within products, each with a sentence that says so."""
+) -> Iterator[Choice]:
+    """Choose for each norm of a trial whether the products around it compute it."""
     graph, before = trial.graph, trial.before
     made = {product.anchor.index: product for product in find_products(graph)}
     of_members = {member: product for product in products for member in product.tail.members}
@@ -251,26 +265,33 @@ def _faster(
     for norm in trial.norms:
         readers = {product.anchor.index: product for product in norm.products}
         readers |= {of_members[each].anchor.index: of_members[each] for each in norm.sums}
+        how = f"moments of every {_PART} columns" if trial.in_parts else "moments of whole rows"
+        rows = f"a norm of rows of {norm.problem.columns}"
+        choose = partial(_choice, before, norm.norm, readers.values())
         source = made.get(trial.anchor(norm.before))
         longer = None if source is None else with_reductions(graph, source, claimed)
         anchors = [trial.anchor(each) for each in readers.values()]
         after = [made[each] for each in anchors if each in made]
         if source is None or longer is None or not _has_all(graph, norm, trial, after):
+            reason = f"{rows} keeps its kernel: no kernels around it can compute {how}"
+            yield choose(reason, is_rewritten=False)
             continue
         apart = [source.layer(graph), norm.norm.layer(before)]
         apart += [each.layer(before) for each in readers.values()]
         within = [each.layer(graph) for each in (longer, *after)]
         many, few = ([Workload(layers=(each,)) for each in layers] for layers in (apart, within))
-        if any(rejects(each) is not None for each in few):
+        rejected = next((said for each in few if (said := rejects(each)) is not None), None)
+        if rejected is not None:
+            yield choose(f"{rows} keeps its kernel, without {how}: {rejected}", is_rewritten=False)
             continue
         found = costs.kernels_us((*few, *many))
         once, earlier = sum(found.times_us[: len(few)]), sum(found.times_us[len(few) :])
+        times = f"{shown_us(once)} instead of {shown_us(earlier)}, {found.origin}"
         if once < earlier:
-            yield (
-                norm,
-                f"a norm of rows of {norm.problem.columns} is within the products around it: "
-                f"{once:.1f} us instead of {earlier:.1f}, {found.origin}",
-            )
+            reason = f"{rows} is within the products around it: {times}"
+        else:
+            reason = f"{rows} keeps its kernel; within the products around it, by {how}: {times}"
+        yield choose(reason, is_rewritten=once < earlier)
 
 
 def _has_all(graph: Graph, norm: NormBetween, trial: _Rewriting, after: Sequence[Product]) -> bool:

@@ -383,7 +383,7 @@ def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
     """Match a gather of a matrix's rows of numbers; None without a match, or if another kernel's
     region has one of its operators.
     """
-    taken = taken_rows(graph.exprs, index)
+    taken = taken_rows(graph, index)
     if taken is None or graph[taken.x].dtype not in FLOATS:
         return None
     return taken if set(taken.members).isdisjoint(claimed) else None

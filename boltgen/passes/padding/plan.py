@@ -122,7 +122,7 @@ def _groups(
     """Group anchors whose times depend on the same decisions."""
     touched = [
         {index for index, tensor in tensors.items() if product.anchor.a in tensor.views}
-        | ({product.tail.output} & tensors.keys())
+        | tied(product, tensors)  # a residual is written as the result is
         for product in products
     ]
     joined = _merged(touched)

@@ -35,13 +35,12 @@ class Context:
     """The state that all operators of a function share.
 
     In a `is_mixed` function some products have FP16 operands: then its author made FP32 what is
-    FP32, and it stays so. With `grouped_nhwc` the IR computes grouped convolutions in NHWC.
+    FP32, and it stays so.
     """
 
     store: Store
     allow_nonfinite: bool = False
     is_mixed: bool = False
-    grouped_nhwc: bool = True
     notes: list[str] = field(default_factory=list)
 
     def note(self, sentence: str) -> None:

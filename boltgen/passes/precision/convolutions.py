@@ -21,9 +21,9 @@ from boltgen.graph.attributes import Convolution, Slice, TransposedConvolution
 from boltgen.graph.graph import Array, GraphBuilder
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.movement import viewed
-from boltgen.passes.precision.products import conv2d, order_of, pending
+from boltgen.passes.precision.products import conv2d, pending, with_padding
 from boltgen.passes.precision.reach import Reach
-from boltgen.passes.precision.values import Linear, Value, permuted
+from boltgen.passes.precision.values import Linear, Value, order_of, permuted
 
 _FILTERS = "HWOI"
 
@@ -50,7 +50,10 @@ def _of_rows(convolve: Rule) -> Rule:
             made.single_use = x.single_use
             return made
 
-        left, right = attrs.padding
+        x, padding = call.tensor(0), attrs.padding
+        if not isinstance(attrs, TransposedConvolution):
+            x, padding = with_padding(x, layout, padding)
+        left, right = padding
         of_images = replace(
             attrs,
             strides=(1, *attrs.strides),
@@ -67,7 +70,7 @@ def _of_rows(convolve: Rule) -> Rule:
                 call,
                 name=call.name.replace("1d", "2d"),
                 original=None,
-                args=(seen(call.tensor(0), layout), seen(call.tensor(1), kernel_layout)),
+                args=(seen(x, layout), seen(call.tensor(1), kernel_layout)),
                 shape=taller(call.shape, layout),
                 attrs=of_images,
             )

@@ -140,7 +140,9 @@ def _image(call: OperatorCall) -> Order | None:
     """Return the order that makes the operator's image NHWC, or None if its layouts are unknown."""
     attrs = call.attrs.of(Layouts)
     order = _spatial(attrs.layout)
-    if attrs.out_layout not in {"", attrs.layout} or not call.tensor(0).is_float:
+    # A maximum is of any numbers, all else of floats.
+    is_known = call.tensor(0).is_float or call.name == "nn.max_pool2d"
+    if attrs.out_layout not in {"", attrs.layout} or not is_known:
         return None
     return order
 

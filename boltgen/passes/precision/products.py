@@ -13,6 +13,7 @@ from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
 from boltgen.passes.precision.elementwise import apply
+from boltgen.passes.precision.quantised_values import integer_conv2d, integer_matmul
 from boltgen.passes.precision.reach import BEYOND, WITHIN, Reach
 from boltgen.passes.precision.values import (
     FLOATS,
@@ -21,6 +22,7 @@ from boltgen.passes.precision.values import (
     Value,
     identity,
     is_same,
+    order_of,
 )
 
 _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
@@ -28,11 +30,6 @@ _ACTIVATION_LAYOUTS = frozenset({"NCHW", "NHWC"})
 _FEW_POSITIONS = 16
 # Channels of a group that fill at most half of a step of 32.
 _FEW_CHANNELS = 16
-
-
-def order_of(layout: str, goal: str) -> Order:
-    """Return the axes of `layout` in the order of `goal`."""
-    return tuple(layout.index(letter) for letter in goal)
 
 
 def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
@@ -78,6 +75,8 @@ def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
 
 def conv2d(call: OperatorCall) -> Item | Declined | None:
     """Write a convolution of images in NHWC, with filters in OHWI."""
+    if call.dtype == DType.I32.value:
+        return integer_conv2d(call)
     attrs = call.attrs.of(Convolution)
     layout, kernel_layout, groups = attrs.data_layout, attrs.kernel_layout, attrs.groups
     known = layout in _ACTIVATION_LAYOUTS and set(kernel_layout) == set("OIHW")
@@ -87,12 +86,7 @@ def conv2d(call: OperatorCall) -> Item | Declined | None:
     if (reason := _kept_wide(call, x, weight)) is not None:
         return Declined(reason)
     channels = x.shape[layout.index("C")]
-    filters = weight.shape[kernel_layout.index("O")]
-    if groups != 1 and not call.context.grouped_nhwc and not groups == channels == filters:
-        if groups != channels:
-            return Declined(f"it has groups={groups}, which Relay does not compute in NHWC")
-        return Declined(f"it has {filters} filters for {channels} channels; Relay has one for each")
-    x, padding = _with_padding(x, layout, attrs.padding)
+    x, padding = with_padding(x, layout, attrs.padding)
     is_depthwise = 1 < groups == channels
     goal = DEPTHWISE_KERNEL if is_depthwise else "OHWI"
     order, kernel_order = order_of(layout, "NHWC"), order_of(kernel_layout, goal)
@@ -161,16 +155,17 @@ def _of_joint_groups(weight: Array, groups: int, joint: int) -> Array:
     return made.reshape(filters, high, wide, joint * channels)
 
 
-def _with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
-    """Return a convolution's operand and padding, with zeros around the image merged into the
-    padding.
+def with_padding(x: Value, layout: str, padding: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
+    """Return a convolution's operand and padding, with zeros around the image, or around the rows,
+    merged into the padding.
     """
     if x.padded is None:
         return x, padding
     widths = dict(zip(layout, x.padded.widths, strict=True))
     if widths["N"] != (0, 0) or widths["C"] != (0, 0):
         return x, padding
-    more = (widths["H"][0], widths["W"][0], widths["H"][1], widths["W"][1])
+    spatial = [widths[letter] for letter in layout if letter not in "NC"]
+    more = (*(before for before, _ in spatial), *(after for _, after in spatial))
     return x.padded.source, tuple(a + b for a, b in zip(padding, more, strict=True))
 
 
@@ -188,6 +183,8 @@ def pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach
 
 
 def _matmul(call: OperatorCall) -> Item | Declined | None:
+    if call.dtype == DType.I32.value:
+        return integer_matmul(call)
     a, b = call.tensor(0), call.tensor(1)
     if min(len(a.shape), len(b.shape)) < 2 or call.dtype not in FLOATS:
         return None

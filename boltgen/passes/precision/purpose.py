@@ -8,6 +8,7 @@ from boltgen.graph.facts import RESHAPES, behind, graph_fact
 from boltgen.graph.graph import CONSTANT, INPUT, Array, Graph
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
+_FLOATS = frozenset({"float16", "float32"})
 _CIRCULAR = frozenset({"sin", "cos", "tan"})
 # Through what an angle is made of others without losing what it is.
 _ANGLES = (
@@ -51,6 +52,26 @@ def angles(graph: Graph) -> frozenset[int]:
         expr = graph[index]
         if expr.op in _CIRCULAR or (index in found and expr.op in _ANGLES):
             found.update(expr.args)
+    return frozenset(found)
+
+
+def quantised(graph: Graph) -> frozenset[int]:
+    """Return the values between integers and the integers that elementwise operators make of them.
+
+    FP16 would round them once more, and to the neighbouring integer where it matters.
+    """
+    made: set[int] = set()
+    for index, expr in enumerate(graph.exprs):
+        is_kept = expr.op in ELEMENTWISE and not made.isdisjoint(expr.args)
+        if expr.op == "dequantize" or (is_kept and expr.dtype in _FLOATS):
+            made.add(index)
+    found: set[int] = set()
+    for index in range(len(graph) - 1, -1, -1):
+        readers = graph.consumers[index]
+        if index not in made or index in graph.escaping:
+            continue
+        if readers and all(graph[each].op == "quantize" or each in found for each in readers):
+            found.add(index)
     return frozenset(found)
 
 

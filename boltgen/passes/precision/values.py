@@ -41,6 +41,11 @@ def permuted(shape: tuple[int, ...], order: Order) -> tuple[int, ...]:
     return tuple(shape[axis] for axis in order)
 
 
+def order_of(layout: str, goal: str) -> Order:
+    """The axes of `layout` in the order of `goal`: both are words such as NCHW."""
+    return tuple(layout.index(letter) for letter in goal)
+
+
 def moves_nothing(shape: tuple[int, ...], order: Order) -> bool:
     """Whether permuting only moves dimensions of extent 1: the memory stays as it is."""
     kept = [axis for axis in order if shape[axis] != 1]

@@ -23,7 +23,7 @@ from boltgen.graph.graph import (
 )
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import UndecidedExtentError
-from boltgen.passes.precision import convolutions, elementwise, movement, products
+from boltgen.passes.precision import convolutions, elementwise, movement, products, quantised_values
 from boltgen.passes.precision.call import (
     Context,
     Declined,
@@ -37,6 +37,7 @@ from boltgen.passes.precision.purpose import (
     angles,
     distances,
     infinities,
+    quantised,
     scores,
     sizes_ahead,
 )
@@ -51,6 +52,7 @@ RULES: dict[str, Rule] = {
     **movement.RULES,
     **products.RULES,
     **convolutions.RULES,
+    **quantised_values.RULES,
 }
 
 
@@ -59,12 +61,10 @@ def normalise(
     *,
     precision: DType = DType.F16,
     allow_nonfinite: bool = False,
-    grouped_nhwc: bool = True,
 ) -> Noted:
     """`graph` in `precision` and NHWC inside; inputs and results keep their dtypes and layouts.
 
-    `grouped_nhwc` tells whether the IR computes grouped convolutions in NHWC. A value that was
-    observed to leave the range of `precision` stays FP32.
+    A value that was observed to leave the range of `precision` stays FP32.
 
     Raises:
         ModelImportError: a weight is NaN or infinite, and `allow_nonfinite` is not set.
@@ -73,7 +73,6 @@ def normalise(
         store=Store(GraphBuilder(), precision),
         allow_nonfinite=allow_nonfinite,
         is_mixed=_is_mixed(graph),
-        grouped_nhwc=grouped_nhwc,
     )
     return _Walk(graph, context).run()
 
@@ -100,6 +99,7 @@ class _Walk:
         self._distances = distances(graph)
         self._sizes = sizes_ahead(graph)
         self._infinities = infinities(graph)
+        self._quantised = quantised(graph)
         self._items: list[Item] = []
 
     def run(self) -> Noted:
@@ -154,10 +154,12 @@ class _Walk:
         return self._unchanged(expr) if made is None else made
 
     def _is_large(self, index: int) -> bool:
-        """Return whether a value was observed to leave FP16's range; a mask makes the lowest of
-        scores.
+        """Return whether a value was observed to leave FP16's range, or is to be quantised; a mask
+        makes the lowest of scores.
         """
         expr = self._graph[index]
+        if index in self._quantised:
+            return True
         if expr.observed is None:
             return False
         is_masked = index in self._scores and expr.op in {"add", "where"}

@@ -24,6 +24,7 @@ from boltgen.ir.elementwise import (
     Unary,
     operands,
 )
+from boltgen.ir.elementwise_nodes import whole_nodes
 from boltgen.ir.functions import SELU_ALPHA, SELU_SCALE, UnaryOp
 
 # No activation has more, in what a kernel makes of one product; the bounds keep squares of squares
@@ -46,7 +47,8 @@ def recognise(
     Raises:
         InvalidProblemError: see `ElementwiseGraph.typed_results`.
     """
-    rewriter = _Rewriter([], tolerance=precision.unit_roundoff)
+    rounded = DType.F32 if precision.is_whole else precision
+    rewriter = _Rewriter([], tolerance=rounded.unit_roundoff)
     renamed: list[int] = []
     for node in epilogue.nodes:
         renamed.append(rewriter.append(_renumber(node, renamed)))
@@ -54,6 +56,8 @@ def recognise(
     for store in epilogue.typed_results:
         x, stored = renamed[store.x], store.dtype or out_dtype
         while isinstance(last := rewriter.nodes[x], Cast) and last.dtype is stored:
+            if whole_nodes(rewriter.nodes)[last.x]:
+                break  # it makes a number of FP32
             x = last.x
         results.append(replace(store, x=x))
     return _reachable(rewriter.nodes, results)
@@ -164,7 +168,7 @@ class _Rewriter:
     def _written_out(self, index: int) -> _Polynomial | None:
         match self.nodes[index]:
             case Scalar(value=value):
-                return {(): value}
+                return {(): value} if value else {}
             case Unary(op=UnaryOp.NEGATE, x=x):
                 return _scaled(self._polynomial(x), -1.0)
             case Binary(op=op, lhs=lhs, rhs=rhs):
@@ -385,7 +389,7 @@ def _product(left: _Polynomial, right: _Polynomial) -> _Polynomial:
         for q, d in right.items():
             factors = tuple(sorted(p + q))
             made[factors] = made.get(factors, 0.0) + c * d
-    return made
+    return {factors: c for factors, c in made.items() if c}
 
 
 def _scaled(terms: _Polynomial, c: float) -> _Polynomial:

@@ -77,6 +77,7 @@ def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
     return replace(anchor, problem=made, a=taken.x, taken=taken)
 
 
+_INTEGERS = frozenset({DType.I8.value, DType.U8.value})
 # By operator, the function that makes its problem of a graph, an index and the accumulator's type.
 # A kind of problems from elsewhere adds its own.
 MATCHERS: dict[str, Callable[[Graph, int, DType], Anchor]] = {}
@@ -122,6 +123,9 @@ def _check_static(graph: Graph, index: int) -> None:
 
 def _check_dtypes(graph: Graph, index: int) -> None:
     operands = {graph[arg].dtype for arg in graph[index].args[:2]}
+    if graph[index].dtype == DType.I32.value:
+        _check_integers(graph, index)
+        return
     known = [name for name in CONVERTED if DType(name).accumulators()]
     for dtype in sorted(operands):
         if dtype not in known:
@@ -133,6 +137,20 @@ def _check_dtypes(graph: Graph, index: int) -> None:
     stored = (*operands, DType.F32.value)
     if graph[index].dtype not in stored:
         raise _NotOffloadableError(f"its result is {graph[index].dtype}, not {' or '.join(stored)}")
+
+
+def _check_integers(graph: Graph, index: int) -> None:
+    a, b = (graph[arg].dtype for arg in graph[index].args[:2])
+    if a not in _INTEGERS or b != DType(a).weight.value:
+        raise _NotOffloadableError(
+            f"its operands are {a} and {b}; kernels of integers take int8 or uint8, and weights of "
+            "int8"
+        )
+
+
+def _summed(accumulate: DType, operand: DType) -> DType:
+    """Return the type of a product's sums; `accumulate` is of floats."""
+    return DType.I32 if operand.is_whole else accumulate
 
 
 def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
@@ -163,7 +181,12 @@ def _match_conv2d(graph: Graph, index: int, accumulate: DType) -> Anchor:
     if is_depthwise:
         problem: Problem = Depthwise(**given, multiplier=extents["O"] // c)
     else:
-        problem = Conv2d(**given, k=extents["O"], groups=attrs.groups, acc_dtype=accumulate)
+        problem = Conv2d(
+            **given,
+            k=extents["O"],
+            groups=attrs.groups,
+            acc_dtype=_summed(accumulate, DType(graph[x].dtype)),
+        )
     return Anchor(index=index, problem=problem, a=x, operand_b=weight)
 
 
@@ -194,7 +217,7 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
         raise _NotOffloadableError(f"its operands' K differ: {k} and {inner}")
     types: dict[str, Any] = {
         "in_dtype": DType(graph[a].dtype),
-        "acc_dtype": accumulate,
+        "acc_dtype": _summed(accumulate, DType(graph[a].dtype)),
         "out_dtype": DType(graph[index].dtype),
         "weights": weights,
     }
@@ -240,7 +263,7 @@ def _match_grouped(graph: Graph, index: int, accumulate: DType) -> Anchor:
         out_dtype=DType(graph[index].dtype),
     )
     found = Anchor(index=index, problem=problem, a=a, operand_b=b, ends=ends, absorbed=absorbed)
-    taken = taken_rows(graph.exprs, a)
+    taken = taken_rows(graph, a)
     return found if taken is None else with_taken(graph, found, taken)
 
 

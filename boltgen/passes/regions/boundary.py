@@ -20,6 +20,8 @@ from boltgen.problems.region import Stored
 
 _TO_NHWC = (0, 2, 3, 1)
 _TO_NCHW = (0, 3, 1, 2)
+# Of images whose height and width are one dimension, as convolutions of rows have them.
+_OF_ROWS = (0, 2, 1)
 _MOVED = frozenset({"astype", "permute_dims", "reshape"})  # a border casts and permutes
 _FUSED_BY_TVM = ELEMENTWISE - {HALF, NORMED} | _MOVED
 
@@ -44,6 +46,8 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     pixels are where the pixels were.
     """
     narrow = DType(graph[a].dtype)
+    if narrow.is_whole:
+        return None  # no call converts integers
     if is_image and _pairs_pixels(graph, a):
         found = entry(graph, graph[a].args[0], is_image=is_image)
         return None if found is None else replace(found, members=(*found.members, a))
@@ -94,7 +98,7 @@ def is_made_of_inputs(graph: Graph, index: int) -> bool:
 def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
     """Match the operators that make a result of the function from D, at `output`; as `entry`."""
     narrow = DType(graph[output].dtype)
-    if narrow is DType.F32:
+    if narrow is DType.F32 or narrow.is_whole:
         return None
     members: list[int] = []
     at, layout = output, ImageLayout.NHWC
@@ -160,7 +164,7 @@ def _border(
 
 def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> ImageLayout | None:
     """Return the layout that an operator involves: NCHW if it permutes by `axes`, NHWC if it only
-    casts.
+    casts, or makes one dimension of an image's height and width, or two of one.
     """
     expr = graph[index]
     if expr.op not in {"astype", "permute_dims", "reshape"} or not expr.args:
@@ -171,7 +175,18 @@ def _step(graph: Graph, index: int, axes: tuple[int, ...], narrow: DType) -> Ima
     if expr.op == "astype":
         kinds = {source.dtype, expr.dtype}
         return ImageLayout.NHWC if kinds == {narrow.value, DType.F32.value} else None
-    return ImageLayout.NCHW if _permutes(source, expr, axes) else None
+    if _joins_pixels(source, expr) or _joins_pixels(expr, source):
+        return ImageLayout.NHWC
+    of_rank = axes if len(source.static_shape) == len(axes) else _OF_ROWS
+    return ImageLayout.NCHW if _permutes(source, expr, of_rank) else None
+
+
+def _joins_pixels(image: Expr, rows: Expr) -> bool:
+    """Return whether `rows` has the pixels of an NHWC image in one dimension."""
+    if len(image.static_shape) != len(_TO_NHWC):
+        return False
+    n, h, w, c = image.static_shape
+    return rows.static_shape == (n, h * w, c)
 
 
 def _permutes(source: Expr, expr: Expr, axes: tuple[int, ...]) -> bool:

@@ -43,7 +43,8 @@ def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]
                 break
             sequence.append(following)
         else:
-            stopped = _movement(graph, sequence[-1].tail.output, by_activation)
+            stopped = _gate(graph, sequence[-1].tail.output, by_activation)
+            stopped = stopped or _movement(graph, sequence[-1].tail.output, by_activation)
         taken.update(member.anchor.index for member in sequence)
         joined += _cut(graph, sequence, cut, stopped)
     return joined
@@ -91,6 +92,33 @@ def _obstacle(graph: Graph, sequence: Sequence[Product], following: Product) -> 
     except InvalidProblemError as error:
         return f"{why}{error}"
     return None
+
+
+def _gate(graph: Graph, output: int, by_activation: Mapping[int, Product]) -> str:
+    """Return why a product is not fused whose result meets a value made of it on its way to another
+    product, as in squeeze-and-excitation.
+    """
+    for at in graph.consumers[output]:
+        others = [arg for arg in graph[at].args if arg != output]
+        if at in by_activation and any(_depends(graph, other, output) for other in others):
+            return (
+                f"not one kernel with the {_name(graph, by_activation[at])} that follows: "
+                f"{graph[at].op} between reads what is made of the result, of other rows too"
+            )
+    return ""
+
+
+def _depends(graph: Graph, index: int, on: int) -> bool:
+    """Return whether the value at `index` is made of the one at `on`."""
+    seen, pending = {index}, [index]
+    while pending:
+        at = pending.pop()
+        if at == on:
+            return True
+        fresh = {arg for arg in graph[at].args if arg >= on} - seen
+        seen |= fresh
+        pending += fresh
+    return False
 
 
 def _movement(graph: Graph, output: int, by_activation: Mapping[int, Product]) -> str:

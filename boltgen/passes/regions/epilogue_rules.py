@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from boltgen.graph.attributes import Cast
+import numpy as np
+
+from boltgen.graph.attributes import Axis, Cast
 from boltgen.graph.graph import HALF, NORMED, Expr
-from boltgen.ir.dtypes import CONVERTED, DType
+from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -45,6 +47,8 @@ def _binary(op: BinaryOp) -> _Rule:
 
 def _astype(call: Call) -> int:
     target, source = call.expr.dtype, call.expr.attrs.of(Cast).from_dtype
+    if DType.I32.value in (target, source):
+        raise NotFusibleError(f"a cast of {source} to {target}")
     if target == DType.F32.value:
         return call.args[0]  # arithmetic is in FP32 as it is
     if target not in CONVERTED:
@@ -93,6 +97,36 @@ def _normed(call: Call) -> int:
     return normed_of(call.expr, dict(zip(roles_of(call.expr), call.args, strict=True)), write)
 
 
+def _quantize(call: Call) -> int:
+    """Divide, round half to even, add the zero point and clamp, each in FP32 without error but the
+    division's.
+    """
+    b, ends = call.builder, np.iinfo(call.expr.dtype)
+    x, scale, zero = call.args[0], call.scalars[1], call.scalars[2]
+    if scale is None or zero is None:
+        raise NotFusibleError("a quantisation with a scale or zero point for each channel")
+    if scale != 1.0:
+        x = b.binary(BinaryOp.DIVIDE, x, call.args[1])
+    x = b.unary(UnaryOp.ROUND, x)
+    x = b.binary(BinaryOp.ADD, x, call.args[2]) if zero else x
+    return b.unary(UnaryOp.CLIP, x, float(ends.min), float(ends.max))
+
+
+def _dequantize(call: Call) -> int:
+    b, zero, rank = call.builder, call.scalars[2], len(call.expr.static_shape)
+    x = call.args[0]
+    if call.scalars[1] is None and call.expr.attrs.of(Axis).at(rank) != rank - 1:
+        raise NotFusibleError("a dequantisation whose scales are not along the last axis")
+    if b.is_whole(x):
+        if zero != 0.0:
+            raise NotFusibleError("a dequantisation of sums around a zero point")
+        return b.binary(BinaryOp.MULTIPLY, b.cast(x, DType.F32), call.args[1])
+    if zero is None:
+        raise NotFusibleError("a dequantisation with a zero point for each channel")
+    x = b.binary(BinaryOp.SUBTRACT, x, call.args[2]) if zero else x
+    return b.binary(BinaryOp.MULTIPLY, x, call.args[1])
+
+
 def _half(call: Call) -> int:
     if call.args[0] != 0:
         raise NotFusibleError("a half of a value that is no product")
@@ -118,9 +152,26 @@ RULES: dict[str, _Rule] = {
     "nn.prelu": _prelu,
     "nn.softplus": _softplus,
     "astype": _astype,
+    "quantize": _quantize,
+    "dequantize": _dequantize,
     NORMED: _normed,
     HALF: _half,
     VIEW: _same_rows,
 }
 
 ELEMENTWISE = frozenset(RULES)
+# The operators on integers of an epilogue, by the type of the result: all others are of floats.
+DEQUANTIZE = "dequantize"
+NARROW_INTEGERS = frozenset({DType.I8.value, DType.U8.value})
+_MAKE_INTEGERS = frozenset({"quantize", VIEW})
+_ON_INTEGERS = {DType.I32.value: frozenset({"add", "subtract", VIEW})}
+
+
+def check_integers(expr: Expr) -> None:
+    """Check that an epilogue computes an operator, if its result is of integers.
+
+    Raises:
+        NotFusibleError: it does not.
+    """
+    if expr.dtype in WHOLE and expr.op not in _ON_INTEGERS.get(expr.dtype, _MAKE_INTEGERS):
+        raise NotFusibleError(f"an operator that gives {expr.dtype}")

@@ -19,24 +19,28 @@ from dataclasses import dataclass, field, replace
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.facts import are_static, is_only_read_by
-from boltgen.graph.graph import CONSTANT, HALF, Expr, Graph
-from boltgen.ir.dtypes import CONVERTED, DType
+from boltgen.graph.graph import HALF, Expr, Graph
+from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.passes.attention.mask_operands import BROADCAST, made_of
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.activations import recognise
-from boltgen.passes.regions.anchor import ANCHORS, Anchor
+from boltgen.passes.regions.anchor import Anchor
 from boltgen.passes.regions.broadcast_kind import shared_span, slice_span, span
 from boltgen.passes.regions.epilogue_rules import (
+    DEQUANTIZE,
     ELEMENTWISE,
+    NARROW_INTEGERS,
     RULES,
     VIEW,
     Call,
     NotFusibleError,
+    check_integers,
 )
 from boltgen.passes.regions.sliced_rows import slice_rows
 from boltgen.passes.regions.tail import Tail, TailOperand
+from boltgen.passes.regions.written_values import is_written_anyway
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.region import Shared
 
@@ -57,7 +61,8 @@ class _Emission:
     """An epilogue under construction, and the place of each value of the graph in it.
 
     Only a kernel of attention `shares` slices of operands between heads, or between sequences; it
-    `inlines` what makes operands of smaller ones. `rows` are the nodes of rows.
+    `inlines` what makes operands of smaller ones. `rows` are the nodes of rows. What is `claimed`
+    stays out of it.
     """
 
     graph: Graph
@@ -70,8 +75,11 @@ class _Emission:
     loads: dict[tuple[TailOperand, LoadKind], int] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     slice_rows: int = 0
+    claimed: Collection[int] = frozenset()
 
     def __post_init__(self) -> None:
+        if self.anchor.problem.acc_dtype.is_whole:
+            self.builder = ElementwiseBuilder(whole=True)
         index, node = self.anchor.index, 0
         for op, operand in self.anchor.applied:
             node = self.builder.binary(op, node, self._operand(operand, self.graph[index]))
@@ -82,6 +90,7 @@ class _Emission:
         expr = self.graph[index]
         inside = [arg for arg in expr.args if arg in self.nodes]
         self._check_shapes(expr, inside)
+        check_integers(expr)
         pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
         args = tuple(self._operand(arg, expr, parts) for arg, parts in pairs)
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
@@ -117,7 +126,9 @@ class _Emission:
         operand = self.graph[arg]
         if operand.scalar is not None:
             return self.builder.scalar(operand.scalar)
-        if operand.dtype not in CONVERTED:
+        if operand.op == DEQUANTIZE and self._dequantised(arg, consumer):
+            return self.nodes[arg]
+        if operand.dtype not in (*CONVERTED, *WHOLE):
             raise NotFusibleError(f"an operand of dtype {operand.dtype}")
         if self.inlines and parts == 1 and self._inline(arg, consumer):
             return self.nodes[arg]
@@ -153,6 +164,19 @@ class _Emission:
             self.inlined += made.members
             self.rows[index] = node
         return self.rows[index]
+
+    def _dequantised(self, index: int, consumer: Expr) -> bool:
+        """Return whether an operand of integers is loaded as such, and made a number here."""
+        expr = self.graph[index]
+        x = expr.args[0]
+        scalars = tuple(self.graph[arg].scalar for arg in expr.args)
+        is_known = self.graph[x].is_static and self.graph[x].dtype in NARROW_INTEGERS
+        if not is_known or None in scalars[1:] or index in self.claimed:
+            return False
+        args = (self._operand(x, consumer), *(self.builder.scalar(s or 0.0) for s in scalars[1:]))
+        self.nodes[index] = RULES[expr.op](Call(self.builder, expr, args, scalars))
+        self.inlined.append(index)
+        return True
 
     def _inline(self, index: int, consumer: Expr) -> bool:
         """Return whether an operand is computed in the kernel, from the tensors that it loads
@@ -221,7 +245,7 @@ def grow(
     stored = {dtype.value for dtype in anchor.problem.storable}
     ends = [each for each in fusible[1:] if graph[each].dtype in stored and _ends_well(graph, each)]
     regions = (
-        _close(graph, anchor, fusible, output, shares=shares)
+        _close(graph, anchor, fusible, output, claimed, shares=shares)
         for output in (*ends[::-1], anchor.index)
     )
     best = next(region for region in regions if region is not None)
@@ -241,7 +265,7 @@ def _fusible(
     graph: Graph, anchor: Anchor, claimed: Collection[int], *, shares: bool
 ) -> tuple[list[int], dict[int, str]]:
     """Return the anchor, and every operator that elementwise operators connect to it, in order."""
-    emission = _Emission(graph, anchor, shares)
+    emission = _Emission(graph, anchor, shares, claimed=claimed)
     found, refused = [anchor.index], dict[int, str]()
     pending = set(_readers(graph, anchor.index))
     while pending and len(found) < _MAX_MEMBERS:
@@ -313,7 +337,7 @@ def extensions(
     """
     going_on = _going_on(graph, anchor, tail, claimed)
     stored = {dtype.value for dtype in anchor.problem.storable}
-    ends = [index for index in going_on if _is_written_anyway(graph, index)]
+    ends = [index for index in going_on if is_written_anyway(graph, index)]
     for count in range(len(ends), 0, -1):
         output = ends[count - 1]
         members = _with_sources(graph, ends[:count], {*tail.members, *going_on})
@@ -327,14 +351,14 @@ def extensions(
         is_stored = stored.issuperset(graph[index].dtype for index in (output, *further))
         made = None
         if further and is_late and is_stored:
-            made = _tail(graph, anchor, members, output, further)
+            made = _tail(graph, anchor, members, output, further, claimed=claimed)
         if made is not None:
             yield made
 
 
 def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]) -> list[int]:
     """Return the elementwise operators that read `tail` and otherwise rows, columns and numbers."""
-    emission = _Emission(graph, anchor)
+    emission = _Emission(graph, anchor, claimed=claimed)
     for member in tail.members[1:]:
         emission.emit(member)
     found: list[int] = []
@@ -355,44 +379,21 @@ def _going_on(graph: Graph, anchor: Anchor, tail: Tail, claimed: Collection[int]
     return found
 
 
-def _is_written_anyway(graph: Graph, output: int) -> bool:
-    """Return whether the value is a result, or a product or its epilogue reads it, if only by
-    another shape.
-    """
-    values = [output]
-    for value in values:
-        readers = graph.consumers[value]
-        values += (each for each in readers if graph[each].op == VIEW)
-        if any(graph[r].op in ANCHORS or _follows_another(graph, r, value) for r in readers):
-            return True
-    return not graph.escaping.isdisjoint(values)
-
-
-def _follows_another(graph: Graph, reader: int, value: int) -> bool:
-    """Return whether an elementwise operator reads `value` and the result of another product."""
-    others = [arg for arg in graph[reader].args if arg != value]
-    return graph[reader].op in ELEMENTWISE and any(_is_of_product(graph, arg) for arg in others)
-
-
-def _is_of_product(graph: Graph, index: int) -> bool:
-    """Return whether one product alone made the value, and elementwise operators after it."""
-    while graph[index].op in ELEMENTWISE:
-        tensors = [arg for arg in graph[index].args if graph[arg].op != CONSTANT]
-        if len(tensors) != 1:
-            return False
-        (index,) = tensors
-    return graph[index].op in ANCHORS
-
-
 def _close(
-    graph: Graph, anchor: Anchor, fusible: Sequence[int], output: int, *, shares: bool
+    graph: Graph,
+    anchor: Anchor,
+    fusible: Sequence[int],
+    output: int,
+    claimed: Collection[int],
+    *,
+    shares: bool,
 ) -> Tail | None:
     """Return the region with the result `output`; None if a value leaks or loads are too many."""
     members = _with_sources(graph, [output], set(fusible))
     inner = members - {output}
     if anchor.index not in members or not all(is_only_read_by(graph, i, members) for i in inner):
         return None
-    return _tail(graph, anchor, members, output, shares=shares)
+    return _tail(graph, anchor, members, output, claimed=claimed, shares=shares)
 
 
 def _with_sources(graph: Graph, ends: Sequence[int], allowed: set[int]) -> set[int]:
@@ -417,13 +418,14 @@ def _tail(
     output: int,
     further: tuple[int, ...] = (),
     *,
+    claimed: Collection[int] = frozenset(),
     shares: bool = False,
 ) -> Tail | None:
     """Return the region of `members`, or None if loads are too many."""
     ordered = tuple(sorted(members))
     # Inlined operators may need too many loads; the operand itself is one load.
     for inlines in (True, False) if shares else (False,):
-        emission = _Emission(graph, anchor, shares, inlines)
+        emission = _Emission(graph, anchor, shares, inlines, claimed=claimed)
         try:
             for member in ordered:
                 if member != anchor.index:

@@ -16,6 +16,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import SOFTMAX, ElementwiseGraph, LoadKind, local_softmax
 from boltgen.passes.regions.anchor import ANCHORS, Anchor, match_anchor
 from boltgen.passes.regions.boundary import Border, entry, exit_
+from boltgen.passes.regions.epilogue_rules import DEQUANTIZE
 from boltgen.passes.regions.epilogue_walk import extensions, grow
 from boltgen.passes.regions.tail import Tail, TailOperand
 from boltgen.problems.layout_transform.problem import ImageLayout
@@ -177,6 +178,8 @@ def find_products(
             continue
         tail = grow(graph, anchor, claimed, shares=shares is None or index in shares)
         claimed.update(tail.members)
+        # A kernel that dequantises an operand wants the integers, which no other region hides.
+        claimed.update(each for each in tail.inlined if graph[each].op == DEQUANTIZE)
         found.append(Product(anchor=anchor, tail=tail))
     # Who takes rows of a tensor reads it as it is.
     activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
@@ -195,6 +198,7 @@ def find_others(graph: Graph, claimed: Collection[int], accumulate: DType) -> li
             continue
         tail = grow(graph, anchor, taken)
         taken.update(tail.members)
+        taken.update(each for each in tail.inlined if graph[each].op == DEQUANTIZE)
         found.append(Product(anchor=anchor, tail=tail))
     return found
 

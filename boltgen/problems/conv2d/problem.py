@@ -11,7 +11,7 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.functions import Array
-from boltgen.problems.checks import check_dtypes, check_positive
+from boltgen.problems.checks import check_dtypes, check_positive, storable
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.windows import (
@@ -146,8 +146,8 @@ class Conv2d:
 
     @property
     def storable(self) -> frozenset[DType]:
-        """The type of the operands, and FP32."""
-        return frozenset({self.in_dtype, DType.F32})
+        """The type of the operands, and FP32; any type of a product of integers."""
+        return storable(self.in_dtype)
 
     @property
     def matrix(self) -> tuple[int, int]:

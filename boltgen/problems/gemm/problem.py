@@ -10,13 +10,21 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout, alignment_elements
 from boltgen.ir.functions import Array
-from boltgen.problems.checks import MAX_EXTENT, check_dtypes, check_positive, check_slices
+from boltgen.problems.checks import (
+    MAX_EXTENT,
+    check_dtypes,
+    check_positive,
+    check_slices,
+    storable,
+)
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.pair import halves, run_of
 
 # The batch index is the grid's z dimension. Source: CUDA C++ Programming Guide, technical
 # specifications (z-dimension of a grid: 65535).
 _MOST_BATCH = 65535
+# The largest magnitude of a product of an activation and a weight of 8 bits: 255 times 128.
+_LARGEST_PRODUCT = 255 * 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +46,9 @@ class Gemm:
     Raises:
         InvalidProblemError: an extent is not in 1..2**31-1; the batch exceeds the grid's z
             dimension, or is 1 and shares A or B; no instruction multiplies `in_dtype` or sums in
-            `acc_dtype`; `out_dtype` is neither `in_dtype` nor FP32; packed `weights` come with a
-            batch, a row-major B, a pair or a type other than FP16; a batch is paired or has slices.
+            `acc_dtype`; no kernel stores `out_dtype`; sums of integers may exceed 32 bits; packed
+            `weights` come with a batch, a row-major B, a pair or a type other than FP16; a batch
+            is paired or has slices.
     """
 
     kind: ClassVar[str] = "gemm"
@@ -61,6 +70,11 @@ class Gemm:
     def __post_init__(self) -> None:
         check_positive(self, ("m", "n", "k", "batch"))
         check_dtypes(self)
+        if self.in_dtype.is_whole and self.k * _LARGEST_PRODUCT > DType.I32.largest:
+            raise InvalidProblemError(
+                f"Gemm: k={self.k}; sums of so many products of {self.in_dtype.value} may exceed "
+                "int32: keep the layer in float16"
+            )
         if self.paired and (self.batch > 1 or self.weights is not None):
             raise InvalidProblemError("Gemm: a pair has batch=1 and weights that are not packed")
         self._check_packed()
@@ -142,13 +156,13 @@ class Gemm:
 
     @property
     def is_exact(self) -> bool:
-        """False: sums are rounded."""
+        """False: it multiplies."""
         return False
 
     @property
     def storable(self) -> frozenset[DType]:
-        """The type of the operands, and FP32."""
-        return frozenset({self.in_dtype, DType.F32})
+        """The type of the operands, and FP32; any type of a product of integers."""
+        return storable(self.in_dtype)
 
     @property
     def matrix(self) -> tuple[int, int]:

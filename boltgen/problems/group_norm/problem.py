@@ -15,12 +15,12 @@ from boltgen.ir.dtypes import CONVERTED, DType, alignment_elements
 from boltgen.ir.extent import divides
 from boltgen.ir.functions import Array
 from boltgen.problems.checks import check_positive
-from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.norm.problem import Norm, NormFunction
+from boltgen.problems.without_b import WithoutB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupNorm:
+class GroupNorm(WithoutB):
     """A layer norm of each group of channels in each image, without scale and shift.
 
     A and D: (N, H, W, C). A group is C / groups neighbouring channels of all pixels. Scale and
@@ -73,26 +73,6 @@ class GroupNorm:
         )
 
     @property
-    def acc_dtype(self) -> DType:
-        """FP32, the type of the statistics."""
-        return DType.F32
-
-    @property
-    def gemm(self) -> Gemm:
-        """Raise InvalidProblemError: a group norm is not a matmul."""
-        raise InvalidProblemError(f"{self.short} is no matrix product")
-
-    @property
-    def is_product(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def is_exact(self) -> bool:
-        """False: kernels round."""
-        return False
-
-    @property
     def storable(self) -> frozenset[DType]:
         """All types: the result is cast when it is stored."""
         return frozenset(map(DType, CONVERTED))
@@ -108,16 +88,6 @@ class GroupNorm:
         return f"group_norm {self.n}x{self.h}x{self.w}x{self.c} in {self.groups} groups"
 
     @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self) -> GroupNorm:
-        """Itself."""
-        return self
-
-    @property
     def is_matrix(self) -> bool:
         """False: a group spans the pixels of one image."""
         return False
@@ -126,11 +96,6 @@ class GroupNorm:
     def a_shape(self) -> tuple[int, ...]:
         """(N, H, W, C)."""
         return self.n, self.h, self.w, self.c
-
-    @property
-    def b_shape(self) -> tuple[int, ...]:
-        """Empty: there is no B."""
-        return (0,)
 
     @property
     def d_shape(self) -> tuple[int, ...]:
@@ -143,11 +108,6 @@ class GroupNorm:
         return self._alignment(self.in_dtype)
 
     @property
-    def alignment_b(self) -> int:
-        """One: there is no B."""
-        return 1
-
-    @property
     def alignment_d(self) -> int:
         """Elements of D, and of every tensor of its shape, per vector access."""
         return self._alignment(self.out_dtype)
@@ -158,19 +118,9 @@ class GroupNorm:
         return of_pixel if spans_groups else alignment_elements(dtype, self.channels_per_group)
 
     @property
-    def flops(self) -> int:
-        """Zero: only the operations of matmuls are counted."""
-        return 0
-
-    @property
     def a_bytes(self) -> int:
         """Bytes of A."""
         return self.n * self.pixels * self.c * self.in_dtype.size_bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Zero: there is no B."""
-        return 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -197,11 +147,6 @@ class GroupNorm:
         if channels != filters:
             raise InvalidProblemError(f"GroupNorm: {channels} channels of A and {filters} of D")
         return replace(self, c=channels)
-
-    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Return (0,): there is no B."""
-        del channels, filters
-        return (0,)
 
     def as_rows(self, images: Array) -> Array:
         """Reshape images to rows: (N * groups, H*W * channels of a group)."""

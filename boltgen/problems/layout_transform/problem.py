@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.dtypes import FLOAT_TYPES, DType, alignment_elements
 from boltgen.ir.functions import Array
-from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.without_b import WithoutB
 
 
 class ImageLayout(Enum):
@@ -61,7 +61,7 @@ class Move:
         types = {self.source.dtype, self.target.dtype}
         is_known = self.narrow.size_bytes == 2 and types <= {self.narrow, DType.F32}
         if not is_known or nhwc(self.narrow) not in (self.source, self.target):
-            known = " or ".join(str(nhwc(dtype)) for dtype in DType if dtype.accumulators())
+            known = " or ".join(str(nhwc(dtype)) for dtype in FLOAT_TYPES if dtype.accumulators())
             raise InvalidProblemError(
                 f"Move: from {self.source} to {self.target}; one of them must be {known}, which "
                 "kernels compute in, and the other of that type or FP32"
@@ -78,7 +78,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutTransform:
+class LayoutTransform(WithoutB):
     """A move of `images` images with `pixels` pixels each; added channels are zero.
 
     Its `gemm` raises an error.
@@ -108,29 +108,9 @@ class LayoutTransform:
         return self.move.target.dtype
 
     @property
-    def gemm(self) -> Gemm:
-        """Raise InvalidProblemError: a layout transform is not a matmul."""
-        raise InvalidProblemError(f"{self.move} is no matrix product")
-
-    @property
     def short(self) -> str:
         """`nchw_f32_to_nhwc_f16 of 1x3x50176`."""
         return f"{self.move} of {'x'.join(map(str, self.a_shape))}"
-
-    @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self) -> LayoutTransform:
-        """Itself."""
-        return self
-
-    @property
-    def is_product(self) -> bool:
-        """False."""
-        return False
 
     @property
     def is_exact(self) -> bool:
@@ -158,11 +138,6 @@ class LayoutTransform:
         return self._shape(self.move.source, self.source_channels)
 
     @property
-    def b_shape(self) -> tuple[int, ...]:
-        """Empty."""
-        return (0,)
-
-    @property
     def d_shape(self) -> tuple[int, ...]:
         """The shape of the target, in the order of its layout as in `a_shape`."""
         return self._shape(self.move.target, self.target_channels)
@@ -178,29 +153,14 @@ class LayoutTransform:
         return alignment_elements(self.in_dtype, self.a_shape[-1])
 
     @property
-    def alignment_b(self) -> int:
-        """One."""
-        return 1
-
-    @property
     def alignment_d(self) -> int:
         """Elements of the target per vector access."""
         return alignment_elements(self.out_dtype, self.d_shape[-1])
 
     @property
-    def flops(self) -> int:
-        """Zero: nothing is multiplied."""
-        return 0
-
-    @property
     def a_bytes(self) -> int:
         """Bytes of the source."""
         return prod(self.a_shape) * self.in_dtype.size_bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Zero: nothing is multiplied."""
-        return 0
 
     @property
     def bytes_moved(self) -> int:
@@ -235,11 +195,6 @@ class LayoutTransform:
     def resized(self, channels: int, filters: int) -> LayoutTransform:
         """Return the transform with `channels` source and `filters` target channels."""
         return replace(self, source_channels=channels, target_channels=filters)
-
-    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Return (0,): there is no B."""
-        del channels, filters
-        return (0,)
 
     def product(self, a: Array, b: Array) -> Array:
         """Return the target of a source, exactly."""

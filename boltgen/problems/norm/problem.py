@@ -16,9 +16,9 @@ from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, alignment_elements
 from boltgen.ir.functions import Array
 from boltgen.ir.softmax import softmax
-from boltgen.problems.checks import check_positive, check_slices
+from boltgen.problems.checks import check_floats, check_positive, check_slices
 from boltgen.problems.gathered import Gathered, check_gathered
-from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.without_b import WithoutB
 
 
 class NormFunction(Enum):
@@ -30,7 +30,7 @@ class NormFunction(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Norm:
+class Norm(WithoutB):
     """A norm of each row, without scale and shift, which are the layer's epilogue.
 
     A and D: (rows, columns). Statistics are in FP32. Its `gemm` raises an error. Every `slice_rows`
@@ -59,6 +59,7 @@ class Norm:
     def __post_init__(self) -> None:
         check_positive(self, ("rows", "columns"))
         _ = self.in_dtype.conversions, self.out_dtype.conversions
+        check_floats(self)
         check_gathered("Norm", self.a_rows, self.rows_dtype)
         check_slices(self, self.slice_rows)
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
@@ -72,26 +73,6 @@ class Norm:
         if self.a_rows is None or self.rows_dtype is None:
             return None
         return Gathered(rows=self.rows, of=self.a_rows, dtype=self.rows_dtype)
-
-    @property
-    def acc_dtype(self) -> DType:
-        """FP32, the type of the statistics."""
-        return DType.F32
-
-    @property
-    def gemm(self) -> Gemm:
-        """Raise InvalidProblemError: a norm is not a matmul."""
-        raise InvalidProblemError(f"{self.short} is no matrix product")
-
-    @property
-    def is_product(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def is_exact(self) -> bool:
-        """False: kernels round."""
-        return False
 
     @property
     def storable(self) -> frozenset[DType]:
@@ -110,16 +91,6 @@ class Norm:
         return f"{self.function.value} {self.rows}x{self.columns}{taken}"
 
     @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self) -> Norm:
-        """Itself."""
-        return self
-
-    @property
     def is_matrix(self) -> bool:
         """True: the rows may have several dimensions."""
         return True
@@ -128,11 +99,6 @@ class Norm:
     def a_shape(self) -> tuple[int, ...]:
         """(rows, columns), or (a_rows, columns) if rows are gathered."""
         return self.rows if self.a_rows is None else self.a_rows, self.columns
-
-    @property
-    def b_shape(self) -> tuple[int, ...]:
-        """Empty: there is no B."""
-        return (0,)
 
     @property
     def d_shape(self) -> tuple[int, ...]:
@@ -145,19 +111,9 @@ class Norm:
         return alignment_elements(self.in_dtype, self.columns)
 
     @property
-    def alignment_b(self) -> int:
-        """One: there is no B."""
-        return 1
-
-    @property
     def alignment_d(self) -> int:
         """Elements of D, and of every tensor of its shape, per vector access."""
         return alignment_elements(self.out_dtype, self.columns)
-
-    @property
-    def flops(self) -> int:
-        """Zero: only the operations of matmuls are counted."""
-        return 0
 
     @property
     def a_bytes(self) -> int:
@@ -166,11 +122,6 @@ class Norm:
         if (taken := self.gathered) is None:
             return self.rows * row_bytes
         return taken.distinct * row_bytes + taken.bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Zero: there is no B."""
-        return 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -192,11 +143,6 @@ class Norm:
         if channels != filters:
             raise InvalidProblemError(f"Norm: {channels} columns of A and {filters} of D")
         return replace(self, columns=channels)
-
-    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Return (0,): there is no B."""
-        del channels, filters
-        return (0,)
 
     @property
     def row_norm(self) -> Norm:

@@ -15,6 +15,7 @@ from boltgen.ir.recurrence import Cell
 from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import FurtherInput
+from boltgen.problems.without_b import WithoutB
 
 # Weights are drawn from as little of 1 / hidden as keeps a step from making errors larger, so that
 # the bounds of long sequences stay useful.
@@ -22,7 +23,7 @@ _GAIN = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recurrent:
+class Recurrent(WithoutB):
     """All steps of a recurrent layer, in one direction or in both.
 
     A: (steps, batch, directions * gates * hidden), the inputs times their weights, with all biases
@@ -74,11 +75,6 @@ class Recurrent:
             )
 
     @property
-    def acc_dtype(self) -> DType:
-        """FP32."""
-        return DType.F32
-
-    @property
     def step(self) -> Gemm:
         """The matrix product of one step and direction."""
         return Gemm(
@@ -105,21 +101,6 @@ class Recurrent:
             lengths = IndexType.INT32
             found.append(FurtherInput("lengths", (self.batch_rows,), lengths, most=self.steps))
         return tuple(found)
-
-    @property
-    def gemm(self) -> Gemm:
-        """It has none."""
-        raise InvalidProblemError(f"{self.short} is no matrix product: see its step")
-
-    @property
-    def is_product(self) -> bool:
-        """No: it multiplies its own results."""
-        return False
-
-    @property
-    def is_exact(self) -> bool:
-        """No: sums are rounded."""
-        return False
 
     @property
     def storable(self) -> frozenset[DType]:
@@ -153,24 +134,9 @@ class Recurrent:
         return f"{self.cell.value} {self.steps}x{self.batch_rows}x{self.hidden}{both}"
 
     @property
-    def batch(self) -> int:
-        """One: steps are no products side by side."""
-        return 1
-
-    @property
-    def canonical(self) -> Recurrent:
-        """Itself."""
-        return self
-
-    @property
     def a_shape(self) -> tuple[int, ...]:
         """(steps, batch, directions * gates * hidden)."""
         return self.steps, self.batch_rows, self.directions * self.cell.gates * self.hidden
-
-    @property
-    def b_shape(self) -> tuple[int, ...]:
-        """Empty: the weights are a further input."""
-        return (0,)
 
     @property
     def d_shape(self) -> tuple[int, ...]:
@@ -181,11 +147,6 @@ class Recurrent:
     def alignment_a(self) -> int:
         """Elements of A per vector access, at most."""
         return alignment_elements(self.in_dtype, self.hidden)
-
-    @property
-    def alignment_b(self) -> int:
-        """One: there is no B."""
-        return 1
 
     @property
     def alignment_d(self) -> int:
@@ -204,11 +165,6 @@ class Recurrent:
         return steps * rows * columns * self.in_dtype.size_bytes + sum(
             each.size_bytes for each in self.further_inputs
         )
-
-    @property
-    def b_bytes(self) -> int:
-        """Zero: there is no B."""
-        return 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -246,11 +202,6 @@ class Recurrent:
                 f"{self.directions} directions make A's"
             )
         return replace(self, hidden=filters // self.directions)
-
-    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
-        """Nothing: there is no B."""
-        del channels, filters
-        return (0,)
 
     def product(self, a: Array, b: Array) -> Array:
         """It has none: `problems.recurrent.oracle` goes step by step."""

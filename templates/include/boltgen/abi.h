@@ -343,8 +343,8 @@ typedef struct boltgen_recurrent_args {
 
 /* A convolution, then 1x1 convolutions of stride 1 without padding.
  *
- * A: (n, h, w, c). B of the first layer: (layers[0].n, r, s, c). D: (n, p, q, n of the last layer).
- * All packed.
+ * A: (n, h, w, c). B of the first layer: (layers[0].n, r, s, c), or (r, s, layers[0].n) where it is
+ * depthwise. D: (n, p, q, n of the last layer). All packed.
  */
 typedef struct boltgen_conv2d_chain_args {
   int32_t n;

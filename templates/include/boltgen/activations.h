@@ -36,6 +36,8 @@ __device__ __forceinline__ float erf(float x) { return erff(x); }
 
 __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
 
+__device__ __forceinline__ float round(float x) { return rintf(x); }
+
 __device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
 
 __device__ __forceinline__ float leaky_relu(float x, float alpha) {

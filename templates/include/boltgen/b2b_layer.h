@@ -80,11 +80,18 @@ struct KGroup {
   }
 };
 
+/// A layer's A that is there before the layer begins.
+struct MadeBefore {
+  CUTLASS_DEVICE
+  void operator()(int) const {}
+};
+
 /// A layer after the first. Threadblock is M x N x K, M that of the chain and N at least the
-/// layer's columns; `Graph` is its epilogue.
+/// layer's columns; `Graph` is its epilogue. Its operands are multiplied as `Multiplied`; whatever
+/// copies them takes 16 bits for halves.
 template <typename Threadblock, typename Warp, typename Instruction, int kStages_,
           typename LayoutB_, int kAlignmentB_, typename ElementAccumulator, typename Graph_,
-          int kAlignmentD_, bool kHasAsyncCopies>
+          int kAlignmentD_, bool kHasAsyncCopies, typename Multiplied = cutlass::half_t>
 struct InnerLayer {
   using Element = cutlass::half_t;
   using Shape = Threadblock;
@@ -93,8 +100,8 @@ struct InnerLayer {
 
   /// Layouts and K of the operands in shared memory are CUTLASS's; nothing here depends on them.
   using WarpMma = typename cutlass::gemm::warp::DefaultMmaTensorOp<
-      cutlass::gemm::GemmShape<Warp::kM, Warp::kN, 32>, Instruction, Element,
-      cutlass::layout::RowMajorTensorOpMultiplicandCrosswise<16, 32>, Element,
+      cutlass::gemm::GemmShape<Warp::kM, Warp::kN, 32>, Instruction, Multiplied,
+      cutlass::layout::RowMajorTensorOpMultiplicandCrosswise<16, 32>, Multiplied,
       cutlass::layout::ColumnMajorTensorOpMultiplicandCrosswise<16, 32>, ElementAccumulator,
       cutlass::layout::RowMajor>::Type;
   using FragmentC = typename WarpMma::FragmentC;
@@ -116,9 +123,15 @@ struct InnerLayer {
 
   CUTLASS_DEVICE
   InnerLayer(boltgen_chain_layer const& params, int k, int batch, Element* tiles, int thread)
-      : b_(static_cast<Element const*>(params.b) + batch * params.batch_stride_b),
-        ldb_(params.ldb),
-        n_(params.n),
+      : InnerLayer(static_cast<Element const*>(params.b) + batch * params.batch_stride_b,
+                   params.ldb, params.n, k, tiles, thread) {}
+
+  /// Multiplies with `n` columns of B, of which `b` is the first.
+  CUTLASS_DEVICE
+  InnerLayer(Element const* b, int64_t ldb, int n, int k, Element* tiles, int thread)
+      : b_(b),
+        ldb_(ldb),
+        n_(n),
         k_(k),
         steps_((k + Shape::kK - 1) / Shape::kK),
         tiles_(tiles),
@@ -133,24 +146,26 @@ struct InnerLayer {
     }
   }
 
-  /// Multiplies the layer's A with B; `load_a(fragment, column)` gives sixteen columns of A.
+  /// Multiplies the layer's A with B; `load_a(fragment, column)` gives sixteen columns of A, and
+  /// `make_a(step)` writes the columns of a step to shared memory, before that step's barrier.
   ///
   /// The first barrier inside also orders what the warps wrote to shared memory before. Where A is
   /// in registers, which no variable can index, kUnrolledSteps is the threadblock's steps along K.
-  template <int kUnrolledSteps = 0, typename LoadA>
-  CUTLASS_DEVICE void multiply(FragmentC& accumulators, int column, int lane, LoadA&& load_a) {
+  template <int kUnrolledSteps = 0, typename LoadA, typename MakeA = MadeBefore>
+  CUTLASS_DEVICE void multiply(FragmentC& accumulators, int column, int lane, LoadA&& load_a,
+                               MakeA&& make_a = MakeA()) {
     if constexpr (!kAsync) {
       copy_.finish(tile(0));
     }
     if constexpr (kUnrolledSteps == 0) {
       for (int step = 0; step < steps_; ++step) {
-        multiply_step(accumulators, step, column, lane, load_a);
+        multiply_step(accumulators, step, column, lane, load_a, make_a);
       }
     } else {
       CUTLASS_PRAGMA_UNROLL
       for (int step = 0; step < kUnrolledSteps; ++step) {
         if (step < steps_) {
-          multiply_step(accumulators, step, column, lane, load_a);
+          multiply_step(accumulators, step, column, lane, load_a, make_a);
         }
       }
     }
@@ -176,10 +191,11 @@ struct InnerLayer {
     }
   }
 
-  template <typename LoadA>
+  template <typename LoadA, typename MakeA>
   CUTLASS_DEVICE void multiply_step(FragmentC& accumulators, int step, int column, int lane,
-                                    LoadA&& load_a) {
+                                    LoadA&& load_a, MakeA&& make_a) {
     using Group = KGroup<WarpMma>;
+    make_a(step);
     if constexpr (kAsync) {
       cutlass::arch::cp_async_wait<kStages - 2>();
     }

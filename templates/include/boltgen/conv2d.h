@@ -13,9 +13,20 @@
 namespace boltgen {
 
 /// Stands in for the output operator where CUTLASS's defaults want one only to pick the mainloop.
+/// Of integers it has single sums: not every tile has rows for vectors of bytes.
 template <typename ElementD, int kAlignmentD, typename ElementAccumulator>
-using PlaceholderOutputOp =
-    cutlass::epilogue::thread::LinearCombination<ElementD, kAlignmentD, ElementAccumulator, float>;
+struct Placeholder {
+  using Type = cutlass::epilogue::thread::LinearCombination<ElementD, kAlignmentD,
+                                                            ElementAccumulator, float>;
+};
+
+template <typename ElementD, int kAlignmentD>
+struct Placeholder<ElementD, kAlignmentD, int32_t> {
+  using Type = cutlass::epilogue::thread::LinearCombination<int32_t, 1, int32_t, float>;
+};
+
+template <typename ElementD, int kAlignmentD, typename ElementAccumulator>
+using PlaceholderOutputOp = typename Placeholder<ElementD, kAlignmentD, ElementAccumulator>::Type;
 
 /// A convolution with `Graph` as its epilogue; alignments are in elements. `Conv2dInGroups` is the
 /// one whose channels and filters are in groups.

@@ -1,92 +1,43 @@
 // Depthwise convolutions of images in NHWC: D = graph(filter of each channel), summed in FP32.
 //
-// A thread has one vector of channels of a tile of kRows x kColumns pixels of the output, and reads
-// for each row of the filter the pixels that the tile's rows meet. Neighbouring threads have
+// A thread has one vector of channels of a tile of pixels of the output. Neighbouring threads have
 // neighbouring vectors of channels, so that a warp reads whole sectors; the next ones have the next
-// tiles. Pixels that tiles share come from L1 or L2. Nothing is staged in shared memory.
+// tiles.
 //
 // A sum of each image's channels may be a result in the type of A: threadblocks add to FP32 numbers
 // in the workspace, and the last one of a slab of channels rounds them.
 
 #pragma once
 
-#include <cutlass/arch/memory.h>
-#include <cutlass/array.h>
 #include <cutlass/fast_math.h>
-#include <cutlass/numeric_conversion.h>
 
 #include "boltgen/activations.h"
 #include "boltgen/depthwise_operands.h"
-#include "boltgen/launch.h"
+#include "boltgen/depthwise_tile.h"
 
 namespace boltgen {
 
-/// Columns of a filter that are known when the kernel is compiled: the pixels of a row that a tile
-/// meets are then in registers.
-template <int kTaps_, int kStride_, int kDilation_>
-struct Window {
-  static constexpr int kTaps = kTaps_;
-  static constexpr int kStride = kStride_;
-  static constexpr int kDilation = kDilation_;
-
-  /// Pixels from the first that `columns` of the output meet to the last.
-  static constexpr int span(int columns) {
-    return (columns - 1) * kStride + (kTaps - 1) * kDilation + 1;
-  }
-
-  /// The column of the output whose `tap` meets that pixel of the span; -1 where none of so many.
-  static constexpr int column(int pixel, int tap, int columns) {
-    int const before = pixel - tap * kDilation;
-    return before >= 0 && before % kStride == 0 && before / kStride < columns ? before / kStride
-                                                                              : -1;
-  }
-
-  /// Whether any of `columns` of the output meets that pixel of the span.
-  static constexpr bool meets(int pixel, int columns) {
-    for (int tap = 0; tap < kTaps; ++tap) {
-      if (column(pixel, tap, columns) >= 0) {
-        return true;
-      }
-    }
-    return false;
-  }
-};
-
-/// Any other filter: a tile's pixels are read for each of its columns.
-struct AnyWindow {
-  static constexpr int kTaps = 0;
-};
-
-/// Vectors have kVector_ of D's channels, and kMultiplier_ neighbouring ones are of one channel of
-/// A.
-template <typename ElementIn_, typename ElementD_, typename Graph, int kVector_, int kMultiplier_,
-          typename Filter_, int kThreads, int kRows_, int kColumns_>
+template <typename Tile_, typename ElementD_, typename Graph, int kThreads>
 struct Depthwise {
-  using ElementIn = ElementIn_;
+  using Tile = Tile_;
+  using ElementIn = typename Tile::Element;
   using ElementD = ElementD_;
-  using Filter = Filter_;
   using Loads = LoadsOf<typename Graph::Operands>;
 
-  static constexpr int kVector = kVector_;
-  static constexpr int kMultiplier = kMultiplier_;
-  static constexpr int kVectorA = kVector >= kMultiplier ? kVector / kMultiplier : 1;
-  static constexpr int kRows = kRows_;
-  static constexpr int kColumns = kColumns_;
-  static constexpr int kTaps = Filter::kTaps;
+  static constexpr int kVector = Tile::kVector;
+  static constexpr int kRows = Tile::kRows;
+  static constexpr int kColumns = Tile::kColumns;
   static constexpr int kThreadCount = kThreads;
   static constexpr int kLoads = Loads::Type::kCount;
   static constexpr int kOperands = kLoads + Loads::kResults;
   static constexpr int kRounded = RoundedSum<typename Graph::Operands>::kIndex;
   static_assert(kThreads % 32 == 0, "whole warps");
-  static_assert(kVector % kMultiplier == 0 || kMultiplier % kVector == 0,
-                "a vector of D is of one vector of A");
 
   struct Params {
+    DepthwiseSizes sizes;
     ElementIn const* a;
     ElementIn const* b;
     ElementD* d;
-    int h, w, c, k, r, s, p, q;
-    int pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w;
     int vectors;                       ///< of D's channels
     int tiles;                         ///< of all images
     cutlass::FastDivmod slabs;         ///< of channels
@@ -111,7 +62,7 @@ struct Depthwise {
     params.slab(tile, vector, block * kThreads + int(threadIdx.x));
     vector += slab * params.slab.divisor;
     if (tile < params.tiles && vector < params.vectors) {
-      Tile(params, tile, vector).compute();
+      compute(params, tile, vector * kVector);
     }
     if constexpr (kRounded >= 0) {
       round_sums(params, slab, shared);
@@ -119,11 +70,15 @@ struct Depthwise {
   }
 
  private:
-  using VectorA = cutlass::AlignedArray<ElementIn, kVectorA>;
-  using VectorB = cutlass::AlignedArray<ElementIn, kVector>;
-  using VectorD = cutlass::AlignedArray<ElementD, kVector>;
-  using WideA = cutlass::Array<float, kVectorA>;
-  using WideB = cutlass::Array<float, kVector>;
+  CUTLASS_DEVICE
+  static void compute(Params const& params, int tile, int channel) {
+    int image, row, column, tile_row;
+    params.tile_columns(tile_row, column, tile);
+    params.tile_rows(image, row, tile_row);
+    Tile sums(params.sizes, params.a, params.b, image, row * kRows, column * kColumns, channel);
+    sums.compute();
+    store(params, sums, image, channel);
+  }
 
   /// Rounds the sums of a slab's channels, if all other threadblocks have added theirs.
   CUTLASS_DEVICE
@@ -139,229 +94,52 @@ struct Depthwise {
     }
     __threadfence();
     int const first = slab * params.slab.divisor * kVector;
-    int const left = params.k - first, most = params.slab.divisor * kVector;
+    int const left = params.sizes.k - first, most = params.slab.divisor * kVector;
     int const channels = left < most ? left : most;
     auto const* const sums = static_cast<float const*>(params.operands[kRounded].pointer);
     for (int64_t i = threadIdx.x; i < int64_t(params.images) * channels; i += kThreads) {
-      int64_t const at = i / channels * params.k + first + i % channels;
+      int64_t const at = i / channels * params.sizes.k + first + i % channels;
       params.rounded[at] = cutlass::NumericConverter<ElementIn, float>()(__ldcg(sums + at));
     }
   }
 
-  /// The work of a thread.
-  struct Tile {
-    Params const& params;
-    int image, row, column;  ///< of the output: the first ones
-    int channel;             ///< of the output
-    ElementIn const* a;      ///< the image, at the vector's channels
-    ElementIn const* b;
-    float sums[kRows][kColumns][kVector];
-
-    CUTLASS_DEVICE
-    Tile(Params const& given, int tile, int vector)
-        : params(given), channel(vector * kVector), b(given.b + channel) {
-      int tile_row;
-      params.tile_columns(tile_row, column, tile);
-      params.tile_rows(image, row, tile_row);
-      row *= kRows;
-      column *= kColumns;
-      int64_t const pixels = int64_t(params.h) * params.w;
-      a = params.a + image * pixels * params.c + channel / kMultiplier;
-    }
-
-    CUTLASS_DEVICE
-    void compute() {
+  CUTLASS_DEVICE
+  static void store(Params const& params, Tile const& tile, int image, int channel) {
+    using VectorD = cutlass::AlignedArray<ElementD, kVector>;
+    DepthwiseSizes const& sizes = params.sizes;
+    Graph const graph;
+    VectorOperands<typename OfPixels<typename Graph::Operands>::Type, kVector> operands(
+        params.operands, params.operands + kLoads);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      int64_t const begin = (int64_t(image) * sizes.p + tile.row + i) * sizes.q + tile.column;
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kRows * kColumns * kVector; ++i) {
-        sums[i / (kColumns * kVector)][i / kVector % kColumns][i % kVector] = 0.0f;
-      }
-      CUTLASS_PRAGMA_NO_UNROLL
-      for (int r = 0; r < params.r; ++r) {
-        if constexpr (kTaps > 0) {
-          add_row(r);
-        } else {
-          add_row_of_any(r);
-        }
-      }
-      store();
-    }
-
-    /// Adds a row of the filter whose columns are known.
-    CUTLASS_DEVICE
-    void add_row(int r) {
-      constexpr int kSpan = Filter::span(kColumns);
-      WideB weights[kTaps];
-      CUTLASS_PRAGMA_UNROLL
-      for (int s = 0; s < kTaps; ++s) {
-        weights[s] = widen(weight(r, s));
-      }
-      int const left = column * Filter::kStride - params.pad_w;
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        VectorA pixels[kSpan];
-        Row pixels_of(*this, i, r, left);
+      for (int j = 0; j < kColumns; ++j) {
+        bool const inside = tile.row + i < sizes.p && tile.column + j < sizes.q;
+        Place const place{begin + j, channel};
+        operands.load(place, inside);
+        cutlass::Array<float, kVector> made;
         CUTLASS_PRAGMA_UNROLL
-        for (int x = 0; x < kSpan; ++x) {
-          if (Filter::meets(x, kColumns)) {
-            pixels_of.load(pixels[x]);
-          }
-          pixels_of.advance(1);
+        for (int e = 0; e < kVector; ++e) {
+          made[e] = operands.apply(graph, tile.sums[i][j][e], e);
         }
-        CUTLASS_PRAGMA_UNROLL
-        for (int x = 0; x < kSpan; ++x) {
-          if (Filter::meets(x, kColumns)) {
-            WideA const pixel = widen(pixels[x]);
-            CUTLASS_PRAGMA_UNROLL
-            for (int s = 0; s < kTaps; ++s) {
-              int const j = Filter::column(x, s, kColumns);
-              if (j >= 0) {
-                add(sums[i][j], pixel, weights[s]);
-              }
-            }
-          }
-        }
+        VectorD vector;
+        static_cast<cutlass::Array<ElementD, kVector>&>(vector) =
+            cutlass::NumericArrayConverter<ElementD, float, kVector>()(made);
+        operands.store(place, inside);
+        cutlass::arch::global_store<VectorD, sizeof(VectorD)>(
+            vector, params.d + place.row * sizes.k + channel, inside);
       }
     }
-
-    /// Adds a row of a filter of any columns.
-    CUTLASS_DEVICE
-    void add_row_of_any(int r) {
-      CUTLASS_PRAGMA_NO_UNROLL
-      for (int s = 0; s < params.s; ++s) {
-        WideB const weights = widen(weight(r, s));
-        int const left = column * params.stride_w - params.pad_w + s * params.dilation_w;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kRows; ++i) {
-          VectorA pixels[kColumns];
-          Row pixels_of(*this, i, r, left);
-          CUTLASS_PRAGMA_UNROLL
-          for (int j = 0; j < kColumns; ++j) {
-            pixels_of.load(pixels[j]);
-            pixels_of.advance(params.stride_w);
-          }
-          CUTLASS_PRAGMA_UNROLL
-          for (int j = 0; j < kColumns; ++j) {
-            add(sums[i][j], widen(pixels[j]), weights);
-          }
-        }
-      }
-    }
-
-    CUTLASS_DEVICE
-    VectorB weight(int r, int s) const {
-      return *reinterpret_cast<VectorB const*>(b + (r * params.s + s) * params.k);
-    }
-
-    /// Two halves at a time.
-    template <typename Vector>
-    CUTLASS_DEVICE static auto widen(Vector const& vector) {
-      return cutlass::NumericArrayConverter<float, ElementIn, Vector::kElements>()(vector);
-    }
-
-    CUTLASS_DEVICE
-    static void add(float (&sum)[kVector], WideA const& pixel, WideB const& weight) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int e = 0; e < kVector; ++e) {
-        sum[e] += pixel[e / kMultiplier] * weight[e];
-      }
-    }
-
-    /// Pixels of the row of the image that a row of the tile meets with one of the filter, from
-    /// column `x` on; zeros around the image.
-    struct Row {
-      ElementIn const* pixel;
-      int x;
-      int width;  ///< 0 where there is no such row
-      int stride;
-
-      CUTLASS_DEVICE
-      Row(Tile const& tile, int i, int r, int left) : x(left), stride(tile.params.c) {
-        Params const& params = tile.params;
-        int const y = (tile.row + i) * params.stride_h - params.pad_h + r * params.dilation_h;
-        pixel = tile.a + (int64_t(y) * params.w + left) * stride;
-        width = unsigned(y) < unsigned(params.h) ? params.w : 0;
-      }
-
-      CUTLASS_DEVICE
-      void load(VectorA& to) const {
-        to.clear();
-        cutlass::arch::global_load<VectorA, sizeof(VectorA)>(to, pixel,
-                                                             unsigned(x) < unsigned(width));
-      }
-
-      CUTLASS_DEVICE
-      void advance(int columns) {
-        x += columns;
-        pixel += int64_t(columns) * stride;
-      }
-    };
-
-    CUTLASS_DEVICE
-    void store() {
-      Graph const graph;
-      VectorOperands<typename OfPixels<typename Graph::Operands>::Type, kVector> operands(
-          params.operands, params.operands + kLoads);
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        int64_t const begin = (int64_t(image) * params.p + row + i) * params.q + column;
-        CUTLASS_PRAGMA_UNROLL
-        for (int j = 0; j < kColumns; ++j) {
-          bool const inside = row + i < params.p && column + j < params.q;
-          Place const place{begin + j, channel};
-          operands.load(place, inside);
-          WideB made;
-          CUTLASS_PRAGMA_UNROLL
-          for (int e = 0; e < kVector; ++e) {
-            made[e] = operands.apply(graph, sums[i][j][e], e);
-          }
-          VectorD vector;
-          static_cast<cutlass::Array<ElementD, kVector>&>(vector) =
-              cutlass::NumericArrayConverter<ElementD, float, kVector>()(made);
-          operands.store(place, inside);
-          cutlass::arch::global_store<VectorD, sizeof(VectorD)>(
-              vector, params.d + place.row * params.k + channel, inside);
-        }
-      }
-      int64_t const first = (int64_t(image) * params.p + row) * params.q + column;
-      operands.finish(Place{first, channel}, params.k);
-    }
-  };
+    int64_t const first = (int64_t(image) * sizes.p + tile.row) * sizes.q + tile.column;
+    operands.finish(Place{first, channel}, sizes.k);
+  }
 };
 
 template <typename Kernel>
 void check_depthwise(ArgumentCheck& check, boltgen_depthwise_args const& args) {
-  struct {
-    char const* name;
-    int value;
-  } const extents[] = {{"n", args.n},
-                       {"h", args.h},
-                       {"w", args.w},
-                       {"c", args.c},
-                       {"k", args.k},
-                       {"r", args.r},
-                       {"s", args.s},
-                       {"p", args.p},
-                       {"q", args.q},
-                       {"stride_h", args.stride_h},
-                       {"stride_w", args.stride_w},
-                       {"dilation_h", args.dilation_h},
-                       {"dilation_w", args.dilation_w},
-                       {"slab", args.slab}};
-  for (auto const& extent : extents) {
-    check.at_least(extent.name, extent.value, 1);
-  }
-  check.at_least("pad_h", args.pad_h, 0);
-  check.at_least("pad_w", args.pad_w, 0);
-  check.equal("k", args.k, int64_t(args.c) * Kernel::kMultiplier);
-  if constexpr (Kernel::kTaps > 0) {
-    check.equal("s", args.s, Kernel::kTaps);
-    check.equal("stride_w", args.stride_w, Kernel::Filter::kStride);
-    check.equal("dilation_w", args.dilation_w, Kernel::Filter::kDilation);
-  }
-  check.multiple("c", args.c, Kernel::kVectorA);
-  check.multiple("k", args.k, Kernel::kVector);
-  check.pointer("a", args.a, Kernel::kVectorA, sizeof(typename Kernel::ElementIn));
-  check.pointer("b", args.b, Kernel::kVector, sizeof(typename Kernel::ElementIn));
+  check_depthwise_tile<typename Kernel::Tile>(check, args);
+  check.at_least("slab", args.slab, 1);
   check.pointer("d", args.d, Kernel::kVector, sizeof(typename Kernel::ElementD));
   check_operands(typename Kernel::Loads::Type(), check, args.operands, args.k, Kernel::kVector);
   Kernel::Loads::check_results(check, args.operands, Kernel::kLoads, args.k, Kernel::kVector);
@@ -401,23 +179,10 @@ int run_depthwise(void (*kernel)(typename Kernel::Params), boltgen_depthwise_arg
   if (check.failed()) {
     return check.code();
   }
-  typename Kernel::Params params{static_cast<typename Kernel::ElementIn const*>(args->a),
+  typename Kernel::Params params{DepthwiseSizes(*args),
+                                 static_cast<typename Kernel::ElementIn const*>(args->a),
                                  static_cast<typename Kernel::ElementIn const*>(args->b),
                                  static_cast<typename Kernel::ElementD*>(args->d),
-                                 args->h,
-                                 args->w,
-                                 args->c,
-                                 args->k,
-                                 args->r,
-                                 args->s,
-                                 args->p,
-                                 args->q,
-                                 args->pad_h,
-                                 args->pad_w,
-                                 args->stride_h,
-                                 args->stride_w,
-                                 args->dilation_h,
-                                 args->dilation_w,
                                  vectors,
                                  int(tiles),
                                  cutlass::FastDivmod(slabs),

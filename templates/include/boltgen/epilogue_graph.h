@@ -1,5 +1,6 @@
 // The threadblock epilogue of every kernel: accumulators through shared memory, then any
-// elementwise graph in FP32, one implementation for products and convolutions of all archs.
+// elementwise graph in FP32, one implementation for products and convolutions of all archs. Sums of
+// products of integers stay integers of 32 bits until the graph makes FP32 of them.
 //
 // CUTLASS's own visitor trees start at sm_80 and know no convolution, and its broadcast epilogue
 // takes one tensor and one row. The pieces that move data are CUTLASS's: the fragment and tile
@@ -36,7 +37,7 @@ class GraphOutputOp {
   struct Params {
     /// Those of the graph, then D, which the epilogue of a pair of products writes itself.
     boltgen_operand operands[Graph::Operands::kCount + 1];
-    /// FP32 partial sums of serial split-K, one tile for each of the threadblocks of a slice.
+    /// FP32 or integer partial sums of serial split-K, one tile for each of the threadblocks of a slice.
     float* partials;
     /// Whether the grid's z dimension counts products of a batch.
     bool batched;
@@ -94,12 +95,14 @@ constexpr bool shares_rows(int columns, int sharing, RowSharing by) {
 }
 
 /// CUTLASS's own sharing where it is exact. Rows of 96, 160 or 192 columns are no multiple of the
-/// 256 bytes that it prefers, and it would leave columns out: there the first narrower span, or
-/// then vector, that divides them. `space/legality.py` has the same rule.
+/// 256 bytes that it prefers, and it would leave columns out; rows of bytes may have fewer vectors
+/// than lanes. There it is the first narrower span, or then vector, that divides them.
+/// `families/mma_sync/thread_maps.py` has the same rule.
 constexpr RowSharing row_sharing(int columns, int sharing, int alignment, int bits) {
   RowSharing const own{alignment, bits};
   bool const is_power = (columns & (columns - 1)) == 0;
-  for (int vector = alignment; vector >= 1 && !is_power; vector /= 2) {
+  bool const is_own = is_power && (bits > 8 || shares_rows(columns, sharing, own));
+  for (int vector = alignment; vector >= 1 && !is_own; vector /= 2) {
     for (int wide = bits; vector * wide <= 256 * 8; wide *= 2) {
       if (shares_rows(columns, sharing, {vector, wide})) {
         return {vector, wide};
@@ -115,7 +118,7 @@ constexpr RowSharing row_sharing(int columns, int sharing, int alignment, int bi
 /// columns, or of no whole 32: there TileIteratorTensorOpMixed takes one pointer for the whole row
 /// although its swizzle changes every 32 columns, and results are wrong (CUTLASS 4.2,
 /// epilogue/warp/tile_iterator_tensor_op_mixed.h, `kN32_optimization`). The plain iterators are
-/// right for every shape.
+/// right for every shape, and serve integers, of which CUTLASS has others for some shapes only.
 template <typename Mma, typename ElementOutput, int kAlignment, typename ThreadMap>
 struct StagingIterators {
   using WarpMma = typename Mma::Policy::Operator;
@@ -123,11 +126,15 @@ struct StagingIterators {
   using Instruction = typename WarpMma::Policy::Operator;
   using ElementAccumulator = typename WarpMma::ElementC;
 
+  static constexpr bool kIntegers = std::is_same<ElementAccumulator, int32_t>::value;
+
+  // Of integers any, as none is used: the default is made for some types only.
   using Default = cutlass::epilogue::threadblock::detail::DefaultIteratorsTensorOp<
-      ElementOutput, ElementAccumulator, kAlignment, typename Mma::Shape, WarpShape,
+      cutlass::platform::conditional_t<kIntegers, float, ElementOutput>,
+      cutlass::platform::conditional_t<kIntegers, float, ElementAccumulator>, kAlignment, typename Mma::Shape, WarpShape,
       typename Instruction::Shape, ThreadMap>;
 
-  static constexpr bool kPlain = WarpShape::kN > 64 || WarpShape::kN % 32 != 0;
+  static constexpr bool kPlain = kIntegers || WarpShape::kN > 64 || WarpShape::kN % 32 != 0;
 
   using WarpTileIterator = cutlass::platform::conditional_t<
       kPlain,
@@ -154,8 +161,9 @@ struct EpilogueTypes {
   using WarpMma = typename Mma::Policy::Operator;
   using ElementAccumulator = typename WarpMma::ElementC;
   static_assert(std::is_same<ElementAccumulator, float>::value ||
-                    std::is_same<ElementAccumulator, cutlass::half_t>::value,
-                "accumulators are widened to FP32, which holds those of FP16 and FP32");
+                    std::is_same<ElementAccumulator, cutlass::half_t>::value ||
+                    std::is_same<ElementAccumulator, int32_t>::value,
+                "FP16 is widened to FP32, FP32 and integers of 32 bits stay as they are");
   static constexpr int kPartitionsK = Mma::Shape::kK / WarpMma::Shape::kK;
 
   using WarpShape = typename WarpMma::Shape;
@@ -183,7 +191,8 @@ struct EpilogueTypes {
 };
 
 /// What a thread makes of its sums, and how it gets to D. `Graph` is the generated functor:
-/// `Graph::Operands` and `float operator()(float accumulator, float operand...)`.
+/// `Graph::Operands` and `float operator()(float accumulator, float operand...)`, where what is an
+/// integer is an int.
 template <typename Graph, typename OutputTileIterator>
 class TileResult {
  public:
@@ -200,7 +209,8 @@ class TileResult {
     using Fragment = typename OutputTileIterator::Fragment;
     using ElementOutput = typename OutputTileIterator::Element;
     Graph const graph;
-    Sums results;
+    using Value = decltype(operands_.apply(graph, sums[0], 0, 0));
+    cutlass::Array<Value, Sums::kElements> results;
     CUTLASS_PRAGMA_UNROLL
     for (int v = 0; v < Tile::kVectors; ++v) {
       CUTLASS_PRAGMA_UNROLL
@@ -209,7 +219,7 @@ class TileResult {
         results[i] = operands_.apply(graph, sums[i], v, e);
       }
     }
-    d.store(cutlass::NumericArrayConverter<ElementOutput, float, Fragment::kElements>()(results));
+    d.store(cutlass::NumericArrayConverter<ElementOutput, Value, Fragment::kElements>()(results));
   }
 
  private:
@@ -247,7 +257,7 @@ class GraphEpilogue
   void operator()(OutputOp const& output_op, OutputTileIterator d,
                   AccumulatorTile const& accumulators, OutputTileIterator const&) {
     TileResult<Graph, OutputTileIterator> result(output_op.params().operands, output_op.batch(), d);
-    float* const partials = output_op.params().partials + partials_offset(d);
+    Sum* const partials = reinterpret_cast<Sum*>(output_op.params().partials) + partials_offset(d);
 
     // Unrolling a long graph multiplies its instructions; the loop then costs less than they do.
 #pragma unroll(Graph::kIsLong ? 1 : OutputTileIterator::kIterations)
@@ -256,7 +266,7 @@ class GraphEpilogue
         result.load(d);  // before the barriers, which hide part of the latency
       }
       Sums sums = stage(accumulators, iteration);
-      float* const partials_here = partials + iteration * kPartialsPerIteration;
+      Sum* const partials_here = partials + iteration * kPartialsPerIteration;
       if (!output_op.is_first_slice()) {
         add_partials(sums, partials_here);
       }
@@ -273,12 +283,13 @@ class GraphEpilogue
   using Tile = ThreadTile<OutputTileIterator>;
   using Fragment = typename OutputTileIterator::Fragment;
 
-  /// The thread's sums over K, of one iteration.
-  using Sums = cutlass::Array<float, Fragment::kElements>;
+  /// The thread's sums over K, of one iteration; of integers they are exact.
+  using Sum = typename Computed<ElementAccumulator>::Type;
+  using Sums = cutlass::Array<Sum, Fragment::kElements>;
 
   static constexpr int kPartialWidth =
       Sums::kElements % 4 == 0 ? 4 : (Sums::kElements % 2 == 0 ? 2 : 1);
-  using PartialVector = cutlass::AlignedArray<float, kPartialWidth>;
+  using PartialVector = cutlass::AlignedArray<Sum, kPartialWidth>;
   static constexpr int kPartialVectors = Sums::kElements / kPartialWidth;
   static constexpr int kThreads = OutputTileIterator::kThreads;
   static constexpr int kPartialsPerIteration = kThreads * Sums::kElements;
@@ -299,13 +310,13 @@ class GraphEpilogue
   }
 
   CUTLASS_DEVICE
-  PartialVector* partial_vector(float* partials, int index) const {
+  PartialVector* partial_vector(Sum* partials, int index) const {
     return reinterpret_cast<PartialVector*>(partials) + index * kThreads + thread_idx_;
   }
 
   /// Adds the sums of the slices before this one. The kernel's semaphore has ordered them.
   CUTLASS_DEVICE
-  void add_partials(Sums& sums, float* partials) const {
+  void add_partials(Sums& sums, Sum* partials) const {
     CUTLASS_PRAGMA_UNROLL
     for (int v = 0; v < kPartialVectors; ++v) {
       PartialVector const before = *partial_vector(partials, v);
@@ -317,7 +328,7 @@ class GraphEpilogue
   }
 
   CUTLASS_DEVICE
-  void store_partials(Sums const& sums, float* partials) const {
+  void store_partials(Sums const& sums, Sum* partials) const {
     CUTLASS_PRAGMA_UNROLL
     for (int v = 0; v < kPartialVectors; ++v) {
       PartialVector vector;
@@ -348,7 +359,7 @@ class GraphEpilogue
       shared_load_iterator_.add_pointer_offset(kOffset);
       CUTLASS_PRAGMA_UNROLL
       for (int e = 0; e < Sums::kElements; ++e) {
-        sums[e] = partition == 0 ? float(staged[e]) : sums[e] + float(staged[e]);
+        sums[e] = partition == 0 ? Sum(staged[e]) : sums[e] + Sum(staged[e]);
       }
     }
     shared_load_iterator_.add_pointer_offset(-Base::kPartitionsK * kOffset);

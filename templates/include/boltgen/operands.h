@@ -154,6 +154,32 @@ struct ThreadTile {
   }
 };
 
+/// What an epilogue computes with: integers of 32 bits as they are, everything else in FP32.
+template <typename Element>
+struct Computed {
+  using Type = float;
+};
+
+template <>
+struct Computed<int32_t> {
+  using Type = int;
+};
+
+/// Loads a vector that may be longer than the 32 bytes which CUTLASS loads at once.
+template <typename Element, int kCount>
+CUTLASS_DEVICE void load_vector(cutlass::AlignedArray<Element, kCount>& vector,
+                                Element const* begin, bool is_inside) {
+  constexpr int kMost = 32 / int(sizeof(Element));
+  constexpr int kPart = kCount < kMost ? kCount : kMost;
+  using Part = cutlass::AlignedArray<Element, kPart>;
+  vector.clear();
+  CUTLASS_PRAGMA_UNROLL
+  for (int e = 0; e < kCount; e += kPart) {
+    cutlass::arch::global_load<Part, sizeof(Part)>(reinterpret_cast<Part*>(&vector)[e / kPart],
+                                                   begin + e, is_inside);
+  }
+}
+
 /// Loads the operand for one thread. `load` is called once in every iteration, `get` after it.
 template <typename Operand, typename OutputTileIterator>
 class OperandLoader {
@@ -173,16 +199,16 @@ class OperandLoader {
       CUTLASS_PRAGMA_UNROLL
       for (int c = 0; c < Tile::kColumns; ++c) {
         int const column = Tile::column(d, c);
-        Vector& vector = vectors_[r * Tile::kColumns + c];
-        vector.clear();
-        cutlass::arch::global_load<Vector, sizeof(Vector)>(
-            vector, begin + column, row < d.extent_row() && column < d.extent_column());
+        load_vector(vectors_[r * Tile::kColumns + c], begin + column,
+                    row < d.extent_row() && column < d.extent_column());
       }
     }
   }
 
   CUTLASS_DEVICE
-  float get(int vector, int element) const { return float(Element(vectors_[vector][element])); }
+  typename Computed<Element>::Type get(int vector, int element) const {
+    return typename Computed<Element>::Type(Element(vectors_[vector][element]));
+  }
 
  private:
   using Tile = ThreadTile<OutputTileIterator>;
@@ -203,9 +229,7 @@ class OperandLoader<Row<Element>, OutputTileIterator> {
     CUTLASS_PRAGMA_UNROLL
     for (int c = 0; c < Tile::kColumns; ++c) {
       int const column = Tile::column(d, c);
-      vectors_[c].clear();
-      cutlass::arch::global_load<Vector, sizeof(Vector)>(vectors_[c], pointer + column,
-                                                         column < d.extent_column());
+      load_vector(vectors_[c], pointer + column, column < d.extent_column());
     }
   }
 
@@ -213,8 +237,8 @@ class OperandLoader<Row<Element>, OutputTileIterator> {
   void load(OutputTileIterator const&) {}
 
   CUTLASS_DEVICE
-  float get(int vector, int element) const {
-    return float(Element(vectors_[vector % Tile::kColumns][element]));
+  typename Computed<Element>::Type get(int vector, int element) const {
+    return typename Computed<Element>::Type(Element(vectors_[vector % Tile::kColumns][element]));
   }
 
  private:
@@ -236,18 +260,21 @@ class OperandLoader<Column<Element>, OutputTileIterator> {
     CUTLASS_PRAGMA_UNROLL
     for (int r = 0; r < Tile::kRows; ++r) {
       int const row = Tile::row(d, r);
-      values_[r] = row < d.extent_row() ? float(pointer_[row]) : 0.0f;
+      values_[r] = row < d.extent_row() ? Value(pointer_[row]) : Value(0);
     }
   }
 
   CUTLASS_DEVICE
-  float get(int vector, int) const { return values_[vector / Tile::kColumns]; }
+  typename Computed<Element>::Type get(int vector, int) const {
+    return values_[vector / Tile::kColumns];
+  }
 
  private:
   using Tile = ThreadTile<OutputTileIterator>;
+  using Value = typename Computed<Element>::Type;
 
   Element const* pointer_;
-  float values_[Tile::kRows];
+  Value values_[Tile::kRows];
 };
 
 template <typename Element, int kParts, typename OutputTileIterator>
@@ -323,9 +350,9 @@ class OperandLoaders<Operands<Operand...>, OutputTileIterator> {
       (Slot<kIndex, Operand>::load(d), ...);
     }
 
-    template <typename Graph>
-    CUTLASS_DEVICE float apply(Graph const& graph, float accumulator, [[maybe_unused]] int vector,
-                               [[maybe_unused]] int element) const {
+    template <typename Graph, typename Sum>
+    CUTLASS_DEVICE auto apply(Graph const& graph, Sum accumulator, [[maybe_unused]] int vector,
+                              [[maybe_unused]] int element) const {
       return graph(accumulator, Slot<kIndex, Operand>::get(vector, element)...);
     }
   };
@@ -341,8 +368,8 @@ class OperandLoaders<Operands<Operand...>, OutputTileIterator> {
   void load(OutputTileIterator const& d) { slots_.load(d); }
 
   /// The graph's value for element `element` of vector `vector`.
-  template <typename Graph>
-  CUTLASS_DEVICE float apply(Graph const& graph, float accumulator, int vector, int element) const {
+  template <typename Graph, typename Sum>
+  CUTLASS_DEVICE auto apply(Graph const& graph, Sum accumulator, int vector, int element) const {
     return slots_.apply(graph, accumulator, vector, element);
   }
 };

@@ -277,6 +277,20 @@ inline MatrixOfD matrix_of_d(boltgen_depthwise_args const& args) {
   return {int64_t(args.n) * args.p * args.q, args.k, 1};
 }
 
+/// The results of the second of two layers.
+struct LastResult {
+  MatrixOfD matrix;
+  boltgen_operand const* operands;
+  void* stream;
+};
+
+inline LastResult last_result(boltgen_conv2d_chain_args const& args) {
+  boltgen_chain_layer const& last = args.layers[1];
+  return {{int64_t(args.n) * args.p * args.q, last.n, 1}, last.operands, args.stream};
+}
+
+inline MatrixOfD matrix_of_d(LastResult const& last) { return last.matrix; }
+
 /// Clears the memory of one result, if it is a reduction. What is null, or empty, is left for the
 /// launch to refuse.
 template <typename Result>

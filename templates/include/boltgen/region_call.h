@@ -42,6 +42,7 @@ struct ElementType {
 };
 constexpr ElementType kInt32{"int32", kIntCode, 32};
 constexpr ElementType kInt64{"int64", kIntCode, 64};
+constexpr ElementType kInt8{"int8", kIntCode, 8};
 constexpr ElementType kUint8{"uint8", kUintCode, 8};
 constexpr ElementType kFloat16{"float16", kFloatCode, 16};
 constexpr ElementType kBfloat16{"bfloat16", kBfloatCode, 16};

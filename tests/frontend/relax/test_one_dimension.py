@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 import boltgen
+from benchmarks.harness.oracle_kernels import Model
 from boltgen.device.vgpu import Vgpu
+from boltgen.frontend.relax.importer import import_model
 from tests.test_end_to_end import fp16_tolerance
 
 
@@ -44,6 +46,32 @@ def test_two_convolutions(last: Callable[[], nn.Module], checking: Vgpu) -> None
     expected = module(x).detach().numpy()
     error = float(np.sqrt(np.mean(np.square(output - expected))))
     assert error <= fp16_tolerance(expected, layers=2)
+
+
+class Causal(nn.Module):
+    """A dilated convolution that reads no later sample, as of WaveNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(8, 16, 3, padding=1, dilation=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.convolution(nn.functional.pad(x, (3, 0))).tanh()
+
+
+def test_zeros_before_the_first_sample_are_the_convolutions_padding() -> None:
+    torch.manual_seed(0)
+    module, x = Causal().eval(), torch.randn(2, 8, 37)
+    program = torch.export.export(module, (x,))
+    model = Model(import_model(program).module, normalise=True)
+    (region,) = model.regions
+    assert region.workload.first.problem.padding == (0, 4, 0, 1)
+    operators = {op for g in model.annotated.graphs.values() for op in g.operators}
+    assert "nn.pad" not in operators
+    (output,) = model.run(x.numpy())
+    expected = module(x).detach().numpy()
+    error = float(np.sqrt(np.mean(np.square(output - expected))))
+    assert error <= fp16_tolerance(expected, layers=1)
 
 
 def test_groups_are_computed_by_kernels(checking: Vgpu) -> None:

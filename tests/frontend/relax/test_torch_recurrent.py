@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,14 @@ from torch import nn
 from torch.export import Dim
 
 from benchmarks.harness.oracle_kernels import Model
+from boltgen.arch import arch_named
+from boltgen.frontend.relax import annotate
 from boltgen.frontend.relax.importer import import_model
 from boltgen.ir.recurrence import Cell
+from boltgen.passes.legalise.unroll_recurrent import MOST_WRITTEN
+from boltgen.passes.run import Passes
 from boltgen.problems.recurrent.problem import Recurrent
+from boltgen.tuning.choice.graph_costs import GraphTimes
 
 BATCH, STEPS, SIZE, HIDDEN = 2, 5, 8, 16
 
@@ -102,6 +108,62 @@ def test_the_batch_may_be_open() -> None:
     assert len(_problems(model)) == 1
     for rows in (2, 33):
         _assert_alike(model, module, torch.randn(rows, STEPS, SIZE))
+
+
+class Words(nn.Module):
+    """A language model: words, two LSTM layers, and the scores of the next word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.scores = nn.Embedding(40, HIDDEN), nn.Linear(HIDDEN, 40)
+        self.layers = nn.LSTM(HIDDEN, HIDDEN, num_layers=2, batch_first=True)
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return (self.scores(self.layers(self.words(tokens))[0]),)
+
+
+def test_a_language_models_sentences_may_have_any_length(tmp_path: Path) -> None:
+    """ONNX leaves the steps open; torch.export fixes them, as it says itself."""
+    torch.manual_seed(0)
+    module, tokens = Words().eval(), torch.randint(40, (BATCH, STEPS))
+    with pytest.raises(Exception, match=r"seq.*specialized|Constraints violated \(seq\)"):
+        _exported(module, tokens, dynamic_shapes=({1: Dim("seq", min=2, max=64)},))
+    path = tmp_path / "words.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this exporter is the older one
+        torch.onnx.export(
+            *(module, (tokens,), str(path)),
+            **{"dynamo": False, "input_names": ["tokens"], "opset_version": 17},
+            dynamic_axes={"tokens": {0: "batch", 1: "seq"}},
+        )
+    model = Model(import_model(path).module, normalise=True)
+    assert len(_problems(model)) == 2
+    for rows, steps in ((1, 1), (2, 5), (3, 33)):
+        _assert_alike(model, module, torch.randint(40, (rows, steps)))
+
+
+@pytest.mark.parametrize(
+    ("hidden", "steps", "is_written"),
+    [(512, 3, True), (512, MOST_WRITTEN + 1, False), (32, 3, False)],
+)
+def test_a_few_steps_of_many_units_are_written_out(
+    hidden: int, steps: int, is_written: bool
+) -> None:
+    torch.manual_seed(0)
+    module = nn.GRU(SIZE, hidden)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.mul_(0.5)
+    x = torch.randn(steps, BATCH, SIZE)
+    imported = import_model(_exported(module, x)).module
+    annotated = annotate(imported, Passes(joining=GraphTimes(arch_named("sm_80"))))
+    model = Model.of_annotated(annotated)
+    assert len(_problems(model)) == (not is_written)
+    noted = [note for note in annotated.notes if "one kernel takes" in note]
+    assert len(noted) == is_written
+    if is_written:
+        assert noted[0].startswith(f"The steps of gru {steps}x{BATCH}x{hidden} are written out")
+        _assert_alike(model, module, x)
 
 
 def test_projections_are_unrolled_by_pytorch() -> None:

@@ -21,10 +21,12 @@ _NUMBERS = frozenset({"int4", "uint4", "int8", "uint8"})
 
 
 def is_whole(build: Builder) -> bool:
-    """Whether a DequantizeLinear of a constant matrix is in that form."""
+    """Whether a DequantizeLinear of a constant matrix, or of filters, is in that form."""
     numbers, scales = build.known(0), build.known(1)
     if not build.scope.packs_weights or numbers is None or scales is None:
         return False
+    if numbers.ndim > 2 and numbers.dtype.name in {"int8", "uint8"} and build.operand(2):
+        return not build.get("block_size", 0)  # the filters of a convolution
     is_plain = numbers.dtype == np.int8 and numbers.ndim == 2 and build.known(2) is not None
     along_rows = build.get("axis", 1) == 0 and not build.get("block_size", 0)
     return is_plain and along_rows and scales.shape == numbers.shape[:1]
@@ -36,9 +38,13 @@ def kept_whole(build: Builder) -> str | None:
     Its blocks may be along either axis.
     """
     numbers, scales = build.known(0), build.known(1)
-    if not build.scope.packs_weights or numbers is None or scales is None or numbers.ndim != 2:
+    if not build.scope.packs_weights or numbers is None or scales is None or numbers.ndim < 2:
         return None
-    zeros = build.known(2) if build.operand(2) else np.zeros(scales.shape, np.int8)
+    zeros = build.known(2) if build.operand(2) else np.zeros(scales.shape, numbers.dtype)
+    if numbers.ndim > 2 and numbers.dtype.name in {"int8", "uint8"} and not build.operand(2):
+        return build.DequantizeLinear(build.x, build.operand(1), zeros, axis=build.get("axis", 1))
+    if numbers.ndim > 2:
+        return None
     if zeros is None or zeros.size != scales.size or numbers.dtype.name not in _NUMBERS:
         return None
     axis, block = build.get("axis", 1) % 2, build.get("block_size", 0)

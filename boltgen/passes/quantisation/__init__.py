@@ -1,0 +1,1 @@
+"""Quantised tensors: moved to where integers are multiplied, and products of integers."""

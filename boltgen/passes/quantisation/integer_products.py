@@ -1,0 +1,305 @@
+"""Multiply integers instead of the floats that a model dequantises.
+
+    DQ(x, s, z) DQ(w, t) + bias  ->  dequantise(x w + (bias / (s t) - z sum(w)), s t)
+
+A product of a dequantised activation and a dequantised constant becomes a product of int8 or uint8
+by int8, with sums of int32. What zero points and a bias of integers add to the sums of a column is
+one integer, known at compile time. The sums are exact, so this is the author's product without its
+rounding. Where only a ReLU stands between the product and a quantisation, both scales are one:
+
+    quantise(relu(dequantise(sum, s t)), u)  ->  quantise(relu(dequantise(sum, s t / u)), 1)
+
+s t and s t / u are rounded to FP32 each, as ONNX Runtime has them in QLinearMatMul and QLinearConv.
+A product that no kernel of integers computes stays as it is: its weights are dequantised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from boltgen.errors import InvalidProblemError
+from boltgen.graph.attributes import Axis, Convolution
+from boltgen.graph.facts import only_reader
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE, QUANTISE
+from boltgen.passes.regions.anchor import CONV2D, MATMUL
+from boltgen.passes.weights.dequantised import dequantised
+from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.problem import Problem
+from boltgen.problems.workload import Workload
+
+_TYPES = frozenset({DType.I8.value, DType.U8.value})
+_FLOATS = frozenset({"float16", "float32"})
+# A bias is a whole number of steps if it is so far from one at most, relative to its size: it was
+# rounded to FP32, and so was its scale.
+_ROUNDED = 2.0**-21
+
+
+class _KeptError(Exception):
+    """Carries the reason why a product of quantised tensors stays a product of floats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """A product that becomes one of integers: `a` is the activation, `b` the constant, of int8.
+
+    The sums and `offset`, one number or one for each channel, times `scale` take the place of
+    `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels.
+    """
+
+    index: int
+    root: int
+    a: int
+    b: Array
+    scale: Array
+    offset: Array
+    axis: int
+
+
+def with_integer_products(
+    graph: Graph,
+    rejects: Callable[[Workload], str | None],
+    refuse: Callable[[Expr, str], None],
+) -> Graph:
+    """Return `graph` with products of integers, where no reason `rejects` them.
+
+    `refuse` is told why a product of quantised tensors stays one of floats.
+    """
+    found: dict[int, _Product] = {}
+    units: dict[int, float] = {}
+    for index, expr in enumerate(graph.exprs):
+        if expr.op not in {MATMUL, CONV2D} or graph[expr.args[0]].op != DEQUANTISE:
+            continue
+        try:
+            product = _matched(graph, index, rejects)
+        except _KeptError as error:
+            refuse(expr, f"its operands are quantised, and it multiplies floats: {error}")
+            continue
+        if product is not None:
+            product, quantised = _requantised(graph, product)
+            units.update(quantised)
+            found[product.root] = product
+    if not found:
+        return graph
+    dropped = {each.index for each in found.values() if each.index != each.root}
+    builder, names = GraphBuilder(), dict[int, int]()
+    for index, expr in enumerate(graph.exprs):
+        if index in dropped:
+            continue
+        if index in found:
+            names[index] = _written(graph, found[index], builder, names)
+            continue
+        own = renamed(expr, names)
+        if index in units:
+            one = builder.constant(np.float32(1.0).reshape(()))
+            own = replace(own, args=(own.args[0], one, own.args[2]), origin=None)
+        names[index] = builder.add(own)
+    return builder.graph(mapped(graph.results, names))
+
+
+def _matched(
+    graph: Graph, index: int, rejects: Callable[[Workload], str | None]
+) -> _Product | None:
+    """Return the product of integers at `index`; None if an operand is no quantised tensor.
+
+    Raises:
+        _KeptError: no kernel of integers computes it.
+    """
+    expr = graph[index]
+    x, scale, zero = graph[expr.args[0]].args
+    known = dequantised(graph, expr.args[1])
+    is_known = expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static
+    if known is None or not is_known or expr.dtype not in _FLOATS or graph[x].dtype not in _TYPES:
+        return None
+    step, middle = graph[scale].scalar, graph[zero].scalar
+    if step is None or middle is None:
+        raise _KeptError("the activation has a scale or zero point for each channel")
+    channel, axis, reduced = _channels(graph, expr)
+    problem = _problem(graph, expr, DType(graph[x].dtype))
+    if middle and expr.op == CONV2D and any(expr.attrs.of(Convolution).padding):
+        raise _KeptError(
+            f"the zero point of the image is {middle:g}, and kernels put zeros around it: quantise "
+            "it to uint8 with the zero point 0, or symmetrically"
+        )
+    if (reason := rejects(Workload.of(problem))) is not None:
+        raise _KeptError(reason)
+    numbers = known.numbers.astype(np.int16) - known.zeros.astype(np.int16)
+    if numbers.min(initial=0) < -128 or numbers.max(initial=0) > 127:
+        raise _KeptError("a weight's distance from its zero point needs nine bits")
+    scales = _of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
+    if (scales != scales[:, :1]).any():
+        raise _KeptError("its weight has scales for parts of K, which no kernel of integers takes")
+    sums = _of_channels(numbers, channel).sum(axis=1, dtype=np.int64)
+    product = _Product(
+        index=index,
+        root=index,
+        a=x,
+        b=numbers.astype(np.int8),
+        scale=_plain(np.float32(step) * scales[:, 0].astype(np.float32)),
+        offset=_plain(-int(middle) * sums),
+        axis=axis,
+    )
+    return _with_bias(graph, product, reduced)
+
+
+def _channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
+    """Return the axis of channels in B and in the result, and the extent of K."""
+    shape = graph[expr.args[1]].static_shape
+    if expr.op == MATMUL:
+        if len(shape) != 2:
+            raise _KeptError("its weight is no matrix")
+        return 1, len(expr.static_shape) - 1, shape[0]
+    attrs = expr.attrs.of(Convolution)
+    channel = attrs.kernel_layout.index("O")
+    return channel, attrs.out_layout.index("C"), prod(shape) // shape[channel]
+
+
+def _problem(graph: Graph, expr: Expr, operand: DType) -> Problem:
+    """Return the problem of a product of integers, as it will be in NHWC.
+
+    Raises:
+        _KeptError: there is none.
+    """
+    a, b = (graph[arg].static_shape for arg in expr.args)
+    types: dict[str, Any] = {
+        "in_dtype": operand,
+        "acc_dtype": DType.I32,
+        "out_dtype": DType.I32,
+    }
+    try:
+        if expr.op == MATMUL:
+            m, (k, n) = prod(a[:-1]), b
+            return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN, **types)
+        attrs = expr.attrs.of(Convolution)
+        if set(attrs.data_layout) != set("NCHW") or set(attrs.kernel_layout) != set("OIHW"):
+            raise _KeptError(f"its layouts are {attrs.data_layout} and {attrs.kernel_layout}")
+        image = dict(zip(attrs.data_layout, a, strict=True))
+        kernel = dict(zip(attrs.kernel_layout, b, strict=True))
+        if 1 < attrs.groups == image["C"]:
+            raise _KeptError("a depthwise convolution has no kernel of integers")
+        top, left, bottom, right = attrs.padding
+        (down, along), (apart, beside) = attrs.strides, attrs.dilation
+        return Conv2d(
+            n=image["N"],
+            h=image["H"],
+            w=image["W"],
+            c=image["C"],
+            k=kernel["O"],
+            r=kernel["H"],
+            s=kernel["W"],
+            stride=(down, along),
+            padding=(top, left, bottom, right),
+            dilation=(apart, beside),
+            groups=attrs.groups,
+            **types,
+        )
+    except InvalidProblemError as error:
+        raise _KeptError(str(error)) from None
+
+
+def _of_channels(array: Array, channel: int) -> Array:
+    """Return a row for each channel."""
+    return np.moveaxis(array, channel, 0).reshape(array.shape[channel], -1)
+
+
+def _plain(array: Array) -> Array:
+    """Return a number for each channel, or one if all are equal."""
+    return array[0].reshape(()) if (array == array[0]).all() else array
+
+
+def _with_bias(graph: Graph, product: _Product, reduced: int) -> _Product:
+    """Return `product` with the bias that is added to it, if that is a whole number of steps.
+
+    Raises:
+        _KeptError: the offset of the sums, without any bias, may exceed 32 bits.
+    """
+    largest = 255 * 128 * reduced
+    if largest + np.abs(product.offset).max() > DType.I32.largest:
+        raise _KeptError("its sums and the correction of zero points may exceed int32")
+    reader = only_reader(graph, product.index)
+    if reader is None or graph[reader].op != "add":
+        return product
+    (other,) = [arg for arg in graph[reader].args if arg != product.index] or [product.index]
+    bias = _bias(graph, other, graph[product.index], product.axis)
+    if bias is None or graph[reader].shape != graph[product.index].shape:
+        return product
+    steps = bias.astype(np.float64) / product.scale
+    whole = np.rint(steps)
+    if (np.abs(steps - whole) > _ROUNDED * np.maximum(np.abs(whole), 1.0)).any():
+        return product
+    offset = product.offset + whole.astype(np.int64)
+    if largest + np.abs(offset).max() > DType.I32.largest:
+        return product
+    return replace(product, root=reader, offset=offset)
+
+
+def _bias(graph: Graph, index: int, product: Expr, axis: int) -> Array | None:
+    """Return the elements of a constant that has one for each channel, or one for all."""
+    while graph[index].op == "reshape" and graph[index].is_static:
+        shape = graph[index].static_shape
+        inner = graph[index].args[0]
+        if graph[inner].array is not None:
+            array = graph[inner].array
+            assert array is not None
+            return _along(array.reshape(shape), product, axis)
+        index = inner
+    array = graph[index].array
+    return None if array is None else _along(array, product, axis)
+
+
+def _along(array: Array, product: Expr, axis: int) -> Array | None:
+    shape = product.static_shape
+    full = (1,) * (len(shape) - array.ndim) + array.shape
+    wanted = [1] * len(shape)
+    wanted[axis] = shape[axis]
+    if array.dtype.kind != "f" or (array.size != 1 and list(full) != wanted):
+        return None
+    return array.reshape(-1) if array.size > 1 else array.reshape(())
+
+
+def _requantised(graph: Graph, product: _Product) -> tuple[_Product, dict[int, float]]:
+    """Return `product` in the steps of the quantisation that reads it, and that quantisation."""
+    at = product.root
+    while (reader := only_reader(graph, at)) is not None and graph[reader].op == "nn.relu":
+        at = reader
+    if reader is None or graph[reader].op != QUANTISE or graph[reader].args[0] != at:
+        return product, {}
+    step = graph[graph[reader].args[1]].scalar
+    if step is None:
+        return product, {}
+    with np.errstate(over="ignore", under="ignore"):
+        scale = (product.scale / np.float32(step)).astype(np.float32)
+    if not np.isfinite(scale).all() or (scale < DType.F32.smallest_normal).any():
+        return product, {}
+    return replace(product, scale=scale), {reader: step}
+
+
+def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict[int, int]) -> int:
+    """Write a product of integers, and return what takes the place of its root."""
+    expr, root = graph[product.index], graph[product.root]
+    weight = builder.constant(product.b)
+    shape = expr.static_shape
+    sums = builder.operator(expr.op, (names[product.a], weight), shape, DType.I32.value, expr.attrs)
+    if product.offset.any():
+        whole = product.offset.astype(np.int32)
+        sums = builder.elementwise("add", sums, builder.constant(_placed(whole, shape, product)))
+    numbers = (builder.constant(product.scale), builder.constant(np.zeros((), np.int8)))
+    wide = DType.F32.value
+    made = builder.operator(DEQUANTISE, (sums, *numbers), shape, wide, Axis(product.axis))
+    if root.observed is not None:
+        builder.exprs[made] = replace(builder[made], observed=root.observed)
+    return made if root.dtype == wide else builder.astype(made, root.dtype)
+
+
+def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:
+    """Return one number for each channel, so that it broadcasts to the result."""
+    if not array.ndim:
+        return array
+    return array.reshape((-1,) + (1,) * (len(shape) - 1 - product.axis))

@@ -1,0 +1,75 @@
+"""The part of the problem's interface that is equal for all problems without an operand B."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from boltgen.errors import InvalidProblemError
+from boltgen.ir.dtypes import DType
+from boltgen.problems.gemm.problem import Gemm
+
+_Self = TypeVar("_Self")
+
+
+class WithoutB:
+    """A base of problems that read A alone, such as norms: no matmul, one of a batch, no FLOPs.
+
+    A problem that differs overrides the property.
+    """
+
+    __slots__ = ()
+
+    @property
+    def acc_dtype(self) -> DType:
+        """FP32, the type of sums."""
+        return DType.F32
+
+    @property
+    def gemm(self) -> Gemm:
+        """Raise InvalidProblemError: the problem is not a matmul."""
+        raise InvalidProblemError(f"{self} is no matrix product")
+
+    @property
+    def is_product(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """False: sums are rounded."""
+        return False
+
+    @property
+    def batch(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def canonical(self: _Self) -> _Self:
+        """Itself."""
+        return self
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        """Empty: there is no B."""
+        return (0,)
+
+    @property
+    def alignment_b(self) -> int:
+        """One: there is no B."""
+        return 1
+
+    @property
+    def flops(self) -> int:
+        """Zero: only the operations of matmuls are counted."""
+        return 0
+
+    @property
+    def b_bytes(self) -> int:
+        """Zero: there is no B."""
+        return 0
+
+    def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
+        """Return (0,): there is no B."""
+        del channels, filters
+        return (0,)

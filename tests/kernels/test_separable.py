@@ -1,0 +1,90 @@
+"""Depthwise separable convolutions on the virtual GPU, all its checks on, against the oracle."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from benchmarks.cases.separable import CASES
+from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
+from benchmarks.harness.libraries import build_libraries
+from boltgen.arch import arch_named
+from boltgen.check.launch import Device, run_job
+from boltgen.check.protocol import Job
+from boltgen.families.registry import boundaries, launch, violations
+from boltgen.families.source import kernel_symbol
+from boltgen.ir.kernel import KernelSpec
+from boltgen.measure.abi import arguments
+from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
+    specs = [case.spec for case in CASES.values()]
+    return build_libraries(specs, tmp_path_factory.mktemp("separable"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
+    name: str, checking: Cuda, kernels: dict[KernelSpec, KernelLibrary]
+) -> None:
+    case = CASES[name]
+    row = arch_named(case.arch)
+    assert not violations(case.workload, case.config, row)
+    library = ctypes.CDLL(str(kernels[case.spec].path))
+    checking.become(case.arch)
+    sizes = (case.workload, *boundaries(case.workload, case.config, row))
+    assert len(sizes) == 3
+    for sized in sizes:
+        given = launch(sized, case.config)
+        job = Job(symbol=kernel_symbol(case.spec), workload=sized, launch=given)
+        device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
+        worst = run_job(device, library, job)
+        device.free_all()
+        assert worst <= 1.0
+    assert not checking.vgpu.findings()
+
+
+def _of_layer(index: int, **values: int) -> Change:
+    def change(args: Any) -> None:
+        for name, value in values.items():
+            setattr(args.layers[index], name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "message"),
+    [
+        ("plain", setting(s=5), INVALID, "s is 5; this kernel takes 3"),
+        ("plain", setting(stride_w=2), INVALID, "stride_w is 2; this kernel takes 1"),
+        ("plain", setting(q=0), INVALID, "q is 0; it must be at least 1"),
+        ("plain", setting(n=2**24), INVALID, "rows of the output is .*; it must be at most"),
+        ("plain", _of_layer(0, n=192), INVALID, "k is 192; this kernel takes 96"),
+        ("plain", _of_layer(1, n=0), INVALID, r"layers\[1\].n is 0; it must be at least 1"),
+        ("plain", _of_layer(1, n=20), MISALIGNED, r"layers\[1\].n is 20; .* multiple of 8"),
+        ("plain", _of_layer(1, ldb=88), INVALID, r"layers\[1\].ldb is 88; it must be at least 96"),
+        ("plain", _of_layer(1, b=8), MISALIGNED, r"layers\[1\].b"),
+        ("doubled", _of_layer(0, n=20), INVALID, "k is 20; this kernel takes 40"),
+    ],
+)
+def test_bad_arguments_are_refused(
+    name: str,
+    change: Change,
+    code: int,
+    message: str,
+    kernels: dict[KernelSpec, KernelLibrary],
+) -> None:
+    case = CASES[name]
+    given = launch(case.workload, case.config)
+    args: Any = arguments(given.struct, given.sizes)
+    args.a = args.d = ADDRESS
+    for index, layer in enumerate(case.workload.layers):
+        args.layers[index].b = ADDRESS
+        for number in range(len(layer.loads) + len(layer.further)):
+            operand = args.layers[index].operands[number]
+            operand.pointer, operand.ld = ADDRESS, 2**20
+    change(args)
+    assert_refused(kernels[case.spec], case.spec, args, code, message)
