@@ -8,6 +8,7 @@ nothing is compiled or run.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import Any
 
@@ -51,4 +52,7 @@ def _exported(name: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("kind", nargs="?", default="")
+    sys.exit(main(**vars(parser.parse_args())))

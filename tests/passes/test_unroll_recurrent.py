@@ -83,9 +83,9 @@ def test_a_layer_that_a_kernel_computes_stays_and_another_has_a_note() -> None:
         asked.append(workload)
         return "too many hidden units" if len(asked) > 1 else None
 
-    assert without_rejected(graph, rejects, DType.F16).graph is graph
+    assert without_rejected(graph, rejects, DType.F16, None).graph is graph
     assert asked[0].single.problem.in_dtype is DType.F16
-    made = without_rejected(graph, rejects, DType.F16)
+    made = without_rejected(graph, rejects, DType.F16, None)
     assert RECURRENT not in operators(made.graph)
     (note,) = made.notes
     assert note.startswith("The steps of lstm")
