@@ -16,6 +16,9 @@ MOST_REGISTERS = 255
 
 # Indices of CUTLASS 2.x and of CUDA's grids have 32 bits.
 INT32_MAX = 2**31 - 1
+# The most blocks along a grid's y or z dimension. Source: CUDA C++ Programming Guide, compute
+# capabilities, technical specifications.
+MAX_GRID_YZ = 65535
 
 
 def capacity_violations(

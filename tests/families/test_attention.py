@@ -122,6 +122,13 @@ def test_no_other_family_computes_a_softmax() -> None:
             "index_overflow",
             ("keys: 2147483584",),
         ),
+        (
+            attention(2**20, 64, 64, 64, batch=2**19),
+            CONFIG,
+            SM80,
+            "index_overflow",
+            ("tiles: ",),
+        ),
     ],
 )
 def test_a_broken_rule_is_named(

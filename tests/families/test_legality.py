@@ -31,7 +31,7 @@ GOOD = Cutlass2Config(
     instruction=Shape(16, 8, 16),
     stages=3,
 )
-LARGE = Conv2d(n=1024, h=512, w=512, c=8, k=8, r=1, s=1, stride=(2, 2))
+LARGE = Conv2d(n=4, h=2**14, w=2**14, c=8, k=8, r=1, s=1, stride=(2, 2))
 
 
 def names(problem, config, arch=SM80):
@@ -73,6 +73,7 @@ def names(problem, config, arch=SM80):
         (LARGE, {}, "index_overflow"),
         (Gemm(m=2**31 - 1, n=8, k=8), {}, "index_overflow"),
         (Gemm(m=8, n=2**24, k=8), {"threadblock": Shape(128, 64, 32)}, "grid"),
+        (Gemm(batch=2**16, m=64, n=64, k=64), {}, "grid"),
     ],
 )  # fmt: skip
 def test_each_rule_is_found_and_explained(problem, change, rule):
@@ -260,7 +261,7 @@ def test_no_legal_config_names_problem_arch_and_rules():
     with pytest.raises(NoLegalConfigError) as error:
         candidates(Workload.of(LARGE), SM80)
     text = str(error.value)
-    assert "Conv2d(n=1024" in text
+    assert "Conv2d(n=4" in text
     assert "sm_80" in text
     assert "index_overflow" in text
     assert "32-bit byte offsets" in text

@@ -91,14 +91,17 @@ def _extent_violations(workload: Workload, config: AttentionConfig) -> Iterator[
                 reason="a row of Q, and one of the output, stay in one threadblock; " + _HEADER,
                 slack=1.0 - extent / tile,
             )
-    counted = {"rows": (scores.m, config.rows), "keys": (scores.n, config.keys)}
-    for name, (extent, tile) in counted.items():
-        most = INT32_MAX - tile
+    counted = {
+        "rows": (scores.m, INT32_MAX - config.rows),
+        "keys": (scores.n, INT32_MAX - config.keys),
+        "tiles": (-(-scores.m // config.rows) * workload.batch, INT32_MAX),
+    }
+    for name, (extent, most) in counted.items():
         if extent > most:
             yield Violation(
                 name="index_overflow",
                 message=f"{name}: {extent} exceeds {most}",
-                reason="the last tile is counted to its end in 32 bits; " + _HEADER,
+                reason="tiles, and the last one's rows, are counted in 32 bits; " + _HEADER,
                 slack=1.0 - extent / most,
             )
 

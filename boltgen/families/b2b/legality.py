@@ -24,7 +24,7 @@ from boltgen.families.mma_sync.legality import (
 )
 from boltgen.families.mma_sync.traits import groups_of, kernel_traits
 from boltgen.families.rejections import one_result_rejection, packed_rejection
-from boltgen.families.resources import INT32_MAX, capacity_violations
+from boltgen.families.resources import INT32_MAX, MAX_GRID_YZ, capacity_violations
 from boltgen.families.space import Violation
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
@@ -160,6 +160,13 @@ def _residence_violations(config: B2bConfig) -> Iterator[Violation]:
 def _extent_violations(workload: Workload) -> Iterator[Violation]:
     first = workload.layers[0].problem
     gemm = first.gemm
+    if first.batch > MAX_GRID_YZ:
+        yield Violation(
+            name="grid",
+            message=f"{first.batch} products of a batch; a grid has {MAX_GRID_YZ}",
+            reason="its z dimension; CUDA C++ Programming Guide, compute capabilities",
+            slack=1.0 - first.batch / MAX_GRID_YZ,
+        )
     sizes = {"M": (gemm.m, _MOST_ROWS), "K": (gemm.k, INT32_MAX - 64)}
     if isinstance(first, Conv2d):
         size = first.in_dtype.size_bytes

@@ -27,7 +27,7 @@ from boltgen.families.mma_sync.traits import (
     groups_of,
     kernel_traits,
 )
-from boltgen.families.resources import INT32_MAX
+from boltgen.families.resources import INT32_MAX, MAX_GRID_YZ
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
@@ -35,8 +35,6 @@ from boltgen.problems.convolution import Convolution
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
-# Source: CUDA C++ Programming Guide, technical specifications per compute capability.
-_MAX_GRID_YZ = 65535
 # Powers of two, because threads copy the operands' tiles in whole rows of vectors.
 WARPS = (1, 2, 4, 8, 16)
 # cp.async copies 4, 8 or 16 bytes. Source: PTX ISA, cp.async.
@@ -353,14 +351,14 @@ def extent_violations(problem: Problem, config: Tiles) -> Iterator[Violation]:
                 slack=1.0 - needed / steps,
             )
     columns = math.ceil(gemm.n // groups / tile.n)
-    slices = max(config.split_k, groups)
-    if columns > _MAX_GRID_YZ * config.swizzle or slices > _MAX_GRID_YZ:
+    slices = max(config.split_k, products)
+    if columns > MAX_GRID_YZ * config.swizzle or slices > MAX_GRID_YZ:
         yield Violation(
             name="grid",
-            message=f"{columns} tiles along N in {slices} slices or groups",
-            reason=f"the grid's y and z dimensions end at {_MAX_GRID_YZ}; "
+            message=f"{columns} tiles along N in {slices} slices, products or groups",
+            reason=f"the grid's y and z dimensions end at {MAX_GRID_YZ}; "
             "CUDA C++ Programming Guide",
-            slack=1.0 - columns / (_MAX_GRID_YZ * max(config.swizzle, 1)),
+            slack=1.0 - max(columns / max(config.swizzle, 1), slices) / MAX_GRID_YZ,
         )
     rows = math.ceil(gemm.m / tile.m) * max(config.swizzle, 1)
     if rows > INT32_MAX:
@@ -383,10 +381,11 @@ def _index_violations(problem: Problem) -> Iterator[Violation]:
     if isinstance(problem, Convolution):
         operand = problem.in_dtype.size_bytes
         sizes = {
-            "activation": math.prod(problem.a_shape) * operand,
+            "an image of the activation": math.prod(problem.a_shape[1:]) * operand,
             "filter": problem.b_bytes,
-            "output": problem.gemm.m * problem.k * problem.out_dtype.size_bytes,
+            "an image of the output": math.prod(problem.d_shape[1:]) * problem.out_dtype.size_bytes,
         }
+        # Slices of images are launched one after the other: boltgen/image_slices.h.
         reason = "CUTLASS 2.x addresses convolution tensors with 32-bit byte offsets; "
         reason += "cutlass/conv/device/implicit_gemm_convolution.h, can_implement"
     else:

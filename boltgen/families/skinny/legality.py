@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.family import Footprint
 from boltgen.families.rejections import MMA_SYNC_IN_F32, one_result_rejection, type_rejection
-from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
+from boltgen.families.resources import (
+    BOOKKEEPING_REGISTERS,
+    INT32_MAX,
+    MAX_GRID_YZ,
+    capacity_violations,
+)
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType, Layout
@@ -22,7 +27,6 @@ MOST_ROWS = 32
 
 _HEADER = "templates/include/boltgen/skinny.h"
 _REGISTER_BYTES = 4
-_MOST_BELOW = 65535
 # The padding of a threadblock's sums, besides the columns of a row; see SharedStorage.
 _PADDING = 4
 
@@ -84,12 +88,13 @@ def _extent_violations(problem: Gemm, config: SkinnyConfig) -> Iterator[Violatio
             slack=1.0 - problem.m / MOST_ROWS,
         )
     below = math.ceil(problem.m / config.rows)
-    if below > _MOST_BELOW:
+    if max(below, problem.batch) > MAX_GRID_YZ:
         yield Violation(
             name="grid",
-            message=f"M={problem.m} is {below} times {config.rows} rows; a grid has {_MOST_BELOW}",
-            reason="the y dimension of a grid; CUDA C++ Programming Guide, compute capabilities",
-            slack=1.0 - below / _MOST_BELOW,
+            message=f"M={problem.m} is {below} times {config.rows} rows, of {problem.batch} "
+            f"products; a grid has {MAX_GRID_YZ}",
+            reason="its y and z dimensions; CUDA C++ Programming Guide, compute capabilities",
+            slack=1.0 - max(below, problem.batch) / MAX_GRID_YZ,
         )
     counted = {
         "K": (problem.k, INT32_MAX - config.round(problem)),

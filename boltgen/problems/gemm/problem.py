@@ -20,9 +20,6 @@ from boltgen.problems.checks import (
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.pair import halves, run_of
 
-# The batch index is the grid's z dimension. Source: CUDA C++ Programming Guide, technical
-# specifications (z-dimension of a grid: 65535).
-_MOST_BATCH = 65535
 # The largest magnitude of a product of an activation and a weight of 8 bits: 255 times 128.
 _LARGEST_PRODUCT = 255 * 128
 
@@ -79,10 +76,6 @@ class Gemm:
             raise InvalidProblemError("Gemm: a pair has batch=1 and weights that are not packed")
         self._check_packed()
         check_slices(self, self.slice_rows, self.batch)
-        if self.batch > _MOST_BATCH:
-            raise InvalidProblemError(
-                f"Gemm: batch={self.batch} exceeds {_MOST_BATCH}, the grid's z dimension"
-            )
         if self.batch == 1 and not (self.a_batched and self.b_batched):
             raise InvalidProblemError("Gemm: batch=1 has no other product to share A or B with")
 

@@ -214,9 +214,11 @@ struct Attention {
     int const thread = int(threadIdx.x), lane = int(threadIdx.x % 32);
     int const warp = cutlass::canonical_warp_idx_sync();
     int const warp_row = warp % kRowWarps * kWarpRows, warp_key = warp / kRowWarps * kWarpKeys;
+    // The x dimension counts the tiles of all heads: the others end at 65,535.
+    int const tiles = (params.rows + kRows - 1) / kRows;
+    int const tile = int(blockIdx.x) % tiles, batch = int(blockIdx.x) / tiles;
     // Causal rows are the longer the later they are: the longest come first, and none last alone.
-    int const first_row = int(kIsCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * kRows;
-    int const batch = int(blockIdx.z);
+    int const first_row = (kIsCausal ? tiles - 1 - tile : tile) * kRows;
     Head const head(batch, params.heads);
     auto const& [scores_layer, output_layer] = params.layers;
     int const keys = scores_layer.n;
@@ -322,7 +324,7 @@ struct Attention {
       }
     }
     if constexpr (kSplits > 1) {
-      Split split(params.partials, params.arrived, int64_t(batch) * gridDim.x + blockIdx.x);
+      Split split(params.partials, params.arrived, int64_t(batch) * tiles + tile);
       if (!split.merge(statistics, sums, int(blockIdx.y), params.rows - row,
                        reinterpret_cast<int*>(shared.queries))) {
         return;
@@ -390,8 +392,9 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
   using Params = typename Kernel::Params;
   ArgumentCheck check(status);
   check_attention<Kernel>(check, *args);
-  // The grid's z dimension. Source: CUDA C++ Programming Guide, compute capabilities.
-  check.at_most("batch", args->batch, 65535);
+  // The grid's x dimension. Source: CUDA C++ Programming Guide, compute capabilities.
+  int64_t const tiles = (int64_t(args->m) + Kernel::kRows - 1) / Kernel::kRows * args->batch;
+  check.at_most("tiles of rows of all heads", tiles, INT32_MAX);
   if (check.failed()) {
     return check.code();
   }
@@ -414,8 +417,7 @@ int run_attention(void (*kernel)(typename Kernel::Params), boltgen_attention_arg
                       args->head_stride_d,
                       split.bytes > 0 ? static_cast<int*>(args->workspace) : nullptr,
                       split.partials(args->workspace)};
-  dim3 const grid((args->m + Kernel::kRows - 1) / Kernel::kRows, Kernel::kBlocksOfTile,
-                  args->batch);
+  dim3 const grid(unsigned(tiles), Kernel::kBlocksOfTile);
   return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
 }
 

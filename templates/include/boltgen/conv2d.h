@@ -7,6 +7,7 @@
 #include <cutlass/epilogue/thread/linear_combination.h>
 
 #include "boltgen/epilogue_graph.h"
+#include "boltgen/image_slices.h"
 #include "boltgen/launch.h"
 #include "boltgen/swizzle.h"
 
@@ -108,11 +109,11 @@ SplitWorkspace conv2d_workspace(boltgen_conv2d_args const& args) {
                         Kernel::Epilogue::kPartialsPerTile);
 }
 
-/// CUTLASS addresses convolution tensors with 32-bit byte offsets.
-/// Source: cutlass/conv/device/implicit_gemm_convolution.h, can_implement.
+/// A tensor of one slice of images.
 inline void check_conv2d_tensor(ArgumentCheck& check, char const* name, int64_t outer, int64_t mid,
                                 int64_t inner, int64_t channels, size_t element_bytes) {
-  check.at_most(name, outer * mid * inner * channels * int64_t(element_bytes), INT32_MAX);
+  check.at_most(name, outer * mid * inner * channels * int64_t(element_bytes),
+                BOLTGEN_MOST_CONV_BYTES);
 }
 
 /// Extents, and what the iterators can address.
@@ -185,8 +186,8 @@ size_t conv2d_workspace_bytes(boltgen_conv2d_args const* args) {
 }
 
 template <typename Kernel>
-int run_conv2d(void (*kernel)(typename Kernel::Params), boltgen_conv2d_args const* args,
-               boltgen_status* status) {
+int run_conv2d_images(void (*kernel)(typename Kernel::Params), boltgen_conv2d_args const* args,
+                      boltgen_status* status) {
   ArgumentCheck check(status);
   check_conv2d<Kernel>(check, *args);
   if (check.failed()) {
@@ -203,6 +204,14 @@ int run_conv2d(void (*kernel)(typename Kernel::Params), boltgen_conv2d_args cons
   }
   params.output_op.partials = split.partials(args->workspace);
   return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
+}
+
+template <typename Kernel>
+int run_conv2d(void (*kernel)(typename Kernel::Params), boltgen_conv2d_args const* args,
+               boltgen_status* status) {
+  return for_slices_of_images<Kernel>(
+      *args, int64_t(args->h) * args->w * args->c, int64_t(args->p) * args->q,
+      [&](auto const& slice) { return run_conv2d_images<Kernel>(kernel, &slice, status); });
 }
 
 }  // namespace boltgen

@@ -149,8 +149,8 @@ size_t conv3d_workspace_bytes(boltgen_conv3d_args const* args) {
 }
 
 template <typename Kernel>
-int run_conv3d(void (*kernel)(typename Kernel::Params), boltgen_conv3d_args const* args,
-               boltgen_status* status) {
+int run_conv3d_images(void (*kernel)(typename Kernel::Params), boltgen_conv3d_args const* args,
+                      boltgen_status* status) {
   ArgumentCheck check(status);
   check_conv3d<Kernel>(check, *args);
   if (check.failed()) {
@@ -167,6 +167,15 @@ int run_conv3d(void (*kernel)(typename Kernel::Params), boltgen_conv3d_args cons
   }
   params.output_op.partials = split.partials(args->workspace);
   return launch<Kernel>(kernel, params, grid, split, args->workspace, args->stream, status);
+}
+
+template <typename Kernel>
+int run_conv3d(void (*kernel)(typename Kernel::Params), boltgen_conv3d_args const* args,
+               boltgen_status* status) {
+  return for_slices_of_images<Kernel>(*args, int64_t(args->depth) * args->h * args->w * args->c,
+                                      int64_t(args->z) * args->p * args->q, [&](auto const& slice) {
+                                        return run_conv3d_images<Kernel>(kernel, &slice, status);
+                                      });
 }
 
 }  // namespace boltgen

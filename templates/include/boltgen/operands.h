@@ -21,6 +21,7 @@ namespace boltgen {
 // An operand's `vector` is how many of its elements a kernel of an alignment accesses at once. Its
 // `columns` are those of its rows where D has n; 0 where a launch passes no distance of rows. Of an
 // operand with vectors of columns, `Rows` says where that one begins which a row of D reads.
+// `before` is how many elements are those of the rows before one of D, the first of an image.
 
 /// A full (M, N) tensor: a residual.
 template <typename Element_>
@@ -30,6 +31,7 @@ struct Tensor {
   static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int alignment) { return alignment; }
   static constexpr int columns(int n) { return n; }
+  static int64_t before(boltgen_operand const& operand, int64_t row) { return row * operand.ld; }
 
   class Rows {
    public:
@@ -55,6 +57,7 @@ struct Row {
   static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int alignment) { return alignment; }
   static constexpr int columns(int) { return 0; }
+  static int64_t before(boltgen_operand const&, int64_t) { return 0; }
 
   class Rows {
    public:
@@ -78,6 +81,9 @@ struct RowOfSlices {
   static constexpr bool kIsOfSlices = true;
   static constexpr int vector(int alignment) { return alignment; }
   static constexpr int columns(int) { return 0; }
+  static int64_t before(boltgen_operand const& operand, int64_t row) {
+    return kOfPositions ? 0 : row / operand.ld * operand.batch_stride;
+  }
 
   class Rows {
    public:
@@ -112,6 +118,7 @@ struct Column {
   static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int) { return 1; }
   static constexpr int columns(int) { return 0; }
+  static int64_t before(boltgen_operand const&, int64_t row) { return row; }
 };
 
 /// The sum of kParts_ values per row, (M, kParts_).
@@ -123,6 +130,7 @@ struct Parts {
   static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int) { return kVector; }
   static constexpr int columns(int) { return kParts_; }
+  static int64_t before(boltgen_operand const& operand, int64_t row) { return row * operand.ld; }
 };
 
 /// Where the rows and columns lie that one thread of the output iterator visits.

@@ -25,6 +25,7 @@ struct Columns {
   static constexpr bool kIsOfSlices = false;
   static constexpr int vector(int) { return 1; }
   static constexpr int columns(int n) { return n / kColumns_; }
+  static int64_t before(boltgen_operand const& operand, int64_t row) { return row * operand.ld; }
 };
 
 /// A result that has one number for each column of D (`Span` is Row<float>), for each of its rows
@@ -71,6 +72,14 @@ struct Maximum {
 template <typename Span, typename Reduction>
 struct ResultOperand<Reduced<Span, Reduction>> {
   using Type = Span;
+};
+
+/// A number for each column of each image.
+template <typename Reduction>
+struct ResultRows<Reduced<Row<float>, Reduction>> {
+  static int64_t before(boltgen_operand const& result, int64_t row, int64_t columns) {
+    return row / result.ld * columns;
+  }
 };
 
 /// Where the threads of an epilogue reduce to: the lanes of a warp that share rows follow each

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "boltgen/image_slices.h"
 #include "boltgen/launch.h"
 #include "boltgen/operands.h"
 
@@ -28,6 +29,26 @@ template <typename Result>
 struct ResultOperand {
   using Type = Tensor<Result>;
 };
+
+/// How many elements of a result are those of the rows before one of D, the first of an image.
+template <typename Result>
+struct ResultRows {
+  static int64_t before(boltgen_operand const& result, int64_t row, int64_t) {
+    return ResultOperand<Result>::Type::before(result, row);
+  }
+};
+
+template <typename Loads, typename... Result>
+void move_to_row(OperandsAndResults<Loads, Result...>, boltgen_operand* operands, int64_t row,
+                 int64_t columns) {
+  move_to_row(Loads(), operands, row, columns);
+  boltgen_operand* result = operands + Loads::kCount;
+  ((result->pointer =
+        static_cast<typename ResultOperand<Result>::Type::Element const*>(result->pointer) +
+        ResultRows<Result>::before(*result, row, columns),
+    ++result),
+   ...);
+}
 
 template <typename Loads, typename... Result>
 void check_operands(OperandsAndResults<Loads, Result...>, ArgumentCheck& check,
