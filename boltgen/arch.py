@@ -190,6 +190,7 @@ _SM75 = Arch(
     dram_bytes=15 * _GIB,  # T4: 16 GB, of which ECC takes a part
     dram_bus_bits=256,  # T4
     mma_shapes=((16, 8, 8),),  # CUTLASS
+    integer_mma_shapes=((8, 8, 16),),  # CUTLASS
     min_stages=2,  # no cp.async: register-staged double buffering
     max_stages=2,
     half_per_clock=128,  # BP

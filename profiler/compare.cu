@@ -96,6 +96,12 @@ int profiler_compare(void const* output, int dtype, float const* low, float cons
       return compare_all(static_cast<__nv_bfloat16 const*>(output), low, high, count, out, status);
     case PROFILER_F32:
       return compare_all(static_cast<float const*>(output), low, high, count, out, status);
+    case PROFILER_I8:
+      return compare_all(static_cast<int8_t const*>(output), low, high, count, out, status);
+    case PROFILER_U8:
+      return compare_all(static_cast<uint8_t const*>(output), low, high, count, out, status);
+    case PROFILER_I32:
+      return compare_all(static_cast<int32_t const*>(output), low, high, count, out, status);
     default:
       return boltgen::profiler::refuse(status, "an output of the unknown element type %d", dtype);
   }

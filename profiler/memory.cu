@@ -74,6 +74,18 @@ int profiler_fill(void* pointer, int dtype, uint64_t count, uint64_t seed, float
       fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<float*>(pointer), count, seed, low,
                                                      high - low);
       break;
+    case PROFILER_I8:
+      fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<int8_t*>(pointer), count, seed,
+                                                     low, high - low);
+      break;
+    case PROFILER_U8:
+      fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<uint8_t*>(pointer), count, seed,
+                                                     low, high - low);
+      break;
+    case PROFILER_I32:
+      fill_uniform<<<blocks, threads, 0, stream()>>>(static_cast<int32_t*>(pointer), count, seed,
+                                                     low, high - low);
+      break;
     default:
       return refuse(status, "contents of the unknown element type %d", dtype);
   }

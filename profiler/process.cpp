@@ -83,6 +83,11 @@ int refuse(profiler_status* status, char const* format, ...) {
   return status->kind;
 }
 
+bool is_loaded_type(int dtype) {
+  return is_element_type(dtype) || dtype == PROFILER_I8 || dtype == PROFILER_U8 ||
+         dtype == PROFILER_I32;
+}
+
 bool is_element_type(int dtype) {
   return dtype == PROFILER_F16 || dtype == PROFILER_BF16 || dtype == PROFILER_F32;
 }

@@ -21,6 +21,9 @@ int refuse(profiler_status* status, char const* format, ...);
 /// Whether `dtype` is one of the element types of profiler.h.
 bool is_element_type(int dtype);
 
+/// Whether an operand of an epilogue may have a type: integers may be loaded too.
+bool is_loaded_type(int dtype);
+
 /// Waits for the stream and tells what went wrong on it.
 int finish(profiler_status* status, char const* what);
 

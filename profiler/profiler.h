@@ -42,7 +42,14 @@ typedef struct profiler_device {
 } profiler_device;
 
 /* Element types. */
-enum { PROFILER_F16 = 0, PROFILER_F32 = 1, PROFILER_BF16 = 2 };
+enum {
+  PROFILER_F16 = 0,
+  PROFILER_F32 = 1,
+  PROFILER_BF16 = 2,
+  PROFILER_I8 = 3,
+  PROFILER_U8 = 4,
+  PROFILER_I32 = 5
+};
 
 /* Takes device `ordinal` for this process. `with_nvml`: read clocks and the driver's version. */
 int profiler_open(int ordinal, int with_nvml, profiler_device* out, profiler_status* status);

@@ -187,6 +187,12 @@ __device__ double loaded(profiler_node const& node, Extents const& extents, Plac
       return double(widened(static_cast<__nv_bfloat16 const*>(node.pointer)[index]));
     case PROFILER_F32:
       return double(static_cast<float const*>(node.pointer)[index]);
+    case PROFILER_I8:
+      return double(static_cast<int8_t const*>(node.pointer)[index]);
+    case PROFILER_U8:
+      return double(static_cast<uint8_t const*>(node.pointer)[index]);
+    case PROFILER_I32:
+      return double(static_cast<int32_t const*>(node.pointer)[index]);
     default:
       return no_case();
   }
@@ -279,7 +285,8 @@ int check_known(profiler_reference const& reference, profiler_status* status) {
     if (is_of_slices && node.x < 1) {
       return refuse(status, "node %d loads rows of slices of %d rows", i, node.x);
     }
-    if ((is_load || node.op == PROFILER_CAST) && !is_element_type(node.dtype)) {
+    bool const is_cast = node.op == PROFILER_CAST;
+    if ((is_load && !is_loaded_type(node.dtype)) || (is_cast && !is_element_type(node.dtype))) {
       return refuse(status, "node %d has the unknown element type %d", i, node.dtype);
     }
   }

@@ -25,14 +25,14 @@ class Conversions:
     `cutlass` is the type in kernels, `moved` the type in moves, which need no CUTLASS. `rounding`
     is the device function that rounds FP32 to the type, None if that changes nothing. `adapter` is
     the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler` the
-    number in the enumeration of `profiler.h`, None of a type that the profiler does not have.
+    number in the enumeration of `profiler.h`.
     """
 
     cutlass: str
     moved: str
     rounding: str | None
     adapter: str
-    profiler: int | None = None
+    profiler: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,11 @@ _ROWS = {
         max_exponent=6,
         numpy=np.int8,
         conversions=Conversions(
-            cutlass="int8_t", moved="int8_t", rounding=None, adapter="boltgen::kInt8"
+            cutlass="int8_t",
+            moved="int8_t",
+            rounding=None,
+            adapter="boltgen::kInt8",
+            profiler=3,
         ),
         # PTX ISA, mma.sync: m8n8k16 of 8-bit integers from sm_75, m16n8k32 from sm_80.
         accumulators={"int32": (7, 5)},
@@ -118,7 +122,11 @@ _ROWS = {
         max_exponent=7,
         numpy=np.uint8,
         conversions=Conversions(
-            cutlass="uint8_t", moved="uint8_t", rounding=None, adapter="boltgen::kUint8"
+            cutlass="uint8_t",
+            moved="uint8_t",
+            rounding=None,
+            adapter="boltgen::kUint8",
+            profiler=4,
         ),
         accumulators={"int32": (7, 5)},
         is_whole=True,
@@ -131,7 +139,11 @@ _ROWS = {
         max_exponent=30,
         numpy=np.int32,
         conversions=Conversions(
-            cutlass="int32_t", moved="int32_t", rounding=None, adapter="boltgen::kInt32"
+            cutlass="int32_t",
+            moved="int32_t",
+            rounding=None,
+            adapter="boltgen::kInt32",
+            profiler=5,
         ),
         is_whole=True,
     ),
@@ -193,19 +205,6 @@ class DType(Enum):
     def weight(self) -> DType:
         """The type of B's elements beside an A of this type: kernels take weights of int8 only."""
         return self if self._weight is None else DType(self._weight)
-
-    @property
-    def profiler(self) -> int:
-        """The number in the profiler's enumeration.
-
-        Raises:
-            InvalidProblemError: the profiler does not have the type.
-        """
-        if (number := self.conversions.profiler) is None:
-            raise InvalidProblemError(
-                f"the profiler has no {self.value}; kernels of it are chosen by prediction"
-            )
-        return number
 
     @property
     def cutlass(self) -> str:

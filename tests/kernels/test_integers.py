@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
 from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
+from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.cutlass2.config import Cutlass2Config
-from boltgen.families.registry import boundaries, kernel_spec, violations
+from boltgen.families.mma_sync.shapes import instruction_of
+from boltgen.families.registry import boundaries, candidates, kernel_spec, predict, violations
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
@@ -20,18 +24,22 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.operands import draw
+from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
 from tests.kernels.jobs import judged_jobs
 
 _SAME = (1, 1, 1, 1)
 
 
-def _config(tile: str, warp: tuple[int, int], stages: int = 3, **launch: int) -> Cutlass2Config:
+def _config(
+    tile: str, warp: tuple[int, int], stages: int = 3, arch: str = "sm_80", **launch: int
+) -> Cutlass2Config:
     m, n, k = map(int, tile.split("x"))
     return Cutlass2Config(
         threadblock=Shape(m, n, k),
         warp=Shape(*warp, k),
-        instruction=Shape(16, 8, 32),
+        instruction=instruction_of(DType.I8, arch_named(arch)),
         stages=stages,
         **launch,
     )
@@ -131,6 +139,14 @@ KERNELS: Mapping[str, tuple[Cutlass2Config, Workload]] = {
         _SMALL,
         Workload.of(_conv((1, 14, 14, 4), 32, _I8, _I8, r=5, s=5), _requantised()),
     ),
+    "turing": (
+        _config("64x64x64", (32, 32), 2, "sm_75"),
+        Workload.of(_gemm(70, 72, 208, _U8, _I8), _requantised()),
+    ),
+    "turing image": (
+        _config("64x64x64", (32, 32), 2, "sm_75"),
+        Workload.of(_conv((1, 9, 7, 32), 48, _I8, _I8), _with_residual()),
+    ),
     "groups": (
         _SMALL,
         Workload.of(_conv((1, 8, 9, 64), 64, _I8, _I8, groups=2), _requantised()),
@@ -138,9 +154,13 @@ KERNELS: Mapping[str, tuple[Cutlass2Config, Workload]] = {
 }
 
 
+def _arch(name: str) -> str:
+    return "sm_75" if name.startswith("turing") else "sm_80"
+
+
 def _spec(name: str) -> KernelSpec:
     config, workload = KERNELS[name]
-    return kernel_spec(workload, config, "sm_80")
+    return kernel_spec(workload, config, _arch(name))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +173,7 @@ def test_a_kernel_equals_the_oracle_at_its_size_and_its_boundaries(
     name: str, checking: Cuda, kernels: dict[KernelSpec, KernelLibrary]
 ) -> None:
     config, workload = KERNELS[name]
-    row = arch_named("sm_80")
+    row = arch_named(_arch(name))
     assert not violations(workload, config, row)
     sizes = (workload, *boundaries(workload, config, row))
     assert len(sizes) == 3
@@ -161,3 +181,61 @@ def test_a_kernel_equals_the_oracle_at_its_size_and_its_boundaries(
     # FP16 is rounded once more, and a GELU has a bound; integers are equal.
     is_equal = workload.single.problem.out_dtype.is_whole
     assert max(errors) == 0.0 if is_equal else max(errors) <= 1.0
+
+
+def test_every_oracle_of_integers_is_without_a_bound() -> None:
+    for name, (_, workload) in KERNELS.items():
+        if not workload.single.problem.out_dtype.is_whole:
+            continue
+        a, inputs = draw(workload.single, np.random.default_rng(0), is_sliced=False)
+        found = enclose(workload, a, [inputs])
+        assert not found.bound.any(), name
+        # The values fill the type, and neither end is most of them.
+        assert len(np.unique(found.exact)) > 40, name
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"])
+def test_every_architecture_has_kernels_of_integers_by_mma_sync(arch: str) -> None:
+    found = candidates(KERNELS["channels"][1], arch_named(arch))
+    assert {config.family for config in found} == {"cutlass2"}
+
+
+def test_integers_take_half_the_time_where_tensor_cores_are_the_limit() -> None:
+    row, sizes = arch_named("sm_80"), {"m": 4096, "n": 4096, "k": 4096}
+
+    def fastest_us(workload: Workload) -> float:
+        times = (predict(workload, each, row).time_us for each in candidates(workload, row))
+        return min(times)
+
+    floats = Workload.of(Gemm(b_layout=Layout.COLUMN, **sizes))
+    integers = Workload.of(_gemm(*sizes.values(), _I8, _I8), _requantised())
+    assert fastest_us(floats) > 1.7 * fastest_us(integers)
+
+
+def _rejection(problem: Gemm, epilogue: ElementwiseGraph, arch: str = "sm_80") -> str:
+    with pytest.raises(NoLegalConfigError) as caught:
+        candidates(Workload.of(problem, epilogue), arch_named(arch))
+    return str(caught.value)
+
+
+def test_what_no_kernel_of_integers_computes_is_named() -> None:
+    row_major = replace(_gemm(64, 64, 64, _I8, _I8), b_layout=Layout.ROW)
+    assert "B is row-major: kernels of 8-bit integers" in _rejection(row_major, _requantised())
+    builder = ElementwiseBuilder(whole=True)
+    made = _scaled(builder, by_channel=False)
+    builder.store(builder.unary(UnaryOp.RELU, made))
+    builder.store(made, dtype=DType.F16)
+    several = _rejection(_gemm(64, 64, 64, _I8, _F32), builder.build())
+    assert "kernels of integers store D of one product alone" in several
+    with pytest.raises(InvalidProblemError, match=r"k=65794; .* may exceed int32"):
+        _gemm(8, 8, 65794, _I8, _I8)
+    with pytest.raises(InvalidProblemError, match="sums in int32 and an epilogue of others"):
+        Workload.of(_gemm(8, 8, 8, _I8, _I8), _of_floats())
+    with pytest.raises(InvalidProblemError, match="a result in int8; whole sums are stored as"):
+        Workload.of(_gemm(8, 8, 8, _I8, _I8))
+
+
+def _of_floats() -> ElementwiseGraph:
+    builder = ElementwiseBuilder()
+    builder.unary(UnaryOp.RELU, 0)
+    return builder.build()

@@ -324,6 +324,29 @@ def test_random_contents_are_what_they_say(device, dtype):
     assert not np.any(got == 0) or dtype.size_bytes == 2
 
 
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8, DType.I32])
+def test_random_integers_have_all_values_between_the_ends(device, dtype):
+    low, high, count = (0, 255, 20_000) if dtype is DType.U8 else (-128, 127, 20_000)
+    address = device.empty(count * dtype.size_bytes)
+    device.profiler.fill(address, dtype, count, seed=3, low=low, high=high)
+    got = device.download(address, (count,), dtype.numpy)
+    assert np.array_equal(np.unique(got), np.arange(low, high + 1))
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8, DType.I32])
+@pytest.mark.parametrize("got", [3, 4, 5])
+def test_integers_are_judged_by_their_bounds(device, dtype, got):
+    ends = np.full(64, 4, np.float32)
+    output = np.full(64, 4, dtype.numpy)
+    output[9] = got
+    addresses = {
+        name: device.upload(np.nextafter(ends, np.float32(towards)))
+        for name, towards in (("low", -np.inf), ("high", np.inf))
+    }
+    verdict = device.profiler.compare(device.upload(output), dtype, 64, **addresses)
+    assert (verdict.wrong, verdict.not_finite) == (int(got != 4), 0)
+
+
 def test_poison_is_nan(device):
     address = device.empty(64)
     device.profiler.poison(address, 64)

@@ -37,7 +37,8 @@ class GraphOutputOp {
   struct Params {
     /// Those of the graph, then D, which the epilogue of a pair of products writes itself.
     boltgen_operand operands[Graph::Operands::kCount + 1];
-    /// FP32 or integer partial sums of serial split-K, one tile for each of the threadblocks of a slice.
+    /// FP32 or integer partial sums of serial split-K, one tile for each of the threadblocks of a
+    /// slice.
     float* partials;
     /// Whether the grid's z dimension counts products of a batch.
     bool batched;
@@ -131,8 +132,8 @@ struct StagingIterators {
   // Of integers any, as none is used: the default is made for some types only.
   using Default = cutlass::epilogue::threadblock::detail::DefaultIteratorsTensorOp<
       cutlass::platform::conditional_t<kIntegers, float, ElementOutput>,
-      cutlass::platform::conditional_t<kIntegers, float, ElementAccumulator>, kAlignment, typename Mma::Shape, WarpShape,
-      typename Instruction::Shape, ThreadMap>;
+      cutlass::platform::conditional_t<kIntegers, float, ElementAccumulator>, kAlignment,
+      typename Mma::Shape, WarpShape, typename Instruction::Shape, ThreadMap>;
 
   static constexpr bool kPlain = kIntegers || WarpShape::kN > 64 || WarpShape::kN % 32 != 0;
 
