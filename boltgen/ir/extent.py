@@ -7,7 +7,7 @@ within their ranges, and its call reads their values off its tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn, TypeAlias
@@ -198,6 +198,11 @@ def _factor(name: str, *, is_alone: bool) -> str:
 def symbolic(symbol: Symbol) -> int:
     """The extent that a symbol is; one value is a number."""
     return symbol.low if symbol.low == symbol.high else Dim({(symbol,): 1})
+
+
+def has_dynamic(extents: Iterable[int]) -> bool:
+    """Return whether any extent is dynamic."""
+    return any(isinstance(extent, Dim) for extent in extents)
 
 
 def greatest(extent: int) -> int:

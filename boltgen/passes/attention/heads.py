@@ -18,7 +18,7 @@ from boltgen.graph.facts import only_reader, permutation
 from boltgen.graph.graph import Graph
 from boltgen.graph.view import Steps, Strided, strided_whole
 from boltgen.ir.dtypes import Layout
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import Dim, has_dynamic
 from boltgen.passes.regions.products import Product
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.region import HeadView
@@ -295,7 +295,7 @@ def _heads(
     if rows_first:
         row = sequences[1]
     heads, head = batches[0] if batches else (1, 0)
-    if len(batches) > 1 or any(isinstance(each, Dim) for each in (heads, head, row, x.offset)):
+    if len(batches) > 1 or has_dynamic((heads, head, row, x.offset)):
         return None
     if any(each % alignment for each in (head, row, x.offset)):
         return None
@@ -311,7 +311,7 @@ def _is_inside(leading: Steps, row: int, base: tuple[int, ...]) -> bool:
 
     Where extents are open a region's call could not tell the two apart.
     """
-    if len(leading) != 2 or any(isinstance(extent, Dim) for extent in base):
+    if len(leading) != 2 or has_dynamic(base):
         return False
     (sequences, apart), (_, head) = leading
     return sequences > 1 and apart > head and sequences * apart == row
@@ -324,7 +324,7 @@ def _inner(base: tuple[int, ...], outer: tuple[int, int], row: int) -> tuple[int
     """
     for place in range(1, len(base)):
         if prod(base[place:]) == row:
-            is_known = not any(isinstance(extent, Dim) for extent in base)
+            is_known = not has_dynamic(base)
             is_whole = prod(base[:place]) == prod(outer)
             return base[place:] if base[:place] == outer or (is_known and is_whole) else None
     return None

@@ -10,14 +10,16 @@ mask of its position in the image; a constant repeats it for each image.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import prod
 
 import numpy as np
 
-from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.graph.recursion import Steps, answer
-from boltgen.ir.extent import Dim
+from boltgen.graph.facts import recursive_fact
+from boltgen.graph.graph import Array, Graph, GraphBuilder
+from boltgen.graph.patterns import Match, Reader, Var, op
+from boltgen.graph.recursion import Steps
+from boltgen.graph.rules import Rule, rewrite
+from boltgen.ir.extent import has_dynamic
 
 _VIEW = "reshape"
 _COMBINED = frozenset({"add", "subtract", "multiply", "minimum", "maximum"})
@@ -30,65 +32,43 @@ def masks_of_all_windows(graph: Graph) -> Graph:
     """Return `graph` with constants combined with scores whose images and windows are one
     dimension.
     """
-    if not any(expr.op == _VIEW and _splits(graph[expr.args[0]], expr) for expr in graph.exprs):
-        return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    joined: dict[int, bool] = {}
-    for index, expr in enumerate(graph.exprs):
-        made = _combined(graph, index, builder, names, joined)
-        names[index] = builder.add(renamed(expr, names)) if made is None else made
-    return builder.graph(mapped(graph.results, names))
+    return rewrite(graph, _RULES)
 
 
-def _splits(whole: Expr, view: Expr) -> bool:
-    """Return whether a view of `whole` splits the first of at least three dimensions in two."""
-    if not (_is_known(whole) and _is_known(view)):
+def _splits(found: Match) -> bool:
+    """Return whether a view splits the first of at least three dimensions in two."""
+    whole, view = found.expr("scores"), found.expr("split")
+    if not (whole.is_static and view.is_static):
         return False
     before, after = whole.static_shape, view.static_shape
-    return len(before) > 2 and before[1:] == after[2:] and before[0] == prod(after[:2])
+    is_known = not has_dynamic((*before, *after))
+    return is_known and len(before) > 2 and before == (prod(after[:2]), *after[2:])
 
 
-def _is_known(expr: Expr) -> bool:
-    return expr.is_static and not any(isinstance(extent, Dim) for extent in expr.static_shape)
+def _mask(found: Match) -> Array | None:
+    """Return the mask of all windows; None if it is no constant, or too large for a library."""
+    masks = [found.values[arg].array for arg in found.expr().args if arg != found["split"]]
+    return _repeated(masks[0], found.expr().static_shape) if masks else None
 
 
-def _combined(
-    graph: Graph,
-    index: int,
-    builder: GraphBuilder,
-    names: dict[int, int],
-    joined: dict[int, bool],
-) -> int | None:
-    """Apply an operator on split scores and a constant before the split; None for others.
-
-    A view behind it that takes the split back is no operator. `joined` has what is known of scores.
-    """
-    expr = graph[index]
-    if expr.op == _VIEW:
-        view = builder[names[expr.args[0]]]
-        is_back = view.op == _VIEW and builder[view.args[0]].shape == expr.shape
-        return view.args[0] if is_back and _splits(builder[view.args[0]], view) else None
-    if expr.op not in _COMBINED or not _is_known(expr):
-        return None
-    if not answer(partial(_is_joined, graph), index, joined):
-        return None
-    for place, arg in enumerate(expr.args):
-        view, mask = builder[names[arg]], graph[expr.args[1 - place]]
-        is_split = view.op == _VIEW and _splits(builder[view.args[0]], view)
-        if not is_split or view.shape != expr.shape or mask.op != CONSTANT or mask.array is None:
-            continue
-        repeated = _repeated(mask.array, expr.static_shape)
-        if repeated is None:
-            continue
-        (scores,) = view.args
-        args = (scores, builder.constant(repeated))
-        shape = builder.shape(scores)
-        made = replace(expr, args=args if place == 0 else args[::-1], shape=shape)
-        return builder.reshape(builder.add(made), expr.static_shape)
-    return None
+def _obstacle(found: Match) -> str | None:
+    if not _splits(found):
+        return ""
+    if found.expr("split").shape != found.shape() or not _is_joined(found.source, found.origin):
+        return "no view behind it undoes the split"
+    return "the mask is no constant, or is too large" if _mask(found) is None else None
 
 
+def _combined(found: Match, builder: GraphBuilder) -> int:
+    mask, expr = _mask(found), found.expr()
+    assert mask is not None  # or the rule would not have fired
+    at = builder.constant(mask)
+    args = tuple(found["scores"] if arg == found["split"] else at for arg in expr.args)
+    made = builder.add(replace(expr, args=args, shape=builder.shape(found["scores"])))
+    return builder.reshape(made, expr.static_shape)
+
+
+@recursive_fact
 def _is_joined(graph: Graph, index: int) -> Steps[int, bool]:
     """Return whether split scores are read only until a view undoes the split."""
     shape = graph[index].static_shape
@@ -106,11 +86,12 @@ def _is_joined(graph: Graph, index: int) -> Steps[int, bool]:
     return True
 
 
-def _repeated(array: Array, shape: tuple[int, ...]) -> Array | None:
-    """A constant that is combined with a tensor of `shape`, whose first two dimensions are one.
-
-    Return None if it is too large for a library.
+def _repeated(array: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """Return a constant for a tensor of `shape` whose first two dimensions are one; None if it is
+    too large for a library.
     """
+    if array is None:
+        return None
     whole: Array = array.reshape((*(1,) * (len(shape) - array.ndim), *array.shape))
     if whole.shape[0] == whole.shape[1] == 1:
         first: Array = whole[0]
@@ -119,3 +100,22 @@ def _repeated(array: Array, shape: tuple[int, ...]) -> Array | None:
     if made.nbytes > _MOST_BYTES:
         return None
     return np.ascontiguousarray(made).reshape(prod(shape[:2]), *made.shape[2:])
+
+
+_SPLIT = op(_VIEW, Var("scores"), name="split")
+_RULES = (
+    Rule(
+        name="repeat a mask for all windows",
+        pattern=Reader(_COMBINED, _SPLIT),
+        write=_combined,
+        unless=_obstacle,
+    ),
+    Rule(
+        name="undo a split",
+        pattern=op(_VIEW, _SPLIT),
+        write=lambda found, _: found["scores"],
+        unless=lambda found: (
+            None if _splits(found) and found.shape() == found.shape("scores") else ""
+        ),
+    ),
+)

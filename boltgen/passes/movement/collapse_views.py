@@ -29,7 +29,7 @@ from boltgen.graph.view import (
     swapped,
     whole,
 )
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import Dim, has_dynamic
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
@@ -205,7 +205,7 @@ class _Walk:
             x = whole(plain, self._builder.shape(plain))
         shape: tuple[int, ...] = self._builder.shape(x.source)
         dim = x.dims[axis]
-        if len(dim) > 1 or any(isinstance(number, Dim) for number in (begin, end)):
+        if len(dim) > 1 or has_dynamic((begin, end)):
             return None
         if not dim:
             return x if (begin, end) == (0, 1) else None

@@ -30,7 +30,7 @@ from boltgen.graph.graph import (
     renamed,
 )
 from boltgen.graph.numpy_semantics.operation import Operation
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import Dim, has_dynamic
 from boltgen.passes.movement.sink_broadcasts import POINTWISE
 from boltgen.passes.precision.fold import applied
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
@@ -95,7 +95,7 @@ def with_corners(graph: Graph) -> Graph:
         array, shape = _narrowest(found[index].full, expr.static_shape)
         alike = shape, expr.dtype, hashlib.sha256(array.tobytes()).digest()
         if alike not in corners:
-            is_open = any(isinstance(extent, Dim) for extent in shape)
+            is_open = has_dynamic(shape)
             corners[alike] = builder.corner(array, shape) if is_open else builder.constant(array)
         names[index] = corners[alike]
         if shape != expr.static_shape:
@@ -146,7 +146,7 @@ def _is_kept(graph: Graph, index: int, sized: Mapping[int, _Sized]) -> bool:
     """Return whether something else reads the value, and it takes more than numbering positions."""
     expr, value = graph[index], sized[index]
     is_read = index in graph.escaping or any(r not in sized for r in graph.consumers[index])
-    is_open = any(isinstance(extent, Dim) for extent in expr.static_shape)
+    is_open = has_dynamic(expr.static_shape)
     return is_read and is_open and expr.op != CORNER and value.is_plain and value.steps > 0
 
 
@@ -348,7 +348,7 @@ def _gathered(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 
 def _is_known(table: _Sized) -> bool:
-    return table.is_plain and not any(isinstance(extent, Dim) for extent in table.extents)
+    return table.is_plain and not has_dynamic(table.extents)
 
 
 def _are_within(places: Array, extent: int) -> bool:

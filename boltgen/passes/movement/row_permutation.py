@@ -19,7 +19,7 @@ from boltgen.graph.facts import RESHAPES, permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.recursion import Steps, answer
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import has_dynamic
 from boltgen.passes.precision.fold import applied
 
 # Numbers of rows, in the shape that a tensor has before its last axis.
@@ -36,7 +36,7 @@ def is_known(expr: Expr) -> bool:
     """Return whether a value has rows, and all of its sizes are numbers."""
     if not expr.is_static or not expr.static_shape:
         return False
-    return not any(isinstance(extent, Dim) for extent in expr.static_shape)
+    return not has_dynamic(expr.static_shape)
 
 
 def in_order(shape: Sequence[int]) -> Rows:

@@ -15,7 +15,7 @@ from math import prod
 from boltgen.graph.attributes import ImageNorm, LayerNorm, ScaledGroupNorm
 from boltgen.graph.facts import FLOATS, are_static, behind, is_filled
 from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, rewritten
-from boltgen.ir.extent import Dim, UndecidedExtentError
+from boltgen.ir.extent import Dim, UndecidedExtentError, has_dynamic
 from boltgen.passes.norms.image_norms import CHANNELS_FIRST, spelled_out
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
 from boltgen.problems.norm.problem import NormFunction
@@ -75,7 +75,7 @@ def _of_groups(graph: Graph, expr: Expr) -> _Joint | None:
     is_after = sorted(axis % rank for axis in attrs.axes) == list(range(2, rank))
     if attrs.channel_axis % rank != 1 or not is_after:
         return None
-    if any(isinstance(extent, Dim) for extent in shape[1:]) or shape[1] % groups:
+    if has_dynamic(shape[1:]) or shape[1] % groups:
         return None
     columns = shape[1] // groups * prod(shape[2:])
     made = _with_affine(expr, columns, (shape[1], *(1,) * (rank - 2)))
@@ -89,7 +89,7 @@ def _of_axes(graph: Graph, expr: Expr) -> _Joint | None:
     inner = shape[rank - len(axes) :]
     if len(axes) < 2 or axes != tuple(range(rank - len(axes), rank)):
         return None
-    if any(isinstance(extent, Dim) for extent in inner):
+    if has_dynamic(inner):
         return None
     return _with_affine(expr, prod(inner), inner)
 
@@ -116,7 +116,7 @@ def _of_spelled(graph: Graph, index: int) -> _Joint | None:
     # A row of one axis needs no other shape.
     if prod(inner) == shape[-1] and prod(shape[:-1]) == prod(shape[: spelled.outer]):
         return None
-    if shape != graph[index].static_shape or any(isinstance(extent, Dim) for extent in inner):
+    if shape != graph[index].static_shape or has_dynamic(inner):
         return None
     return _Joint(
         x=spelled.x,
@@ -152,7 +152,7 @@ def _of_images_in_groups(graph: Graph, index: int) -> _Joint | None:
     if apart.op != _RESHAPE or not apart.is_static:
         return None
     (source,) = apart.args
-    if graph[source].shape != shape or any(isinstance(extent, Dim) for extent in shape[1:]):
+    if graph[source].shape != shape or has_dynamic(shape[1:]):
         return None
     if graph[source].dtype != graph[index].dtype:
         return None

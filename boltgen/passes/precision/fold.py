@@ -13,7 +13,7 @@ from boltgen.errors import InterpretError
 from boltgen.graph.graph import Array
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
-from boltgen.ir.extent import Dim
+from boltgen.ir.extent import has_dynamic
 from boltgen.passes.precision.call import OperatorCall
 from boltgen.passes.precision.values import Value
 
@@ -39,7 +39,7 @@ def evaluate(call: OperatorCall) -> Array | None:
     compute it.
     """
     arrays = [arg.constant for arg in call.args if isinstance(arg, Value)]
-    is_symbolic = any(isinstance(extent, Dim) for extent in call.shape)
+    is_symbolic = has_dynamic(call.shape)
     if len(arrays) != len(call.args) or is_symbolic:
         return None
     known = [array for array in arrays if array is not None]
