@@ -85,7 +85,7 @@ def _outer(found: Match, *, several_axes: bool) -> int | None:
 
 
 def _axes_before(values: Values, at: int, several_axes: bool) -> int | None:
-    """Return the number of axes before the ones that a reduction reduces and keeps."""
+    """Return the number of axes before the reduced ones; None if a reduction drops them."""
     attrs = values[at].attrs.of(Reduce)
     if not is_static_call(values, at) or not attrs.keepdims:
         return None
