@@ -209,7 +209,7 @@ def test_nothing_is_padded_where_it_is_no_faster() -> None:
     assert padded(graph, plan) is graph
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), min_size=1, max_size=7)
+STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=7)
 
 
 @settings(max_examples=120, deadline=None)
@@ -242,6 +242,8 @@ def test_any_network_computes_the_same(
                 x = b.operator("nn.softmax", (x,), b.shape(x), F16, **attrs)
             case 8:
                 x = b.matmul(x, b.input(b.shape(x)[-1], n), F16)
+            case 9:  # a sum of products that share no input
+                x = b.elementwise("add", b.product(b.input(ROWS, 8), b.shape(x)[-1]), x)
         values.append(x)
     graph = b.graph((values[-1], values[len(values) // 2]))
     padded(graph, _plan(graph, Costs(move=move)))
