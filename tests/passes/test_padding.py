@@ -165,6 +165,15 @@ def test_a_convolution_of_another_layout_keeps_its_shape() -> None:
     assert [expr.shape for expr in after.exprs if expr.op == "nn.conv2d"][1] == (1, 4, 6, 6)
 
 
+@pytest.mark.parametrize("rows", [(2, 1, 12), (1, 8, 12)], ids=["of sequences", "of positions"])
+def test_rows_of_a_table_keep_channels(rows: tuple[int, ...]) -> None:
+    b = Net()
+    total = b.elementwise("add", b.product(b.input(2, 8, 8), 12), b.input(*rows))
+    graph = b.graph(b.biased(total, 16))
+    made = padded(graph, _plan(graph))
+    assert (2, 8, 12) in [expr.shape for expr in made.exprs if expr.op == "matmul"]
+
+
 def test_a_number_of_each_row_keeps_channels() -> None:
     """It would stand in the channels that nobody reads, too."""
     b = Net()
