@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from boltgen.graph.attributes import NONE, Pad, Permutation
-from boltgen.graph.graph import INPUT, Expr, Graph
+from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.passes.regions.boundary import entry, exit_, is_made_of_inputs
+from boltgen.passes.regions.products import find_products
 from boltgen.problems.layout_transform.problem import Form, ImageLayout
 from boltgen.problems.region import Stored
 
@@ -82,6 +84,22 @@ def test_a_matrix_is_cast_but_not_permuted() -> None:
     cast = entry(graph(X, CAST, value("matmul", 1)), 1, is_image=False)
     assert cast is not None
     assert cast.stored == Stored(form=Form(layout=ImageLayout.NHWC, dtype=DType.F32), shape=NCHW)
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_cast_alone_is_done_by_the_call_of_its_only_reader(readers: int) -> None:
+    builder = GraphBuilder()
+    x = builder.add(Expr(op=INPUT, shape=NHWC, dtype="float32"))
+    narrow = builder.astype(x, "float16")
+    window = {"strides": (1, 1), "padding": (0,) * 4, "dilation": (1, 1), "groups": 1}
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+    made = []
+    for _ in range(readers):
+        weight = builder.constant(np.ones((8, 3, 3, 3), np.float16))
+        args, shape = (narrow, weight), (2, 3, 5, 8)
+        made.append(builder.operator("nn.conv2d", args, shape, "float16", **window, **layouts))
+    found = find_products(builder.graph(tuple(made)))
+    assert [each.entry is not None for each in found] == [readers == 1] * readers
 
 
 def test_what_is_in_the_kernels_form_has_no_border() -> None:

@@ -14,10 +14,12 @@ from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Reduction
 from boltgen.passes.legalise import norm_of_sums
 from boltgen.passes.norms import fuse_into_matmuls
+from boltgen.passes.outline import Symbols
 from boltgen.passes.regions.products import find_products
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.norm.problem import Norm
 from boltgen.problems.workload import Workload
+from tests.passes.carved import carve
 from tests.passes.differential import checked
 
 without_normed = checked(norm_of_sums.without_normed, others=True, unit=2.0**-24)
@@ -95,6 +97,15 @@ def test_a_norm_is_within_the_products_around_it() -> None:
     assert found.count("add") == 1
     assert "4.0 us instead of 5.0 us, made up" in made.notes[0]
     assert str(WIDE) in made.notes[0]
+
+
+def test_the_kernel_before_a_fused_norm_writes_its_sums_whatever_they_cost() -> None:
+    """Others have been compared before: the norm has no kernel any more."""
+    b = Builder()
+    made = norms_in_products(b.graph(b.product(b.norm(b.x()), NARROW)), Costs(), nothing)
+    _, carved = carve(made.graph, Symbols(()), reductions=Costs(part=99.0))
+    found = [bool(each.region.workload.single.epilogue.reductions) for each in carved]
+    assert found == [True, False]
 
 
 def test_a_norm_that_is_faster_alone_keeps_its_kernel() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import ModelImportError
-from boltgen.graph.attributes import Convolution
-from boltgen.graph.graph import GROUPED, IMAGE_NORM, INPUT, Expr, Graph
+from boltgen.graph.attributes import Axis, Convolution
+from boltgen.graph.graph import GROUPED, IMAGE_NORM, INPUT, PART, Expr, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Symbol, symbolic
@@ -61,6 +61,14 @@ def test_images_lie_in_nhwc_between_convolutions() -> None:
     assert operators(made).count("permute_dims") == 2
     layouts = {e.attrs.of(Convolution).data_layout for e in made.exprs if e.op == "nn.conv2d"}
     assert layouts == {"NHWC"}
+
+
+def test_a_sum_of_two_layouts_lies_as_convolutions_read_it() -> None:
+    def build(b: Net, x: int) -> int:
+        return b.conv(b.elementwise("add", b.conv(x), b.input(*IMAGE)))
+
+    found = operators(normalise(_only(build, IMAGE)).graph)
+    assert found.count("permute_dims") == 3  # of both inputs, and of the result
 
 
 def test_a_batch_norm_is_part_of_the_convolution_before_it() -> None:
@@ -222,6 +230,13 @@ def _grouped(b: Net, x: int) -> int:
     return b.operator(GROUPED, (rows, b.weight(3, 8, 4), ends), (N * 5, 4), F32)
 
 
+def _split(b: Net, x: int) -> int:
+    """The parts of a tuple."""
+    both = b.add(Expr(op="split", args=(b.product(x, 8),), shape=None, dtype="", attrs=Axis(-1)))
+    left, right = (b.operator(PART, (both,), (N, 5, 4), F32, index=at) for at in range(2))
+    return b.product(b.elementwise("multiply", left, b.elementwise("tanh", right)), 8)
+
+
 _around = _apart(((0, 0), (0, 0), (1, 2), (3, 0)))
 _channels = _apart(((0, 0), (0, 3), (1, 1), (1, 1)))
 _images = _apart(((1, 0), (0, 0), (1, 1), (1, 1)))
@@ -230,7 +245,7 @@ _images = _apart(((1, 0), (0, 0), (1, 1), (1, 1)))
 PATTERNS = [
     *(_quarters, _total, _reversed, _around, _channels, _images),
     *(_spelled_softmax, _spelled_softplus, _prelu, _bias_add, _conv1d, _repeated, _of_stack),
-    *(_of_many_matrices, _grouped),
+    *(_of_many_matrices, _grouped, _split),
     *(_mean_by_sum, _folded, _group_norm, _wide_arithmetic, _sizes),
 ]
 

@@ -173,6 +173,15 @@ def test_a_convolution_of_another_layout_keeps_its_shape() -> None:
     assert [expr.shape for expr in after.exprs if expr.op == "nn.conv2d"][1] == (1, 4, 6, 6)
 
 
+@pytest.mark.parametrize("rows", [(2, 1, 12), (1, 8, 12)], ids=["of sequences", "of positions"])
+def test_rows_of_a_table_keep_channels(rows: tuple[int, ...]) -> None:
+    b = Net()
+    total = b.elementwise("add", b.product(b.input(2, 8, 8), 12), b.input(*rows))
+    graph = b.graph(b.biased(total, 16))
+    made = padded(graph, _plan(graph))
+    assert (2, 8, 12) in [expr.shape for expr in made.exprs if expr.op == "matmul"]
+
+
 def test_a_number_of_each_row_keeps_channels() -> None:
     """It would stand in the channels that nobody reads, too."""
     b = Net()
@@ -217,7 +226,7 @@ def test_nothing_is_padded_where_it_is_no_faster() -> None:
     assert padded(graph, plan) is graph
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), min_size=1, max_size=7)
+STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=7)
 
 
 @settings(max_examples=120, deadline=None)
@@ -250,6 +259,8 @@ def test_any_network_computes_the_same(
                 x = b.operator("nn.softmax", (x,), b.shape(x), F16, **attrs)
             case 8:
                 x = b.matmul(x, b.input(b.shape(x)[-1], n), F16)
+            case 9:  # a sum of products that share no input
+                x = b.elementwise("add", b.product(b.input(ROWS, 8), b.shape(x)[-1]), x)
         values.append(x)
     graph = b.graph((values[-1], values[len(values) // 2]))
     padded(graph, _plan(graph, Costs(move=move)))

@@ -75,7 +75,7 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
         return replace(made, shape=tuple(shape[axis] for axis in permutation(expr)))
     for old, new in zip(expr.args, args, strict=True):
         have, made_so = graph[old].shape, builder[new].shape
-        if have and made_so and have != made_so and have[-1] == before[-1]:
+        if have and made_so and have != made_so:  # by its channels, which the operator keeps
             return replace(made, shape=(*before[:-1], made_so[-1]))
     return made
 
