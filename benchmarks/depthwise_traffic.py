@@ -72,7 +72,6 @@ SEPARABLE = {
 }
 
 MODELS = ("mobilenetv2_100", "mobilenetv3_large_100", "efficientnet_b0")
-BATCHES = (1, 32)
 
 # Image, row and column of a pixel, and which slab of its channels.
 _Pixels = tuple[int, int, int, int]
@@ -222,11 +221,11 @@ def saved(name: str, arch: Arch, device: Device, vgpu: Any) -> dict[str, Any]:
     }
 
 
-def predicted_model(name: str, batch: int, arch: str, without: str | None) -> dict[str, Any]:
+def predicted_model(name: str, arch: str, without: str | None) -> dict[str, Any]:
     """Return launches and predicted time of a model of timm; `without` names a family."""
     if without is not None:
         FAMILIES.remove(without)
-    found = predicted(exported(name, _IMAGE, batch), arch_named(arch))
+    found = predicted(exported(name, _IMAGE, _IMAGES), arch_named(arch))
     return {"launches": found["launches"], "predicted_us": round(found["predicted_us"], 1)}
 
 
@@ -235,13 +234,12 @@ def models(arch: str) -> dict[str, Any]:
     rows = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name in MODELS:
-            for batch in BATCHES:
-                ways = {"one_kernel": None, "two_kernels": "separable"}
-                made = {
-                    way: pool.apply(predicted_model, (name, batch, arch, without))
-                    for way, without in ways.items()
-                }
-                rows.append({"model": name, "batch": batch, **made})
+            ways = {"one_kernel": None, "two_kernels": "separable"}
+            made = {
+                way: pool.apply(predicted_model, (name, arch, without))
+                for way, without in ways.items()
+            }
+            rows.append({"model": name, "batch": _IMAGES, **made})
     return {"arch": arch, "models": rows}
 
 

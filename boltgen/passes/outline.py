@@ -194,10 +194,7 @@ def carve(
     for region in regions:
         reason = rejects(region.workload(graph)) if region.is_single else None
         if reason is None:
-            # Chains stay as they are: a kernel of several layers writes D alone.
-            longer = region
-            if region.is_single:
-                longer = _extended(graph, region, claimed, rejects, reductions)
+            longer = _extended(graph, region, claimed, rejects, reductions)
             claimed.update(longer.members)
             found[longer.output] = longer
         else:
@@ -271,12 +268,31 @@ def _extended(
     rejects: Rejects,
     reductions: GraphCosts | None,
 ) -> Found:
-    (product,) = found.products
+    *before, product = found.products
+    if before:
+        return _extended_chain(graph, found, claimed, rejects)
     product = extended(graph, product, claimed, rejects)
     if reductions is not None:
         product = reducing(graph, product, claimed, rejects, reductions)
         product = with_prologue(graph, product, claimed, rejects, reductions)
     return replace(found, products=(product,))
+
+
+def _extended_chain(
+    graph: Graph, found: Found, claimed: Collection[int], rejects: Rejects
+) -> Found:
+    """Extend the last epilogue of layers back to back, if a kernel of all layers computes it."""
+    *before, product = found.products
+    batches = (each.anchor.problem.batch for each in found.products)
+    if product.prologue is not None or any(batch > 1 for batch in batches):
+        return found
+    layers = tuple(each.layer(graph) for each in before)
+
+    def together(workload: Workload) -> str | None:
+        return rejects(Workload(layers=(*layers, *workload.layers)))
+
+    longer = extended(graph, product, claimed, together)
+    return replace(found, products=(*before, longer))
 
 
 def _results(graph: Graph, found: Found, call: Expr, builder: GraphBuilder) -> dict[int, int]:

@@ -10,11 +10,11 @@ import pytest
 from boltgen.graph.attributes import NONE, Permutation, Reduce
 from boltgen.graph.graph import INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
-from boltgen.passes.outline import Symbols
+from boltgen.passes.outline import Symbols, computes_all
 from boltgen.passes.regions import products
 from boltgen.passes.regions.chains import Joined, join
 from boltgen.passes.regions.products import alike, find_products
-from boltgen.problems.workload import MAX_LAYERS, Cut, Layer
+from boltgen.problems.workload import MAX_LAYERS, Cut, Layer, Workload
 from tests.passes.carved import carve
 
 
@@ -85,6 +85,23 @@ def test_a_second_reader_breaks_the_chain_there_only():
     joined = net.joined()
     assert sizes(joined) == [2, 1]
     assert joined[0].reason.endswith("the result between is used 2 times")
+
+
+def test_the_last_epilogue_goes_on_where_a_kernel_writes_more_than_one_result():
+    net = Net()
+    net.dense(16)
+    second = net.dense(8)
+    net.value = net.add("sigmoid", (32, 8), second)
+    outputs = (net.value, second)
+    graph = Graph(tuple(net.exprs), frozenset(outputs), outputs)
+
+    def one_result(workload: Workload) -> str | None:
+        return "several results" if workload.last.further else None
+
+    for rejects, results in ((computes_all, 1), (one_result, 0)):
+        _, (made,) = carve(graph, Symbols(()), as_one, rejects)
+        assert len(made.region.workload.layers) == 2
+        assert len(made.region.workload.last.further) == results
 
 
 def test_a_result_that_is_the_other_operand_is_no_chain():
