@@ -155,7 +155,6 @@ def test_as_many_groups_as_channels_are_a_depthwise_convolution() -> None:
         (_matmul(("n", 8), (8, 6), ("n", 6)), "dimension 0 of an operand, (n, 8), is the symbolic"),
         (_matmul((8,), (8, 6), (6,)), "an operand is a vector"),
         (_matmul((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6)), "broadcast in part"),
-        (_matmul((70000, 4, 8), (70000, 8, 6), (70000, 4, 6)), "exceeds 65535"),
         (_conv2d(groups=16), "kernels take NHWC activations and HWOI weights"),
         (_conv2d(data_layout="NCHW"), "its layouts are NCHW, OHWI and NHWC"),
         (_conv2d(kernel_layout="HWIO"), "its layouts are NHWC, HWIO and NHWC"),
