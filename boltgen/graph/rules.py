@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from boltgen.errors import GraphError
-from boltgen.graph.facts import Values
+from boltgen.graph.facts import Values, is_static_call
 from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.patterns import Bound, Match, Op, Reader, bindings, occurs, read_elsewhere, reads
 
@@ -41,13 +41,20 @@ class Rule:
 
     `unless` returns the reason why a match stays as it is, None if the rule fires, and "" for a
     match that nobody expects to change: it is not recorded. `write` returns a value of the shape
-    and type of the root; its range, if one was observed, stays known.
+    and type of the root; its range, if one was observed, stays known. A rule that needs shapes
+    leaves operators of unknown shapes.
     """
 
     name: str
     pattern: Op | Reader
     write: Callable[[Match, GraphBuilder], int]
     unless: Callable[[Match], str | None] = _always
+    needs_shapes: bool = True
+
+    def obstacle(self, found: Match) -> str | None:
+        """Return why a match stays as it is, as `unless` does."""
+        is_known = all(is_static_call(found.values, each) for each in found.members)
+        return self.unless(found) if is_known or not self.needs_shapes else "a shape is unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,9 @@ class _Search:
             for bound in bindings(self.values, rule.pattern, index, Bound()):
                 found = Match(self.values, self.source, index, bound, self.origins)
                 shared = read_elsewhere(self.values, bound, self.reads)
-                reason = f"others read the {shared} too" if shared else rule.unless(found)
+                reason = rule.obstacle(found)
+                if shared and reason != "":
+                    reason = f"others read the {shared} too"
                 if reason is None:
                     return rule, found
                 if self.near is not None and reason:

@@ -64,6 +64,7 @@ def joined(view: str) -> Rule:
             else builder.operator(view, (found["x"],), found.shape(), found.expr().dtype)
         ),
         unless=_needed,
+        needs_shapes=False,
     )
 
 

@@ -24,8 +24,6 @@ def with_known_truths(graph: Graph) -> Graph:
 
 
 def _unknown(found: Match) -> str | None:
-    if not found.expr().is_static:
-        return "its shape is unknown"
     is_known = is_above_minus_infinity(found.values, found["x"])
     return None if is_known else "the value may be NaN or -inf"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from boltgen.graph.facts import has_input, is_float, is_static_call, is_without_inputs
+from boltgen.graph.facts import has_input, is_float, is_without_inputs
 from boltgen.graph.graph import Graph, GraphBuilder
 from boltgen.graph.patterns import Match, Var, op
 from boltgen.graph.rules import Rule, rewrite
@@ -25,8 +25,6 @@ def with_sums_of_constants(graph: Graph) -> Graph:
 
 
 def _obstacle(found: Match) -> str | None:
-    if not all(is_static_call(found.values, each) for each in found.members):
-        return "a shape is unknown"
     if not is_float(found.expr()):
         return "it counts"
     if any(found.expr(name).elements == 1 for name in ("c", "d")):

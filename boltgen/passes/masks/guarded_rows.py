@@ -35,9 +35,8 @@ def _obstacle(found: Match) -> str | None:
 
     The scores themselves are taken for numbers: NaN among them would be zero weights, too.
     """
-    names = ("", "guarded", "weights", "seen")
-    if not all(found.expr(name).is_static for name in names) or found["v"] == found["guarded"]:
-        return "a shape is unknown, or the weights are multiplied with themselves"
+    if found["v"] == found["guarded"]:
+        return "the weights are multiplied with themselves"
     rank = len(found.shape("guarded"))
     if axis_of(found.expr("weights")) != rank - 1 or len(found.shape("seen")) != rank:
         return "the softmax is not along the keys of each row"

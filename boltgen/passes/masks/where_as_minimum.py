@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltgen.graph.facts import is_static_call, is_tensor, recursive_fact
+from boltgen.graph.facts import is_tensor, recursive_fact
 from boltgen.graph.graph import Graph, GraphBuilder
 from boltgen.graph.patterns import Match, Number, Pattern, Var, op
 from boltgen.graph.recursion import Steps
@@ -28,8 +28,6 @@ def masks_as_bounds(graph: Graph) -> Graph:
 
 def _obstacle(found: Match) -> str | None:
     dtype = found.expr().dtype
-    if not is_static_call(found.values, found.root):
-        return "a shape is unknown"
     if dtype not in {"float16", "float32"}:
         return f"kernels load no masks of {dtype}"
     if found.number("low") > np.finfo(dtype).min:

@@ -37,10 +37,7 @@ def masks_of_all_windows(graph: Graph) -> Graph:
 
 def _splits(found: Match) -> bool:
     """Return whether a view splits the first of at least three dimensions in two."""
-    whole, view = found.expr("scores"), found.expr("split")
-    if not (whole.is_static and view.is_static):
-        return False
-    before, after = whole.static_shape, view.static_shape
+    before, after = found.expr("scores").static_shape, found.expr("split").static_shape
     is_known = not has_dynamic((*before, *after))
     return is_known and len(before) > 2 and before == (prod(after[:2]), *after[2:])
 
@@ -52,10 +49,9 @@ def _mask(found: Match) -> Array | None:
 
 
 def _obstacle(found: Match) -> str | None:
-    if not _splits(found):
+    is_whole = found.shape("split") == found.shape()
+    if not is_whole or not _splits(found) or not _is_joined(found.source, found.origin):
         return ""
-    if found.expr("split").shape != found.shape() or not _is_joined(found.source, found.origin):
-        return "no view behind it undoes the split"
     return "the mask is no constant, or is too large" if _mask(found) is None else None
 
 

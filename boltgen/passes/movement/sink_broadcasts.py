@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Reduce
-from boltgen.graph.facts import AND, COMPARISONS, NOT, OR, are_static, behind
+from boltgen.graph.facts import AND, COMPARISONS, NOT, OR, behind
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.patterns import Match, Number, Reader, Through, Var, op
@@ -77,8 +77,6 @@ def _number(found: Match, builder: GraphBuilder) -> int:
 
 
 def _changes(found: Match) -> str | None:
-    if not are_static(found.values, found.root, found["x"]):
-        return "a shape is unknown"
     is_of_bits = found.expr().op in AND and found.expr().dtype != "bool"
     return "it computes with bits" if is_of_bits else None
 
@@ -86,7 +84,9 @@ def _changes(found: Match) -> str | None:
 def _sunk(found: Match) -> Expr:
     """Return the operator on the sources of broadcast operands."""
     expr, values = found.expr(), found.values
-    args = tuple(behind(values, arg, _BROADCASTS) for arg in expr.args)
+    sources = (behind(values, arg, _BROADCASTS) for arg in expr.args)
+    both = zip(expr.args, sources, strict=True)
+    args = tuple(source if values[source].is_static else arg for arg, source in both)
     shape = broadcast(*(values[arg].static_shape for arg in args))
     if shape == expr.static_shape:
         # Kernels load a number of each row, and none of all rows of a matrix.
@@ -97,14 +97,6 @@ def _sunk(found: Match) -> Expr:
 
 def _is_column(expr: Expr) -> bool:
     return len(expr.static_shape) > 1 and expr.static_shape[-1] == 1 != expr.static_shape[-2]
-
-
-def _is_loaded_wide(found: Match) -> str | None:
-    values, args = found.values, found.expr().args
-    sources = (behind(values, arg, _BROADCASTS) for arg in args)
-    if not are_static(values, found.root, *args, *sources):
-        return "a shape is unknown"
-    return "kernels load one number of each row" if _sunk(found).args == args else None
 
 
 def _reduced(found: Match) -> tuple[int, ...]:
@@ -118,8 +110,6 @@ def _is_of_other_axes(found: Match) -> str | None:
     attrs, shape = found.expr().attrs.of(Reduce), found.shape("x")
     if attrs.axis is None or not attrs.keepdims:
         return "it drops dimensions"
-    if not are_static(found.values, found.root, found["x"]):
-        return "a shape is unknown"
     is_of_axes = len(shape) == len(found.shape()) or _reduced(found) == shape
     return None if is_of_axes else "the broadcast adds dimensions"
 
@@ -156,7 +146,9 @@ _RULES = (
         name="sink a broadcast",
         pattern=Reader(POINTWISE, op(_BROADCAST, Var("x"))),
         write=lambda found, b: b.broadcast_to(b.add(_sunk(found)), found.expr().static_shape),
-        unless=_is_loaded_wide,
+        unless=lambda found: (
+            "kernels load a number of each row" if _sunk(found).args == found.expr().args else None
+        ),
     ),
     Rule(
         name="broadcast after the maximum",

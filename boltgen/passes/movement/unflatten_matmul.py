@@ -53,8 +53,6 @@ def _source(found: Match, arg: int) -> int | None:
 
 def _obstacle(found: Match) -> str | None:
     expr, values = found.expr(), found.values
-    if not is_static_call(values, found.root):
-        return "a shape is unknown"
     if len(_rows(found)) > 1:
         return "the rows of the operands have different dimensions"
     ranks = [len(values[arg].static_shape) for arg in expr.args if not _is_flat(values, arg)]
@@ -79,17 +77,12 @@ def _unflattened(found: Match, builder: GraphBuilder) -> int:
     return builder.reshape(builder.add(made), expr.static_shape)
 
 
-def _needed(found: Match) -> str | None:
-    is_flat = _is_flat(found.values, found["flat"])
-    return None if is_flat and found.expr().is_static else ""
-
-
 _RULES = (
     Rule(
         name="reshape rows that are apart",
         pattern=op(VIEW, op(VIEW, Var("x"), name="flat")),
         write=lambda found, builder: builder.in_shape(found["x"], found.expr().static_shape),
-        unless=_needed,
+        unless=lambda found: None if _is_flat(found.values, found["flat"]) else "",
     ),
     Rule(
         name="keep rows apart",
