@@ -127,11 +127,11 @@ def _whole_operator(graph: Graph, expr: Expr) -> Dequantised | None:
         return None
     if numbers.dtype.kind not in "iu" or zeros.dtype.kind not in "iu" or scales.dtype.kind != "f":
         return None
-    along = [1] * numbers.ndim
-    along[expr.attrs.of(Axis).at(numbers.ndim)] = -1
+    axis = expr.attrs.of(Axis).at(numbers.ndim)
 
     def spread(each: Array) -> Array:
-        return each.reshape(along if each.size > 1 else ())
+        others = numbers.ndim - 1 - axis
+        return each.reshape((each.size, *(1,) * others) if each.size > 1 else ())
 
     return Dequantised(numbers, spread(scales), spread(zeros))
 
