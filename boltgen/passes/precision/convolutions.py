@@ -57,7 +57,10 @@ def _of_rows(convolve: Rule) -> Rule:
             made.single_use = x.single_use
             return made
 
-        left, right = attrs.padding
+        x, padding = call.tensor(0), attrs.padding
+        if not isinstance(attrs, TransposedConvolution):
+            x, padding = with_padding(x, layout, padding)
+        left, right = padding
         of_images = replace(
             attrs,
             strides=(1, *attrs.strides),
@@ -74,7 +77,7 @@ def _of_rows(convolve: Rule) -> Rule:
                 call,
                 name=call.name.replace("1d", "2d"),
                 original=None,
-                args=(seen(call.tensor(0), layout), seen(call.tensor(1), kernel_layout)),
+                args=(seen(x, layout), seen(call.tensor(1), kernel_layout)),
                 shape=taller(call.shape, layout),
                 attrs=of_images,
             )
