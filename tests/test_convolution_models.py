@@ -62,6 +62,26 @@ class Vocoder(nn.Module):
         return torch.tanh(self.last(nn.functional.leaky_relu(x, 0.1)))
 
 
+class Causal(nn.Module):
+    """WaveNet's layers: dilated convolutions along time that see no later steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(16, 32, 3, dilation=2), nn.Conv1d(32, 16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(nn.functional.pad(x, (4, 0))))
+        return self.second(nn.functional.pad(x, (2, 0)))
+
+
+def _bordered(mode: str) -> nn.Module:
+    """Two convolutions of images whose borders are other pixels."""
+    given = {"padding": (1, 2), "padding_mode": mode}
+    return nn.Sequential(
+        nn.Conv2d(16, 32, (3, 5), **given), nn.ReLU(), nn.Conv2d(32, 8, (3, 5), **given)
+    )
+
+
 def _up(groups: int) -> nn.Module:
     """A transposed convolution in groups, with an output padding, after a convolution."""
     up = nn.ConvTranspose2d(24, 24, 3, 2, 1, output_padding=1, groups=groups)
@@ -73,6 +93,9 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "unet3d": (Unet3d, (1, 1, 6, 8, 4), 5),
     "factored": (Factored, (2, 8, 4, 6, 5), 2),
     "vocoder": (Vocoder, (1, 20, 16), 5),
+    "causal": (Causal, (2, 16, 12), 2),
+    "circular": (lambda: _bordered("circular"), (2, 16, 6, 9), 2),
+    "reflect": (lambda: _bordered("reflect"), (2, 16, 6, 9), 2),
     "grouped": (lambda: _up(3), (2, 8, 5, 6), 2),
     "depthwise": (lambda: _up(24), (2, 8, 5, 6), 2),
 }
@@ -104,14 +127,27 @@ def _judge(artifact: Artifact, name: str, x: Tensor, expected: Tensor, checking:
     assert error <= fp16_tolerance(wanted, 4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+_BORDERS = ("causal", "circular", "reflect")
+
+
+@pytest.mark.parametrize("name", [each for each in MODELS if each not in _BORDERS])
 def test_models_of_pytorch(name: str, checking: Vgpu) -> None:
     module, x = _made(name)
     artifact = boltgen.compile(module, (x,), arch="sm_80")
     _judge(artifact, name, x, module(x), checking)
 
 
-@pytest.mark.parametrize("name", ["unet3d", "vocoder", "grouped"])
+# A border is one kernel before each convolution, or one along each axis; zeros are none. The first
+# tensor, and the last, are transposed and cast.
+@pytest.mark.parametrize(("name", "launches"), [("causal", 4), ("circular", 5), ("reflect", 8)])
+def test_borders_cost_few_launches(name: str, launches: int, checking: Vgpu) -> None:
+    module, x = _made(name)
+    artifact = boltgen.compile(module, (x,), arch="sm_80")
+    _judge(artifact, name, x, module(x), checking)
+    assert len(checking.launches()) <= launches
+
+
+@pytest.mark.parametrize("name", ["unet3d", "vocoder", "grouped", "causal", "circular"])
 def test_models_of_onnx(name: str, tmp_path: Path, checking: Vgpu) -> None:
     module, x = _made(name)
     file = io.BytesIO()

@@ -25,6 +25,7 @@ def compositions() -> Mapping[Any, Callable[..., Any]]:
         aten.hypot.default: _hypotenuse,
         aten.index_put.default: _put,
         aten.masked_scatter.default: _scatter_where,
+        aten.pad.default: _padded,
         aten.remainder.Scalar_Tensor: _remainder_of_number,
         aten.repeat_interleave.Tensor: _repeats,
         aten.scatter.reduce: _scatter_by_name,
@@ -113,6 +114,43 @@ def _transposed(  # noqa: PLR0917  (PyTorch's signature)
     widths = [width for pair in reversed(grown) for width in pair]
     made = torch.nn.functional.pad(made, widths)
     return made if bias is None else made + bias.reshape(-1, *(1 for _ in stride))
+
+
+def _padded(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """A padding by its mode, a circular one as a concatenation along each axis: PyTorch's own
+    decomposition writes one slice after the other.
+    """
+    import torch  # noqa: PLC0415
+
+    aten, axes = torch.ops.aten, len(pad) // 2
+    match mode:
+        case "constant":
+            return aten.constant_pad_nd.default(x, pad, 0.0 if value is None else value)
+        case "reflect" | "replicate":
+            word = {"reflect": "reflection", "replicate": "replication"}[mode]
+            return getattr(aten, f"{word}_pad{axes}d").default(x, pad)
+        case "circular":
+            return _wrapped(x, pad)
+        case _:
+            return NotImplemented
+
+
+def _wrapped(x: Any, pad: Sequence[int]) -> Any:
+    import torch  # noqa: PLC0415
+
+    for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        axis, extent = x.ndim - place, x.shape[x.ndim - place]
+        first, last = max(-before, 0), extent + min(after, 0)
+        parts = [
+            x.narrow(axis, extent - max(before, 0), max(before, 0)),
+            x.narrow(axis, first, last - first),
+            x.narrow(axis, 0, max(after, 0)),
+        ]
+        kept = [
+            part for part in parts if isinstance(part.shape[axis], torch.SymInt) or part.shape[axis]
+        ]
+        x = torch.cat(kept, axis)
+    return x
 
 
 def _put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:

@@ -125,8 +125,8 @@ def _of_volumes(call: OperatorCall) -> Item | Declined | None:
         return convolution(call)
     x, padding = with_padding(x, layout, attrs.padding)
     order = order_of(layout, "NDHWC")
-    filters = weight.transpose(order_of(kernel_layout, "ODHWI"))
-    axes = _flat(filters.shape[1:4], attrs, padding)
+    taps = permuted(weight.shape, order_of(kernel_layout, "DHW"))
+    axes = _flat(taps, attrs, padding)
     laid = permute_dims(
         replace(call, args=(x,), shape=permuted(x.shape, order), attrs=Permutation(order))
     )
@@ -137,6 +137,10 @@ def _of_volumes(call: OperatorCall) -> Item | Declined | None:
         n, depth, high, wide, c = volume
         return (n * depth, high, wide, c) if axes == (1, 2) else (n, depth, high * wide, c)
 
+    def filters(array: Array) -> Array:
+        laid = array.transpose(order_of(kernel_layout, "ODHWI"))
+        return np.asarray(laid.squeeze(1 if axes == (1, 2) else 3))
+
     result = permuted(call.shape, order)
     seen = viewed(replace(call, args=(laid,), shape=image(laid.shape), dtype=x.dtype))
     seen.single_use = x.single_use
@@ -146,7 +150,7 @@ def _of_volumes(call: OperatorCall) -> Item | Declined | None:
             call,
             name="nn.conv2d",
             original=None,
-            args=(seen, call.store.of_array(filters.squeeze(1 if axes == (1, 2) else 3))),
+            args=(seen, call.store.of_array(filters(weight))),
             shape=image(result),
             attrs=replace(
                 attrs,
@@ -159,6 +163,11 @@ def _of_volumes(call: OperatorCall) -> Item | Declined | None:
             ),
         )
     )
+    if isinstance(made, Value) and made.pending is not None:
+        emit, axis = made.pending.emit, kernel_layout.index("O")
+        made.pending = Linear(
+            lambda array, bias, reach: emit(filters(array), bias, reach), weight, axis, 3
+        )
     return _seen_as(call, made, order, result, layout.index("C"))
 
 

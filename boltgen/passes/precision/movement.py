@@ -16,6 +16,7 @@ from boltgen.graph.attributes import (
     Repeat,
     Resize,
     Slice,
+    Take,
 )
 from boltgen.graph.graph import CORNER, IMAGE_NORM
 from boltgen.ir.dtypes import DType
@@ -368,6 +369,25 @@ def _resize2d(call: OperatorCall) -> Item | None:
     return call.result(expr, order, reach=x.reach)
 
 
+def _take(call: OperatorCall) -> Item | None:
+    """Gather along one axis of a tensor as it lies, by a row of known indices."""
+    x, rows = call.store.settle(call.tensor(0)), call.tensor(1)
+    axis, is_constant = call.attrs.of(Take).axis, x.constant is not None
+    is_row = rows.constant is not None and rows.constant.ndim == 1
+    if axis is None or not is_row or is_constant or x.flat is not None or not x.is_float:
+        return _movement(call)
+    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
+        return _movement(call)
+    made = call.builder.operator(
+        call.name,
+        [call.store.get(x, x.order), call.store.result(rows)],
+        permuted(call.shape, x.order),
+        x.stored,
+        replace(call.attrs.of(Take), axis=x.order.index(axis)),
+    )
+    return call.result(made, x.order, reach=x.reach)
+
+
 def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
     """Copy elements of its first operand as they are stored, in the narrow type if allowed."""
     x = call.tensor(0)
@@ -394,7 +414,8 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
-    **dict.fromkeys(("take", "tile", "flip", CORNER), _movement),
+    "take": _take,
+    **dict.fromkeys(("tile", "flip", CORNER), _movement),
     "strided_slice": _slice,
     "repeat": _repeat,
 }
