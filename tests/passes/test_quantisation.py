@@ -146,6 +146,15 @@ def test_an_image_around_zero_is_convolved_in_nhwc(zero: Zero, pool: bool) -> No
     assert outlined.operators["region"]
 
 
+def test_the_few_channels_of_a_first_layer_become_four() -> None:
+    net = Net()
+    x = net.rounded(net.input(1, 3, 8, 8), 2.0**-4, 0, "int8")
+    graph, reasons = passed(net.graph(net.conv(x, net.weight(N, 3, 3, 3))))
+    assert not reasons
+    _, (region,) = carve(normalise(graph).graph, Symbols(()))
+    assert region.region.workload.single.problem.a_shape == (1, 8, 8, 4)
+
+
 def test_a_residual_of_integers_is_loaded_as_integers() -> None:
     net = Net()
     x = net.quantised(net.input(ROWS, K), 2.0**-4, 3, "int8")

@@ -37,6 +37,7 @@ from boltgen.problems.workload import Workload
 
 _TYPES = frozenset({DType.I8.value, DType.U8.value})
 _FLOATS = frozenset({"float16", "float32"})
+_LEAST_CHANNELS = 4
 # A bias is a whole number of steps if it is so far from one at most, relative to its size: it was
 # rounded to FP32, and so was its scale.
 _ROUNDED = 2.0**-21
@@ -51,7 +52,8 @@ class _Product:
     """A product that becomes one of integers: `a` is the activation, `b` the constant, of int8.
 
     The sums and `offset`, one number or one for each channel, times `scale` take the place of
-    `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels.
+    `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels,
+    `more` the channels of zeros that an image gets.
     """
 
     index: int
@@ -61,6 +63,7 @@ class _Product:
     scale: Array
     offset: Array
     axis: int
+    more: int
 
 
 def with_integer_products(
@@ -122,7 +125,8 @@ def _matched(
     if step is None or middle is None:
         raise _KeptError("the activation has a scale or zero point for each channel")
     channel, axis, reduced = _channels(graph, expr)
-    problem = _problem(graph, expr, DType(graph[x].dtype))
+    more = _more_channels(graph, expr)
+    problem = _problem(graph, expr, DType(graph[x].dtype), more)
     if middle and expr.op == CONV2D and any(expr.attrs.of(Convolution).padding):
         raise _KeptError(
             f"the zero point of the image is {middle:g}, and kernels put zeros around it: quantise "
@@ -145,6 +149,7 @@ def _matched(
         scale=_plain(np.float32(step) * scales[:, 0].astype(np.float32)),
         offset=_plain(-int(middle) * sums),
         axis=axis,
+        more=more,
     )
     return _with_bias(graph, product, reduced)
 
@@ -161,8 +166,20 @@ def _channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
     return channel, attrs.out_layout.index("C"), prod(shape) // shape[channel]
 
 
-def _problem(graph: Graph, expr: Expr, operand: DType) -> Problem:
-    """Return the problem of a product of integers, as it will be in NHWC.
+def _more_channels(graph: Graph, expr: Expr) -> int:
+    """Return the channels that make an image's one to three channels a vector of four bytes.
+
+    A kernel copies four bytes at least without passing them through registers.
+    """
+    if expr.op != CONV2D:
+        return 0
+    attrs = expr.attrs.of(Convolution)
+    channels = graph[expr.args[0]].static_shape[attrs.data_layout.index("C")]
+    return _LEAST_CHANNELS - channels if attrs.groups == 1 and channels < _LEAST_CHANNELS else 0
+
+
+def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
+    """Return the problem of a product of integers, with `more` channels, as it will be in NHWC.
 
     Raises:
         _KeptError: there is none.
@@ -190,7 +207,7 @@ def _problem(graph: Graph, expr: Expr, operand: DType) -> Problem:
             n=image["N"],
             h=image["H"],
             w=image["W"],
-            c=image["C"],
+            c=image["C"] + more,
             k=kernel["O"],
             r=kernel["H"],
             s=kernel["W"],
@@ -284,9 +301,14 @@ def _requantised(graph: Graph, product: _Product) -> tuple[_Product, dict[int, f
 def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict[int, int]) -> int:
     """Write a product of integers, and return what takes the place of its root."""
     expr, root = graph[product.index], graph[product.root]
-    weight = builder.constant(product.b)
-    shape = expr.static_shape
-    sums = builder.operator(expr.op, (names[product.a], weight), shape, DType.I32.value, expr.attrs)
+    a, b, shape = names[product.a], product.b, expr.static_shape
+    if product.more:
+        attrs = expr.attrs.of(Convolution)
+        widths = [(0, product.more * (axis == "C")) for axis in attrs.data_layout]
+        a = builder.pad(a, widths, 0.0, "constant")
+        b = np.pad(b, [(0, product.more * (axis == "I")) for axis in attrs.kernel_layout])
+    args = (a, builder.constant(b))
+    sums = builder.operator(expr.op, args, shape, DType.I32.value, expr.attrs)
     if product.offset.any():
         whole = product.offset.astype(np.int32)
         sums = builder.elementwise("add", sums, builder.constant(_placed(whole, shape, product)))
