@@ -53,7 +53,8 @@ class _Product:
 
     The sums and `offset`, one number or one for each channel, times `scale` take the place of
     `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels,
-    `more` the channels of zeros that an image gets.
+    `more` the channels that an image gets, and `border` the number around it: kernels put zeros
+    there, and a zero point of another number is put there before.
     """
 
     index: int
@@ -64,6 +65,7 @@ class _Product:
     offset: Array
     axis: int
     more: int
+    border: int
 
 
 def with_integer_products(
@@ -127,11 +129,6 @@ def _matched(
     channel, axis, reduced = _channels(graph, expr)
     more = _more_channels(graph, expr)
     problem = _problem(graph, expr, DType(graph[x].dtype), more)
-    if middle and expr.op == CONV2D and any(expr.attrs.of(Convolution).padding):
-        raise _KeptError(
-            f"the zero point of the image is {middle:g}, and kernels put zeros around it: quantise "
-            "it to uint8 with the zero point 0, or symmetrically"
-        )
     if (reason := rejects(Workload.of(problem))) is not None:
         raise _KeptError(reason)
     numbers = known.numbers.astype(np.int16) - known.zeros.astype(np.int16)
@@ -150,6 +147,7 @@ def _matched(
         offset=_plain(-int(middle) * sums),
         axis=axis,
         more=more,
+        border=int(middle),
     )
     return _with_bias(graph, product, reduced)
 
@@ -302,13 +300,16 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     """Write a product of integers, and return what takes the place of its root."""
     expr, root = graph[product.index], graph[product.root]
     a, b, shape = names[product.a], product.b, expr.static_shape
-    if product.more:
-        attrs = expr.attrs.of(Convolution)
-        widths = [(0, product.more * (axis == "C")) for axis in attrs.data_layout]
-        a = builder.pad(a, widths, 0.0, "constant")
+    attrs = expr.attrs
+    if isinstance(attrs, Convolution):
+        widths = _widths(product, attrs)
+        if any(map(any, widths)):
+            a = builder.pad(a, widths, float(product.border), "constant")
+        if product.border:
+            attrs = replace(attrs, padding=(0, 0, 0, 0))
         b = np.pad(b, [(0, product.more * (axis == "I")) for axis in attrs.kernel_layout])
     args = (a, builder.constant(b))
-    sums = builder.operator(expr.op, args, shape, DType.I32.value, expr.attrs)
+    sums = builder.operator(expr.op, args, shape, DType.I32.value, attrs)
     if product.offset.any():
         whole = product.offset.astype(np.int32)
         sums = builder.elementwise("add", sums, builder.constant(_placed(whole, shape, product)))
@@ -318,6 +319,13 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     if root.observed is not None:
         builder.exprs[made] = replace(builder[made], observed=root.observed)
     return made if root.dtype == wide else builder.astype(made, root.dtype)
+
+
+def _widths(product: _Product, attrs: Convolution) -> list[tuple[int, int]]:
+    """Return the elements that are put before and after each axis of an image."""
+    top, left, bottom, right = attrs.padding if product.border else (0, 0, 0, 0)
+    known = {"H": (top, bottom), "W": (left, right), "C": (0, product.more)}
+    return [known.get(axis, (0, 0)) for axis in attrs.data_layout]
 
 
 def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:
