@@ -13,10 +13,13 @@ from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType
-from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, Store
+from boltgen.ir.elementwise import Accumulator, ElementwiseGraph, Load, Store, Unary
 from boltgen.ir.extent import Dim, Symbol, greatest, typical
+from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.problem import Gemm, is_paired
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.problem import Problem, describe, with_extents
@@ -24,6 +27,16 @@ from boltgen.problems.results import store_shape
 
 # BOLTGEN_MAX_LAYERS in templates/include/boltgen/abi.h.
 MAX_LAYERS = 8
+
+
+def _is_within(graph: ElementwiseGraph, index: int, dtype: DType) -> bool:
+    """Return whether a node is clipped to the integers of a type."""
+    node, ends = graph.nodes[index], np.iinfo(dtype.numpy)
+    if not isinstance(node, Unary) or node.op is not UnaryOp.CLIP:
+        return graph.is_whole(index)  # which is refused for another reason
+    low, high = node.params
+    return bool(ends.min <= low <= high <= ends.max)
+
 
 # The sums of a product of integers, as they are.
 _SUMS = ElementwiseGraph((Accumulator(whole=True),))
@@ -75,6 +88,11 @@ class Layer:
             )
         for store in graph.results:
             dtype = store.dtype or self.problem.out_dtype
+            if dtype.is_whole and dtype is not DType.I32 and not _is_within(graph, store.x, dtype):
+                raise InvalidProblemError(
+                    f"Layer: a result in {dtype.value} that is not clipped to its integers: "
+                    f"{self.describe()}"
+                )
             if graph.is_whole(store.x) != (dtype is DType.I32):
                 raise InvalidProblemError(
                     f"Layer: a result in {dtype.value}; whole sums are stored as int32, and "

@@ -81,8 +81,8 @@ def _mlp() -> onnx.ModelProto:
 
 def _cnn() -> onnx.ModelProto:
     """A stem, a block with a residual by a 1x1 convolution, and a classifier."""
-    net = Network(2, 4, 16, 16)
-    stem = net.add("Relu", net.conv("x", 4, 16, 3))
+    net = Network(2, 3, 16, 16)
+    stem = net.add("Relu", net.conv("x", 3, 16, 3))
     stem = net.add("MaxPool", stem, kernel_shape=[2, 2], strides=[2, 2])
     inner = net.conv(net.add("Relu", net.conv(stem, 16, 32, 3)), 32, 32, 3)
     total = net.add("Relu", net.add("Add", inner, net.conv(stem, 16, 32, 1)))
@@ -143,6 +143,7 @@ def _of_integers(path: Path, x: Array) -> Array:
         ("mlp", "uint8", False),
         ("mlp", "int8", True),
         ("cnn", "symmetric", True),
+        ("cnn", "uint8", False),
     ],
 )
 def test_a_quantised_model_equals_the_oracle_of_integers(

@@ -233,6 +233,8 @@ def test_what_no_kernel_of_integers_computes_is_named() -> None:
         Workload.of(_gemm(8, 8, 8, _I8, _I8), _of_floats())
     with pytest.raises(InvalidProblemError, match="a result in int8; whole sums are stored as"):
         Workload.of(_gemm(8, 8, 8, _I8, _I8))
+    with pytest.raises(InvalidProblemError, match="a result in uint8 that is not clipped to its"):
+        Workload.of(_gemm(8, 8, 8, _I8, _U8), _requantised())
 
 
 def _of_floats() -> ElementwiseGraph:

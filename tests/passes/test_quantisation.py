@@ -6,6 +6,7 @@ Scales are powers of two, so that floats are exact too and all values are equal.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,30 @@ def test_an_image_around_zero_is_convolved_in_nhwc(zero: Zero, pool: bool) -> No
     assert outlined.operators["region"]
 
 
+@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (2, 0, 1, 3)])
+def test_a_zero_point_is_put_around_an_image(padding: tuple[int, int, int, int]) -> None:
+    net = Net()
+    x = net.rounded(net.input(1, 3, 8, 8), 2.0**-4, 117, "uint8")
+    made = net.conv(x, net.weight(N, 3, 3, 3), padding=padding)
+    top, left, bottom, right = padding
+    net.exprs[made] = replace(net[made], shape=(1, N, 6 + top + bottom, 6 + left + right))
+    graph, reasons = passed(net.graph(made))
+    assert not reasons
+    _, (region,) = carve(normalise(graph).graph, Symbols(()))
+    problem: Any = region.region.workload.single.problem
+    assert problem.a_shape == (1, 8 + top + bottom, 8 + left + right, 4)
+    assert problem.padding == (0, 0, 0, 0)
+
+
+def test_the_few_channels_of_a_first_layer_become_four() -> None:
+    net = Net()
+    x = net.rounded(net.input(1, 3, 8, 8), 2.0**-4, 0, "int8")
+    graph, reasons = passed(net.graph(net.conv(x, net.weight(N, 3, 3, 3))))
+    assert not reasons
+    _, (region,) = carve(normalise(graph).graph, Symbols(()))
+    assert region.region.workload.single.problem.a_shape == (1, 8, 8, 4)
+
+
 def test_a_residual_of_integers_is_loaded_as_integers() -> None:
     net = Net()
     x = net.quantised(net.input(ROWS, K), 2.0**-4, 3, "int8")
@@ -161,21 +186,18 @@ def test_a_residual_of_integers_is_loaded_as_integers() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("zero", "the zero point of the image is 5, and kernels put zeros around it"),
         ("scales", "its weight has scales for parts of K"),
         ("depthwise", "a depthwise convolution has no kernel of integers"),
     ],
 )
 def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -> None:
     net = Net()
-    x = net.rounded(net.input(1, N, 8, 8), 2.0**-4, 5 if change == "zero" else 0, "int8")
+    x = net.rounded(net.input(1, N, 8, 8), 2.0**-4, 0, "int8")
     if change == "scales":
         scale = 2.0 ** -RNG.integers(5, 8, N)
         made = net.conv(x, net.weight(N, N, 3, 3, scale=scale, axis=1))
-    elif change == "depthwise":
-        made = net.conv(x, net.weight(N, 1, 3, 3), groups=N)
     else:
-        made = net.conv(x, net.weight(N, N, 3, 3))
+        made = net.conv(x, net.weight(N, 1, 3, 3), groups=N)
     graph, reasons = passed(net.graph(made))
     assert not sums(graph)
     (found,) = reasons

@@ -1,11 +1,12 @@
 """Decide which tensors of a model get more channels, so that kernels read whole vectors.
 
 IR-neutral; a pure function of a graph and of times. A kernel reads 16 bytes at once if the channels
-of A and of D are multiples of 8. Weights are padded with zeros when the model is built, which costs
-nothing at run time. A tensor between anchors is then written with the padded channels by the kernel
-before, and read so by the kernels after. An A that no kernel of ours writes is padded by a layout
-transform in the call. The fastest choice wins, which may be the model's channels. Source: Xing et
-al., Bolt, MLSys 2022, section 3.2.3, which pads every A by a pass of its own.
+of A and of D are multiples of 8, or of 16 of integers. Weights are padded with zeros when the model
+is built, which costs nothing at run time. A tensor between anchors is then written with the padded
+channels by the kernel before, and read so by the kernels after. An A that no kernel of ours writes
+is padded by a layout transform in the call. The fastest choice wins, which may be the model's
+channels. Source: Xing et al., Bolt, MLSys 2022, section 3.2.3, which pads every A by a pass of its
+own.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from dataclasses import dataclass
 from boltgen.graph.graph import CONSTANT, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.passes.padding.tensors import (
-    VECTOR,
     PaddedTensor,
     extents,
     padded_tensors,
+    stored,
     tied,
     up,
 )
@@ -198,20 +199,23 @@ class _Group:
     def _sizes(self, product: Product) -> list[tuple[int, int]]:
         """Return the channels of A and of D that the anchor could have, the model's first."""
         channels, filters = extents(product.anchor.problem)
-        widths = [filters, up(filters)] if product.tail.output in self._tensors else [filters]
-        moved = self._moved(product)
-        if product.anchor.a in self._source and up(channels) not in moved:
-            moved.append(up(channels))
+        widths = [filters]
+        if product.tail.output in self._tensors:
+            widths.append(up(filters, stored(self._graph, product)))
+        moved, wide = self._moved(product), up(channels, product.anchor.problem.in_dtype)
+        if product.anchor.a in self._source and wide not in moved:
+            moved.append(wide)
         return list(itertools.product(moved, widths))
 
     def _moved(self, product: Product) -> list[int]:
         """Return the channels that a layout transform could give A, the model's first."""
         channels = extents(product.anchor.problem)[0]
-        if channels % VECTOR == 0 or len(self._graph.consumers[product.anchor.a]) != 1:
+        wide = up(channels, product.anchor.problem.in_dtype)
+        if channels == wide or len(self._graph.consumers[product.anchor.a]) != 1:
             return [channels]
         if channels < _HALF_VECTOR and not product.anchor.problem.is_matrix:
-            return [channels, _HALF_VECTOR, up(channels)]
-        return [channels, up(channels)]
+            return [channels, _HALF_VECTOR, wide]
+        return [channels, wide]
 
     def _best(self) -> _Written:
         """Return the tensors to write padded: start from all or none, and change a class while that
@@ -260,9 +264,10 @@ class _Group:
         """Return the fastest call, given the tensors that are written padded."""
         channels, filters = extents(product.anchor.problem)
         if product.tail.output in written:
-            filters = up(filters)
+            filters = up(filters, stored(self._graph, product))
         if self._source.get(product.anchor.a) in written:
-            return self._timed(product, (up(channels), filters))
+            wide = up(channels, product.anchor.problem.in_dtype)
+            return self._timed(product, (wide, filters))
         calls = [self._timed(product, (channels, filters))]
         for wide in self._moved(product)[1:]:
             calls.append(self._timed(product, (wide, filters), moves=True))

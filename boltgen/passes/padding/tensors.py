@@ -11,18 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from boltgen.graph.attributes import Layouts
 from boltgen.graph.graph import CONSTANT, Graph
+from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import LoadKind
 from boltgen.passes.regions.products import Product
 from boltgen.problems import reference
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 
-VECTOR = 8
+# Elements of a vector: whole ones of integers, and of all others of 16 bits, as FP32 becomes.
+_VECTOR = 8
 # Operators in tails that say a shape of their own.
 _SHAPED = frozenset({"reshape", "permute_dims", "broadcast_to"})
 # Operators of TVM's that make of each channel one channel, and of finite numbers finite ones.
@@ -42,9 +45,15 @@ class PaddedTensor:
     views: tuple[int, ...]
 
 
-def up(extent: int) -> int:
-    """Round up to the next multiple of a vector."""
-    return math.ceil(extent / VECTOR) * VECTOR
+def up(extent: int, dtype: DType) -> int:
+    """Round up to the next multiple of a vector of a tensor's elements."""
+    vector = VECTOR_BYTES if dtype.size_bytes == 1 else _VECTOR
+    return math.ceil(extent / vector) * vector
+
+
+def stored(graph: Graph, product: Product) -> DType:
+    """Return the type of a product's result."""
+    return DType(graph[product.tail.output].dtype)
 
 
 def extents(problem: Problem) -> tuple[int, int]:
@@ -61,17 +70,18 @@ def padded_tensors(graph: Graph, products: Sequence[Product]) -> dict[int, Padde
     members = {member for product in products for member in product.members}
     for product in products:
         filters = extents(product.anchor.problem)[1]
-        if filters % VECTOR and _is_row_wise(graph, product):
+        channels = up(filters, stored(graph, product))
+        if channels > filters and _is_row_wise(graph, product):
             output = product.tail.output
             views = _views(graph, output, members)
-            found[output] = PaddedTensor(product=product, channels=up(filters), views=views)
+            found[output] = PaddedTensor(product=product, channels=channels, views=views)
     while True:
         values: dict[int, float] = {}
         kept: dict[int, PaddedTensor] = {}
         for output, tensor in sorted(found.items()):
             if not _readers_agree(graph, tensor, products, found):
                 continue
-            value = _pad_value(tensor.product, values)
+            value = _pad_value(graph, tensor.product, values)
             if value is not None and math.isfinite(value):
                 values[output] = value
                 kept[output] = tensor
@@ -157,7 +167,7 @@ def _tensor_operands(product: Product) -> list[int]:
     ]
 
 
-def _pad_value(product: Product, values: Mapping[int, float]) -> float | None:
+def _pad_value(graph: Graph, product: Product, values: Mapping[int, float]) -> float | None:
     """Return the value of D's padded channels: the epilogue of zeros and residuals' padding; None
     if unknown.
     """
@@ -171,8 +181,9 @@ def _pad_value(product: Product, values: Mapping[int, float]) -> float | None:
             operands.append(np.full((1, 1), values[operand.expr], dtype))
         else:
             operands.append(np.zeros(1, dtype))
-    one = Gemm(m=1, n=1, k=1, in_dtype=problem.in_dtype, out_dtype=problem.out_dtype)
-    zero = np.zeros((1, 1), problem.in_dtype.numpy)
+    types: dict[str, Any] = {"in_dtype": problem.in_dtype, "acc_dtype": problem.acc_dtype}
+    one = Gemm(m=1, n=1, k=1, out_dtype=stored(graph, product), **types)
+    zeros = (np.zeros((1, 1), each.numpy) for each in (one.in_dtype, one.in_dtype.weight))
     with np.errstate(all="ignore"):
-        made = reference.run(one, epilogue, zero, zero, operands)
-        return float(made.astype(problem.out_dtype.numpy).reshape(()))
+        made = reference.run(one, epilogue, *zeros, operands)
+        return float(made.astype(one.out_dtype.numpy).reshape(()))

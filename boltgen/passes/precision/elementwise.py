@@ -46,7 +46,7 @@ _OTHERS = (
     *("logical_and", "logical_or", "logical_not"),
 )
 # FP16 and BF16 have every number of these types: their significands have at least 8 bits.
-_SMALL = frozenset({"bool", "int8", "uint8"})
+SMALL = frozenset({"bool", "int8", "uint8"})
 
 
 def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
@@ -101,7 +101,7 @@ def _from_integer(call: OperatorCall, x: Value) -> Item:
     """Keep a number that is made from an integer in FP32: FP16 is exact to 2048, BF16 to 256."""
     made = call.store.of_expr(call.store.get(x, x.order, call.dtype), x.shape, call.dtype, x.order)
     made.single_use = call.single_use
-    made.reach = WITHIN if x.dtype in _SMALL or call.dtype != "float32" else BEYOND
+    made.reach = WITHIN if x.dtype in SMALL or call.dtype != "float32" else BEYOND
     return made
 
 

@@ -26,7 +26,7 @@ from boltgen.passes.norms.image_norms import (
     CHANNELS_LAST,
 )
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
-from boltgen.passes.precision.elementwise import apply
+from boltgen.passes.precision.elementwise import SMALL, apply
 from boltgen.passes.precision.reach import Reach, floor_of, power_reach, side_by_side
 from boltgen.passes.precision.values import (
     FLAT,
@@ -345,14 +345,14 @@ def _joined(call: OperatorCall) -> Item | None:
 
 def _pad(call: OperatorCall) -> Item | None:
     x = call.store.settle(call.tensor(0))
-    if not x.is_float or x.flat is not None:
+    if not (x.is_float or x.dtype in SMALL) or x.flat is not None:
         return None
     attrs = call.attrs.of(Pad)
     logical, value, mode = attrs.widths, attrs.value, attrs.mode
     widths = [logical[axis] for axis in x.order]
     floor = floor_of(value, call.store.precision) if mode == "constant" else 1.0
     reach = replace(x.reach, floor=min(x.reach.floor, floor))
-    dtype = "float32" if reach.has_guard else x.stored
+    dtype = "float32" if reach.has_guard and x.is_float else x.stored
     expr = call.builder.pad(call.store.get(x, x.order, dtype), widths, value, mode)
     result = call.result(expr, x.order, reach=reach)
     if mode == "constant" and value == 0.0 and all(min(pair) >= 0 for pair in logical):

@@ -37,6 +37,7 @@ from boltgen.problems.workload import Workload
 
 _TYPES = frozenset({DType.I8.value, DType.U8.value})
 _FLOATS = frozenset({"float16", "float32"})
+_LEAST_CHANNELS = 4
 # A bias is a whole number of steps if it is so far from one at most, relative to its size: it was
 # rounded to FP32, and so was its scale.
 _ROUNDED = 2.0**-21
@@ -51,7 +52,9 @@ class _Product:
     """A product that becomes one of integers: `a` is the activation, `b` the constant, of int8.
 
     The sums and `offset`, one number or one for each channel, times `scale` take the place of
-    `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels.
+    `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels,
+    `more` the channels that an image gets, and `border` the number around it: kernels put zeros
+    there, and a zero point of another number is put there before.
     """
 
     index: int
@@ -61,6 +64,8 @@ class _Product:
     scale: Array
     offset: Array
     axis: int
+    more: int
+    border: int
 
 
 def with_integer_products(
@@ -122,12 +127,8 @@ def _matched(
     if step is None or middle is None:
         raise _KeptError("the activation has a scale or zero point for each channel")
     channel, axis, reduced = _channels(graph, expr)
-    problem = _problem(graph, expr, DType(graph[x].dtype))
-    if middle and expr.op == CONV2D and any(expr.attrs.of(Convolution).padding):
-        raise _KeptError(
-            f"the zero point of the image is {middle:g}, and kernels put zeros around it: quantise "
-            "it to uint8 with the zero point 0, or symmetrically"
-        )
+    more = _more_channels(graph, expr)
+    problem = _problem(graph, expr, DType(graph[x].dtype), more)
     if (reason := rejects(Workload.of(problem))) is not None:
         raise _KeptError(reason)
     numbers = known.numbers.astype(np.int16) - known.zeros.astype(np.int16)
@@ -145,6 +146,8 @@ def _matched(
         scale=_plain(np.float32(step) * scales[:, 0].astype(np.float32)),
         offset=_plain(-int(middle) * sums),
         axis=axis,
+        more=more,
+        border=int(middle),
     )
     return _with_bias(graph, product, reduced)
 
@@ -161,8 +164,20 @@ def _channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
     return channel, attrs.out_layout.index("C"), prod(shape) // shape[channel]
 
 
-def _problem(graph: Graph, expr: Expr, operand: DType) -> Problem:
-    """Return the problem of a product of integers, as it will be in NHWC.
+def _more_channels(graph: Graph, expr: Expr) -> int:
+    """Return the channels that make an image's one to three channels a vector of four bytes.
+
+    A kernel copies four bytes at least without passing them through registers.
+    """
+    if expr.op != CONV2D:
+        return 0
+    attrs = expr.attrs.of(Convolution)
+    channels = graph[expr.args[0]].static_shape[attrs.data_layout.index("C")]
+    return _LEAST_CHANNELS - channels if attrs.groups == 1 and channels < _LEAST_CHANNELS else 0
+
+
+def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
+    """Return the problem of a product of integers, with `more` channels, as it will be in NHWC.
 
     Raises:
         _KeptError: there is none.
@@ -190,7 +205,7 @@ def _problem(graph: Graph, expr: Expr, operand: DType) -> Problem:
             n=image["N"],
             h=image["H"],
             w=image["W"],
-            c=image["C"],
+            c=image["C"] + more,
             k=kernel["O"],
             r=kernel["H"],
             s=kernel["W"],
@@ -284,9 +299,17 @@ def _requantised(graph: Graph, product: _Product) -> tuple[_Product, dict[int, f
 def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict[int, int]) -> int:
     """Write a product of integers, and return what takes the place of its root."""
     expr, root = graph[product.index], graph[product.root]
-    weight = builder.constant(product.b)
-    shape = expr.static_shape
-    sums = builder.operator(expr.op, (names[product.a], weight), shape, DType.I32.value, expr.attrs)
+    a, b, shape = names[product.a], product.b, expr.static_shape
+    attrs = expr.attrs
+    if isinstance(attrs, Convolution):
+        widths = _widths(product, attrs)
+        if any(map(any, widths)):
+            a = builder.pad(a, widths, float(product.border), "constant")
+        if product.border:
+            attrs = replace(attrs, padding=(0, 0, 0, 0))
+        b = np.pad(b, [(0, product.more * (axis == "I")) for axis in attrs.kernel_layout])
+    args = (a, builder.constant(b))
+    sums = builder.operator(expr.op, args, shape, DType.I32.value, attrs)
     if product.offset.any():
         whole = product.offset.astype(np.int32)
         sums = builder.elementwise("add", sums, builder.constant(_placed(whole, shape, product)))
@@ -296,6 +319,13 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     if root.observed is not None:
         builder.exprs[made] = replace(builder[made], observed=root.observed)
     return made if root.dtype == wide else builder.astype(made, root.dtype)
+
+
+def _widths(product: _Product, attrs: Convolution) -> list[tuple[int, int]]:
+    """Return the elements that are put before and after each axis of an image."""
+    top, left, bottom, right = attrs.padding if product.border else (0, 0, 0, 0)
+    known = {"H": (top, bottom), "W": (left, right), "C": (0, product.more)}
+    return [known.get(axis, (0, 0)) for axis in attrs.data_layout]
 
 
 def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:

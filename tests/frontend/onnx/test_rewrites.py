@@ -480,6 +480,29 @@ def test_floats_of_eight_bits_that_are_computed_are_refused() -> None:
         prepared(made)
 
 
+@pytest.mark.parametrize(
+    ("scale", "axis", "message"),
+    [
+        (np.float32(0.0), 1, "of 'x': its scale is 0, which is not positive.*Calibrate the tensor"),
+        (np.float32(-0.5), 1, "of 'x': its scale is -0.5, which is not positive"),
+        (np.float32(np.nan), 1, "of 'x': its scale is nan, which is not finite"),
+        (np.float32(np.inf), 1, "of 'x': its scale is inf, which is not finite"),
+        (np.ones(5, np.float32), 1, "of 'x': it has 5 scales along axis 1, which has 8 places"),
+        (np.ones(8, np.float32), 3, "of 'x': its axis 3 does not exist: the tensor has 2 axes"),
+    ],
+)
+def test_a_quantisation_that_means_nothing_is_refused(
+    scale: Array, axis: int, message: str
+) -> None:
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow", axis=axis),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=axis),
+    ]
+    constants = {"s": scale, "z": np.zeros(scale.shape, np.int8)}
+    with pytest.raises(ModelImportError, match=rf"QuantizeLinear .node 'narrow': {message}"):
+        prepared(model(nodes, {"x": (4, 8)}, constants, opset=17))
+
+
 def test_extents_that_are_taken_of_a_shape_stay_extents() -> None:
     nodes = [
         node("Shape", ["x"], ["s"]),
