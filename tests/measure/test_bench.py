@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.cases.chains import all_chain_cases
 from benchmarks.cases.kernels import EPILOGUES
+from benchmarks.cases.separable import CASES as SEPARABLE
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import Shelf, build_library, kernel_key, toolchain_text
@@ -250,6 +251,13 @@ def test_a_depthwise_convolution_and_its_slabs(vgpu):
     outcomes = [outcome for _, outcome in vgpu.run(trials)]
     assert all(isinstance(outcome, Timing) for outcome in outcomes), outcomes
     assert len({vgpu.kernel(each) for each in trials}) == 1
+
+
+@pytest.mark.parametrize("name", ["plain", "two_results"])
+def test_a_depthwise_separable_convolution(name, vgpu):
+    case = SEPARABLE[name]
+    ((_, outcome),) = vgpu.run([Trial(workload=case.workload, config=case.config)])
+    assert isinstance(outcome, Timing), outcome
 
 
 def test_all_results_of_a_kernel_are_checked(vgpu, monkeypatch):
