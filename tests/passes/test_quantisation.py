@@ -214,6 +214,20 @@ def test_a_product_that_no_kernel_computes_keeps_its_weight() -> None:
     assert reasons == ["its operands are quantised, and it multiplies floats: too small"]
 
 
+def test_one_column_stays_floats_and_equal_offsets_stay_a_row() -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 3, "int8")
+    graph, reasons = passed(net.graph(net.matmul(x, net.weight(K, 1), "float32")))
+    assert not sums(graph)
+    assert "it has one column" in reasons[0]
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 3, "int8")
+    same = net.number(net.constant(np.ones((K, N), np.int8)), 2.0**-3, 0)
+    graph, _ = passed(net.graph(net.matmul(x, same, "float32")))
+    _, (region,) = carve(normalise(graph).graph, Symbols(()))
+    assert [load.dtype for load in region.region.workload.single.loads] == [DType.I32]
+
+
 def test_sums_that_may_exceed_32_bits_stay_floats() -> None:
     net = Net()
     x = net.rounded(net.input(1, 70000), 2.0**-4, 0, "int8")

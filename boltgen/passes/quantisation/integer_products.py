@@ -51,10 +51,10 @@ class _KeptError(Exception):
 class _Product:
     """A product that becomes one of integers: `a` is the activation, `b` the constant, of int8.
 
-    The sums and `offset`, one number or one for each channel, times `scale` take the place of
-    `root`: the product, or the bias that is added to it. `axis` is the result's axis of channels,
-    `more` the channels that an image gets, and `border` the number around it: kernels put zeros
-    there, and a zero point of another number is put there before.
+    The sums and the `offset` of each channel, times `scale`, one number or one for each channel,
+    take the place of `root`: the product, or the bias that is added to it. `axis` is the result's
+    axis of channels, `more` the channels that an image gets, and `border` the number around it:
+    kernels put zeros there, and a zero point of another number is put there before.
     """
 
     index: int
@@ -129,6 +129,8 @@ def _matched(
     channel, axis, reduced = _channels(graph, expr)
     more = _more_channels(graph, expr)
     problem = _problem(graph, expr, DType(graph[x].dtype), more)
+    if problem.matrix[1] == 1:
+        raise _KeptError("it has one column, which takes as long to read as floats")
     if (reason := rejects(Workload.of(problem))) is not None:
         raise _KeptError(reason)
     numbers = known.numbers.astype(np.int16) - known.zeros.astype(np.int16)
@@ -144,7 +146,7 @@ def _matched(
         a=x,
         b=numbers.astype(np.int8),
         scale=_plain(np.float32(step) * scales[:, 0].astype(np.float32)),
-        offset=_plain(-int(middle) * sums),
+        offset=-int(middle) * sums,
         axis=axis,
         more=more,
         border=int(middle),
@@ -330,6 +332,4 @@ def _widths(product: _Product, attrs: Convolution) -> list[tuple[int, int]]:
 
 def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:
     """Return one number for each channel, so that it broadcasts to the result."""
-    if not array.ndim:
-        return array
     return array.reshape((-1,) + (1,) * (len(shape) - 1 - product.axis))
