@@ -329,5 +329,5 @@ def test_a_survey_cuts_everything_and_remembers_what_could_be_one_kernel() -> No
 def test_what_no_configuration_computes_is_rejected_with_the_rule() -> None:
     rejects = rejecter("sm_80", PipelineOptions())
     assert rejects(Workload.of(Gemm(m=128, n=128, k=128))) is None
-    reason = rejects(Workload.of(Conv2d(n=512, h=224, w=224, c=128, k=3, r=3, s=3)))
-    assert reason is not None and "6576668672 exceeds 2147483647" in reason
+    reason = rejects(Workload.of(Conv2d(n=1, h=7168, w=7168, c=128, k=3, r=3, s=3)))
+    assert reason is not None and "13153337344 exceeds 2147483647" in reason

@@ -24,6 +24,7 @@ from boltgen.families.source import kernel_symbol, workspace_symbol
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.measure.abi import arguments, structs
+from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.problem import Problem
 
@@ -269,8 +270,9 @@ class Launch:
 
     def _run_conv2d(self, inputs: Inputs) -> Array:
         problem, traits = self._case.problem, self._case.spec.traits
+        assert isinstance(problem, Conv2d)
         d = poison(problem.d_shape, traits.out_dtype.numpy)
-        args: Args = arguments("boltgen_conv2d_args", problem.extents)
+        args: Args = arguments("boltgen_conv2d_args", problem.sizes | {"groups": problem.groups})
         args.a = self._upload(inputs.a, traits.alignment_a)
         args.b = self._upload(inputs.b, traits.alignment_b)
         args.d = self._upload(d, traits.alignment_d)

@@ -138,5 +138,3 @@ def test_a_workload_of_known_sizes_is_one_cell() -> None:
 def test_a_problem_out_of_range_anywhere_is_refused() -> None:
     with pytest.raises(InvalidProblemError, match="batch, from 1 to 2147483648"):
         Gemm(m=symbolic(Symbol("batch", 1, 2**31)), n=8, k=8)
-    with pytest.raises(InvalidProblemError, match="batch, from 2 to 70000"):
-        Gemm(batch=symbolic(Symbol("batch", 2, 70000)), m=8, n=8, k=8)

@@ -84,7 +84,9 @@ def test_problems_are_asked_for_as_they_run() -> None:
 
 
 def test_where_no_kernel_is_legal_the_time_is_infinite() -> None:
-    found = times().kernels_us(asked(replace(NARROW, n=1 << 20)))  # beyond 32-bit offsets
+    found = times().kernels_us(
+        asked(replace(NARROW, h=1 << 13, w=1 << 13))
+    )  # beyond 32-bit offsets
     assert found.times_us == (math.inf,)
 
 
@@ -98,7 +100,7 @@ def test_a_move_is_its_bytes_and_a_launch() -> None:
 
 def test_a_survey_answers_alike_and_names_what_is_to_be_timed() -> None:
     survey = CostSurvey(times())
-    illegal = replace(NARROW, n=1 << 20)
+    illegal = replace(NARROW, h=1 << 13, w=1 << 13)
     wanted = asked(NARROW, WIDE, illegal)
     assert survey.kernels_us(wanted) == times().kernels_us(wanted)
     survey.kernels_us(asked(NARROW, POINTWISE))

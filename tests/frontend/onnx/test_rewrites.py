@@ -492,7 +492,7 @@ def test_floats_of_eight_bits_that_are_computed_are_refused() -> None:
     ],
 )
 def test_a_quantisation_that_means_nothing_is_refused(
-    scale: Array, axis: int, message: str
+    scale: np.ndarray[Any, Any], axis: int, message: str
 ) -> None:
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow", axis=axis),
