@@ -12,7 +12,7 @@ from boltgen.codegen.adapter import SliceSource, symbol_sources
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.extent import Dim, Symbol
 from boltgen.problems.inputs import LayerInputs
-from boltgen.problems.layout_transform.problem import Form, Move, nhwc, reference_move
+from boltgen.problems.layout_transform.problem import Form, ImageLayout, Move, nhwc, reference_move
 from boltgen.problems.oracle import enclose_results
 from boltgen.problems.problem import Problem
 from boltgen.problems.region import HeadView, Operand, Region, Sharing, Stored
@@ -144,7 +144,12 @@ def _activation(region: Region, array: np.ndarray) -> np.ndarray:
     # The problem may take pixels in pairs, the call pads each one.
     channels = math.prod(first.a_shape) // math.prod(region.a_stored.rows)
     move = Move(source=region.a_stored.form, target=nhwc(first.in_dtype))
-    images = array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
+    if array.ndim < 4:
+        images = array.reshape(1, 1, -1, array.shape[-1])
+    elif region.a_stored.form.layout is ImageLayout.NCHW:
+        images = array.reshape(*array.shape[:2], 1, -1)
+    else:
+        images = array.reshape(len(array), 1, -1, array.shape[-1])
     return reference_move(move, images, channels)
 
 
