@@ -144,11 +144,12 @@ def _activation(region: Region, array: np.ndarray) -> np.ndarray:
     # The problem may take pixels in pairs, the call pads each one.
     channels = math.prod(first.a_shape) // math.prod(region.a_stored.rows)
     move = Move(source=region.a_stored.form, target=nhwc(first.in_dtype))
-    images = array
-    if move.source.layout is ImageLayout.NCHW:
+    if region.a_stored.form.layout is ImageLayout.NCHW:
         images = array.reshape(*array.shape[:2], 1, -1)
-    elif array.ndim != 4:
+    elif array.ndim < 4:
         images = array.reshape(1, 1, -1, array.shape[-1])
+    else:
+        images = array.reshape(len(array), 1, -1, array.shape[-1])
     return reference_move(move, images, channels)
 
 

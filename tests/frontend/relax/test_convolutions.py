@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,9 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, nn
 
+from benchmarks.cases.onnx_models import model, node, noise, results
 from benchmarks.harness.oracle_kernels import Model
+from boltgen.frontend import relax
 from boltgen.pipeline import PipelineOptions
 from boltgen.tvm_build.model import import_model, partition
 from tests.test_end_to_end import fp16_tolerance
@@ -127,3 +130,49 @@ def test_an_onnx_model_s_is_offloaded_too() -> None:
     error = float(np.sqrt(np.mean(np.square(found - wanted))))
     assert found.shape == wanted.shape
     assert error <= fp16_tolerance(wanted, layers=1)
+
+
+_KERNEL = (3, 2, 3)
+# Attributes by axis, which a rank has the first of; output shapes are those of strides of two.
+_ATTRIBUTES: list[tuple[str, dict[str, Any]]] = [
+    ("Conv", {"auto_pad": "SAME_UPPER", "strides": [2, 2, 2]}),
+    ("Conv", {"auto_pad": "SAME_LOWER", "strides": [2, 2, 2]}),
+    ("Conv", {"auto_pad": "VALID"}),
+    ("Conv", {"dilations": [2, 1, 1], "pads": ([2, 2, 2], [1, 1, 1])}),
+    ("ConvTranspose", {"output_shape": [14, 12, 10], "strides": [2, 2, 2]}),
+    ("ConvTranspose", {"auto_pad": "SAME_UPPER", "strides": [2, 2, 2]}),
+    ("ConvTranspose", {"auto_pad": "SAME_LOWER", "strides": [2, 2, 2]}),
+    (
+        "ConvTranspose",
+        {"output_padding": [1, 1, 1], "pads": ([1, 1, 1], [0, 0, 0]), "strides": [2, 2, 2]},
+    ),
+    ("ConvTranspose", {"dilations": [2, 1, 2], "strides": [2, 2, 2]}),
+]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize(("operator", "given"), _ATTRIBUTES)
+def test_onnx_runtime_agrees(operator: str, given: dict[str, Any], rank: int) -> None:
+    """Each way of padding, of rows and of volumes; tests of rewrites have those of images."""
+    attributes = dict(given)
+    for name, value in given.items():
+        if name == "pads":
+            before, after = value
+            attributes[name] = [*before[:rank], *after[:rank]]
+        elif isinstance(value, list):
+            attributes[name] = value[:rank]
+    shape = (2, 8, *(7, 6, 5)[:rank])
+    filters = 6 if operator == "Conv" else 4
+    weight = noise(*((6, 8) if operator == "Conv" else (8, 4)), *_KERNEL[:rank])
+    made = model(
+        [node(operator, ["x", "w", "b"], ["y"], **attributes)],
+        {"x": shape},
+        {"w": weight, "b": noise(filters)},
+    )
+    x = noise(*shape)
+    (wanted,) = results(made, {"x": x})
+    found = Model(relax.import_model(made).module, normalise=True)
+    assert [region.label for region in found.regions] == [f"conv{max(rank, 2)}d + add"]
+    (actual,) = found.run(x)
+    error = float(np.sqrt(np.mean(np.square(actual.reshape(wanted.shape) - wanted))))
+    assert error <= fp16_tolerance(wanted, 1)
