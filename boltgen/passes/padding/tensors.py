@@ -183,7 +183,7 @@ def _pad_value(graph: Graph, product: Product, values: Mapping[int, float]) -> f
             operands.append(np.zeros(1, dtype))
     types: dict[str, Any] = {"in_dtype": problem.in_dtype, "acc_dtype": problem.acc_dtype}
     one = Gemm(m=1, n=1, k=1, out_dtype=stored(graph, product), **types)
-    zeros = (np.zeros((1, 1), each.numpy) for each in (one.in_dtype, one.in_dtype.weight))
+    a, b = (np.zeros((1, 1), each.numpy) for each in (one.in_dtype, one.in_dtype.weight))
     with np.errstate(all="ignore"):
-        made = reference.run(one, epilogue, *zeros, operands)
+        made = reference.run(one, epilogue, a, b, operands)
         return float(made.astype(one.out_dtype.numpy).reshape(()))
