@@ -97,8 +97,8 @@ def tile_violations(config: Tiles, arch: Arch, in_dtype: DType) -> Iterator[Viol
         known = ", ".join("x".join(map(str, shape)) for shape in shapes) or "none"
         yield Violation(
             name="instruction",
-            message=f"instruction {instruction} of {in_dtype.value} on {arch.name}, which has "
-            f"{known}",
+            message=f"instruction {instruction} on {arch.name}, which has {known} for "
+            f"{in_dtype.value}",
             reason="tensor-core instructions of CUTLASS 2.x, cutlass/arch/mma_sm*.h",
         )
     extents = (
