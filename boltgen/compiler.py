@@ -379,7 +379,7 @@ def _choice_infos(launch: RegionLaunch, decisions: Sequence[Decision]) -> tuple[
 
 
 def _gemm_info(problem: Problem) -> GemmInfo:
-    depth = problem.gemm.k if problem.is_product else "-"
+    depth = problem.gemm.k if problem.has_b else "-"
     batch, m, n, k = (
         str(each) if isinstance(each, Dim) else each
         for each in (problem.batch, *problem.matrix, depth)

@@ -232,7 +232,7 @@ def test_expected_results_are_those_of_the_oracle(problem: Any) -> None:
     a, *left = arrays.values()
     layers = []
     for layer in problem.workload.layers:
-        b = left.pop(0) if layer.problem.is_product else np.zeros(0)
+        b = left.pop(0) if layer.problem.has_b else np.zeros(0)
         layers.append(LayerInputs(b, tuple(left.pop(0) for _ in layer.epilogue.loads)))
     assert not left
     found = enclose(problem.workload, a, layers)

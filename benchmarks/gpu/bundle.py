@@ -51,7 +51,7 @@ from benchmarks.gpu.workshop import BundleError, Workshop
 from benchmarks.record import ROOT, commit
 from boltgen.arch import Arch, arch_named, device_for
 from boltgen.build.cache import Cache
-from boltgen.build.library.kernels import OUTPUT, Shelf, kernel_key, toolchain_text, unit_of
+from boltgen.build.library.kernels import OUTPUT, KernelStore, kernel_key, toolchain_text, unit_of
 from boltgen.build.profiler import built_profiler
 from boltgen.build.progress import reporter_for
 from boltgen.build.toolchain import find_toolchain
@@ -244,14 +244,14 @@ def _write_kernels(
     Return how many kernels there are, and how many of them are compiled.
     """
     arch = wanted.arch.name
-    shelf = Shelf(shop.cache)
+    store = KernelStore(shop.cache)
     sources: dict[str, dict[str, Any]] = {}
     found = dict(libraries)
     for symbol, spec in wanted.specs.items():
         unit = unit_of([spec], shop.tools)
         # No record is of a move.
         is_recorded = spec.family != MoveConfig.family
-        path = shelf.find(kernel_key(spec, shop.tools)) or _built(unit, shop)
+        path = store.find(kernel_key(spec, shop.tools)) or _built(unit, shop)
         fault = fault_of(path, symbol) if path else ""
         sources[symbol] = {
             **{"name": unit.name, "text": unit.text, "is_recorded": is_recorded},

@@ -66,7 +66,7 @@ class BoltgenEntry:
         values["a"] = left.pop(0)
         for index, layer in enumerate(self.workload.layers):
             where = asked.of_layer(index)
-            if layer.problem.is_product:
+            if layer.problem.has_b:
                 values[f"{where}b"] = left.pop(0)
             for number, _ in enumerate(layer.loads):
                 values[f"{where}operands[{number}].pointer"] = left.pop(0)

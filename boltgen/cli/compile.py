@@ -12,7 +12,7 @@ from rich.text import Text
 
 import boltgen
 from boltgen import tuner
-from boltgen.build.driver import device_architecture
+from boltgen.build.gpu_probe import device_architecture
 from boltgen.cli.inspect import summary
 from boltgen.cli.terminal import tables
 from boltgen.cli.terminal.console import errors_for_people, observer, out, reporter, say

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from boltgen.arch import Arch, arch_named, arch_of_device, what_is_lost
-from boltgen.build.driver import device_architecture
+from boltgen.build.gpu_probe import device_architecture
 from boltgen.device.gpu_names import require_arch
 from boltgen.errors import DeviceError, UnknownArchError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from boltgen.arch import arch_named, arch_of_device, device_for
 from boltgen.build.cache import Cache
-from boltgen.build.driver import device_architecture
+from boltgen.build.gpu_probe import device_architecture
 from boltgen.build.library.kernels import toolchain_text
 from boltgen.build.nvcc.children import Children
 from boltgen.build.nvcc.ptx import stored_content

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
-from boltgen.build.library.kernels import Shelf, chunks, kernel_key, unit_of
+from boltgen.build.library.kernels import KernelStore, chunks, kernel_key, unit_of
 from boltgen.build.link import linked
 from boltgen.build.nvcc.children import Children
 from boltgen.build.toolchain import Toolchain
@@ -37,8 +37,8 @@ class KernelMaker:
 
     def on_shelf(self, shared: Collection[KernelSpec]) -> dict[KernelSpec, Path]:
         """Return the shared library of each of the `shared` kernels that a library holds."""
-        shelf = Shelf(self.cache)
-        found = {spec: shelf.find(kernel_key(spec, self.tools)) for spec in shared}
+        store = KernelStore(self.cache)
+        found = {spec: store.find(kernel_key(spec, self.tools)) for spec in shared}
         return {spec: path for spec, path in found.items() if path}
 
     def start(

@@ -165,7 +165,7 @@ class Operands:
             a=next(addresses),
             layers=tuple(
                 LayerSet(
-                    b=next(addresses) if layer.problem.is_product else 0,
+                    b=next(addresses) if layer.problem.has_b else 0,
                     further={field: next(addresses) for field in _fields(layer.problem)},
                     operands=tuple(
                         _operand(layer.problem, load, columns, next(addresses))
@@ -210,7 +210,7 @@ class Operands:
         # The oracle of integers is equality: on devices there are intervals.
         is_other = is_other or not self.workload.first.prologue.is_identity
         is_other = is_other or problem.acc_dtype.is_whole
-        if not problem.is_product or is_other or epilogue.has_parts:
+        if not problem.has_b or is_other or epilogue.has_parts:
             self._enclose_on_host()
             return
         first, between = self.sets[0], list[int]()
@@ -242,7 +242,7 @@ class Operands:
             arrays.append(array)
         problem = layer.problem
         shape, first_loaded = problem.d_shape, len(arrays) - len(layer.loads)
-        if problem.is_product:
+        if problem.has_b:
             arrays[1] = arrays[1].reshape(problem.b_shape)
         for index, (load, columns) in enumerate(
             zip(layer.loads, layer.columns_of_loads, strict=True), first_loaded

@@ -50,7 +50,7 @@ def localised(workload: Workload) -> tuple[Workload, dict[Dim, Dim]]:
             names.add(name)
             low, high = extent.bounds
             made[extent] = Dim({(Symbol(name, low, high),): 1})
-        rows = problem.gemm.m if problem.is_product and not problem.is_matrix else 1
+        rows = problem.gemm.m if problem.has_b and not problem.is_matrix else 1
         if isinstance(rows, Dim):
             derived[rows] = with_extents(problem, lambda extent: made[extent]).gemm.m
     return workload.resized(lambda each: made[each] if each in made else derived[each]), made

@@ -148,7 +148,7 @@ class Convolution:
         return made
 
     @property
-    def is_product(self) -> bool:
+    def has_b(self) -> bool:
         """True."""
         return True
 

@@ -40,7 +40,7 @@ class Gathered:
         """Bytes of the integers."""
         return self.rows * self.dtype.size_bytes
 
-    def taken(self, a: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    def gather(self, a: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of `a`, (of, columns), at the integers `rows`: (rows, columns)."""
         made: NDArray[Any] = a.reshape(self.of, -1)[np.clip(rows.reshape(-1), 0, self.of - 1)]
         return made

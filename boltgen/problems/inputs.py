@@ -38,7 +38,7 @@ def rows_of(problem: Problem, a: AnyArray, inputs: LayerInputs) -> AnyArray:
     if how is None:
         return a.reshape(problem.a_shape)
     shaped("rows", inputs.rows, ((how.rows,),), how.dtype, is_matrix=False)
-    return how.taken(a, inputs.rows)
+    return how.gather(a, inputs.rows)
 
 
 def in_rows(array: AnyArray, count: int) -> AnyArray:

@@ -135,7 +135,7 @@ def _scales_sums(graph: ElementwiseGraph, index: int) -> bool:
 
 
 def _tensors_of_b(problem: Problem) -> tuple[Tensor, ...]:
-    if not problem.is_product:
+    if not problem.has_b:
         return ()
     if problem.in_dtype.is_whole:
         weight = problem.in_dtype.weight
@@ -208,7 +208,7 @@ def draw(
         return (*shapes[load.kind], *load.parts_shape)
 
     tensors = input_tensors(layer)
-    own = [problem.a_shape, problem.b_shape][: 1 + problem.is_product]
+    own = [problem.a_shape, problem.b_shape][: 1 + problem.has_b]
     own += [(tensor.count,) for tensor in tensors[len(own) : len(tensors) - len(loads)]]
     shapes = (*own, *map(shape_of, loads, layer.columns_of_loads))
     a, *others = (drawn(tensor, shape, rng) for tensor, shape in zip(tensors, shapes, strict=True))
@@ -221,7 +221,7 @@ def draw(
 def layer_inputs(layer: Layer, arrays: Sequence[AnyArray]) -> LayerInputs:
     """Return the arrays behind A, which are in the order of `input_tensors`, by what they are."""
     problem, left = layer.problem, list(arrays)
-    b = left.pop(0) if problem.is_product else np.zeros(0)
+    b = left.pop(0) if problem.has_b else np.zeros(0)
     ends = left.pop(0) if in_groups(problem) is not None else np.zeros(0)
     rows = left.pop(0) if gathered(problem) is not None else np.zeros(0)
     further = tuple(left.pop(0).reshape(each.shape) for each in further_inputs(problem))

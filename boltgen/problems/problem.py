@@ -73,7 +73,7 @@ class Problem(Protocol):
         ...
 
     @property
-    def is_product(self) -> bool:
+    def has_b(self) -> bool:
         """Whether it multiplies A and B; otherwise `gemm` raises an error and B is empty."""
         ...
 

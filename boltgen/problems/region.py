@@ -218,7 +218,7 @@ class Region:
                     f"{self.symbol}: layer {index} has further inputs {roles.further}; its problem "
                     f"is {layer.problem.short}"
                 )
-            if (roles.b is None) == layer.problem.is_product:
+            if (roles.b is None) == layer.problem.has_b:
                 raise InvalidProblemError(
                     f"{self.symbol}: layer {index} has B={roles.b}; its problem is "
                     f"{layer.problem.short}"

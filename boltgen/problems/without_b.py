@@ -30,7 +30,7 @@ class WithoutB:
         raise InvalidProblemError(f"{self} is no matrix product")
 
     @property
-    def is_product(self) -> bool:
+    def has_b(self) -> bool:
         """False."""
         return False
 

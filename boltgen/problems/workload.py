@@ -113,7 +113,7 @@ class Layer:
     def columns_of_loads(self) -> tuple[int, ...]:
         """The columns of the matrix that each load spans: A's in a matmul's prologue, else D's."""
         columns = self.problem.matrix[1]
-        before = self.problem.a_shape[-1] if self.problem.is_product else columns
+        before = self.problem.a_shape[-1] if self.problem.has_b else columns
         return (before,) * len(self.prologue.loads) + (columns,) * len(self.epilogue.loads)
 
     @property
@@ -123,7 +123,7 @@ class Layer:
         Raises:
             InvalidProblemError: the epilogue's first result is not a full tensor.
         """
-        before = () if self.problem.is_product else self.prologue.further
+        before = () if self.problem.has_b else self.prologue.further
         return (*self.epilogue.further, *before)
 
     def describe(self) -> str:

@@ -160,7 +160,7 @@ def _workload(metadata: Metadata, region: RegionInfo) -> Workload | None:
 
 def _moved_bytes(workload: Workload) -> int:
     first, last = workload.first, workload.last
-    weights = sum(layer.problem.b_bytes for layer in workload.layers if layer.problem.is_product)
+    weights = sum(layer.problem.b_bytes for layer in workload.layers if layer.problem.has_b)
     loads = sum(map(_bytes_of_loads, workload.layers))
     d = _elements(last.problem.d_shape) * last.problem.out_dtype.size_bytes
     further = sum(

@@ -17,7 +17,7 @@ from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library.kernels import (
     KIND,
-    Shelf,
+    KernelStore,
     build_library,
     chunks,
     is_current,
@@ -75,9 +75,9 @@ def test_a_unit_says_what_it_holds(tools):
 def test_every_kernel_is_found_by_its_key(tools, cache):
     done = build_library(GROUPS, tools, cache, jobs=2)
     assert (done.made, done.found, done.failures) == (4, 0, ())
-    shelf = Shelf(cache)
+    store = KernelStore(cache)
     for spec in SPECS:
-        path = shelf.find(kernel_key(spec, tools))
+        path = store.find(kernel_key(spec, tools))
         assert path is not None
         assert kernel_symbol(spec) in path.read_text()
     again = build_library(GROUPS, tools, cache, jobs=2)
@@ -101,8 +101,8 @@ def test_a_kernel_that_does_not_compile_costs_only_itself(tmp_path, cache):
     (failure,) = done.failures
     assert bad in failure.unit.text
     assert 'error: identifier "x" is undefined' in failure.message
-    shelf = Shelf(cache)
-    found = [shelf.find(kernel_key(spec, tools)) is not None for spec in SPECS[:6]]
+    store = KernelStore(cache)
+    found = [store.find(kernel_key(spec, tools)) is not None for spec in SPECS[:6]]
     assert found == [True, True, False, True, True, True]
 
 
@@ -111,15 +111,15 @@ def test_another_toolchain_is_kept_apart(tools, cache):
     key = kernel_key(SPECS[0], tools)
     cutlass = replace(tools, cutlass=replace(tools.cutlass, version="9.9"))
     nvcc = replace(tools, nvcc=replace(tools.nvcc, version=(13, 1, 0)))
-    shelf = Shelf(cache)
+    store = KernelStore(cache)
     own = stored_units(cache)
     for other in (cutlass, nvcc):
         assert not any(is_current(unit, other) for unit in own)
         assert kernel_key(SPECS[0], other) != key
-        assert shelf.find(kernel_key(SPECS[0], other)) is None
+        assert store.find(kernel_key(SPECS[0], other)) is None
         build_library(GROUPS[:1], other, cache, jobs=2)
     assert len({unit.about.toolchain for unit in stored_units(cache)}) == 3
-    assert Shelf(cache).find(key) == shelf.find(key)
+    assert KernelStore(cache).find(key) == store.find(key)
 
 
 def test_another_host_compiler_is_not(tools):
@@ -144,13 +144,13 @@ def test_the_key_covers_boltgens_headers(tools, tmp_path):
 def test_a_damaged_unit_is_not_found_and_is_built_again(tools, cache, caplog):
     build_library(GROUPS, tools, cache, jobs=2)
     key = kernel_key(SPECS[0], tools)
-    path = Shelf(cache).find(key)
+    path = KernelStore(cache).find(key)
     assert path is not None
     path.write_text("damage")
-    assert Shelf(cache).find(key) is None
+    assert KernelStore(cache).find(key) is None
     assert "is damaged" in caplog.text
     assert build_library(GROUPS, tools, cache, jobs=2).made == 1
-    assert Shelf(cache).find(key) is not None
+    assert KernelStore(cache).find(key) is not None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 7}', "\xff"])

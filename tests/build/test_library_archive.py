@@ -16,7 +16,7 @@ import pytest
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
 from boltgen.build.library.archive import export_library, import_library
-from boltgen.build.library.kernels import Shelf, build_library, kernel_key, stored_units
+from boltgen.build.library.kernels import KernelStore, build_library, kernel_key, stored_units
 from boltgen.errors import LibraryError
 from boltgen.families.cutlass2.levels import library_specs
 from boltgen.families.family import Level
@@ -47,9 +47,9 @@ def there(tmp_path: Path) -> Cache:
 def test_another_machine_finds_every_kernel(archive, there, tools):
     done = import_library(archive, there)
     assert (len(done.added), len(done.present)) == (2, 0)
-    shelf = Shelf(there)
+    store = KernelStore(there)
     for spec in GROUP:
-        assert shelf.find(kernel_key(spec, tools)) is not None
+        assert store.find(kernel_key(spec, tools)) is not None
     again = import_library(archive, there)
     assert (len(again.added), len(again.present)) == (0, 2)
     assert build_library([GROUP], tools, there, jobs=1).found == 2
@@ -65,8 +65,8 @@ def test_kernels_of_another_toolchain_are_kept_apart(archive, there, tools):
     other = replace(tools, cutlass=replace(tools.cutlass, version="9.9"))
     build_library([GROUP], other, there, jobs=1)
     import_library(archive, there)
-    shelf = Shelf(there)
-    paths = {shelf.find(kernel_key(GROUP[0], t)) for t in (tools, other)}
+    store = KernelStore(there)
+    paths = {store.find(kernel_key(GROUP[0], t)) for t in (tools, other)}
     assert len(paths) == 2
     assert None not in paths
 

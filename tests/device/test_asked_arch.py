@@ -10,7 +10,7 @@ import pytest
 
 import boltgen
 from boltgen.arch import ARCHES
-from boltgen.build import driver as module
+from boltgen.build import gpu_probe as module
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.device.asked_arch import asked_arch, native_arch
 from boltgen.errors import DeviceError, ModelImportError, UnknownArchError

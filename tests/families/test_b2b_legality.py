@@ -59,7 +59,7 @@ HUGE = Conv2d(n=1024, h=512, w=512, c=8, k=8, r=3, s=3, stride=(2, 2))
         (ODD, with_layer(SMEM, 1, stages=3), SM80, "inner_stages", "vectors of 1"),
         (CHAIN, with_layer(replace(SMEM, instruction=Shape(16, 8, 8)), 1, stages=3), SM75,
          "inner_stages", "on sm_75"),
-        (CHAIN, RF, SM75, "instruction", "16x8x16 of float16 on sm_75"),
+        (CHAIN, RF, SM75, "instruction", "16x8x16 on sm_75"),
         (CHAIN, with_layer(RF, 1, warp_m=24), SM80, "warp_divides_threadblock", "m=24"),
         (CHAIN, with_layer(replace(SMEM, threadblock_m=96, instruction=Shape(16, 8, 8)), 0,
          warp_m=48), SM80, "ldmatrix_extent", "48 rows or columns of A"),

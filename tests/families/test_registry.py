@@ -312,7 +312,7 @@ def test_a_family_computes_what_it_does_not_reject(
         assert issued.threadblocks >= 1
         assert 0.0 <= issued.idle < 1.0
         is_multiplied = family.name == "recurrent" or (
-            workload.first.problem.is_product and family.name != "depthwise"
+            workload.first.problem.has_b and family.name != "depthwise"
         )
         assert (issued.products > 0) == is_multiplied
         assert all(value > 0 for value in (issued.steps, issued.copies, issued.copy_bytes))

@@ -15,7 +15,7 @@ from benchmarks.cases.kernels import EPILOGUES
 from benchmarks.cases.separable import CASES as SEPARABLE
 from boltgen.arch import ARCHES
 from boltgen.build.cache import Cache
-from boltgen.build.library.kernels import Shelf, build_library, kernel_key, toolchain_text
+from boltgen.build.library.kernels import KernelStore, build_library, kernel_key, toolchain_text
 from boltgen.build.unit import kernel_unit
 from boltgen.errors import DeviceError, KernelContentError, UnknownArchError
 from boltgen.families.cutlass2.config import Cutlass2Config
@@ -146,7 +146,9 @@ def test_a_library_is_used(make):
 def test_plain_kernels_stay_as_a_library(make):
     made = make()
     list(made.bench.run([trial(CONFIGS[0])]))
-    assert Shelf(made.cache).find(kernel_key(spec_of(trial(CONFIGS[0])), made.tools)) is not None
+    assert (
+        KernelStore(made.cache).find(kernel_key(spec_of(trial(CONFIGS[0])), made.tools)) is not None
+    )
 
 
 def test_what_is_measured_with_its_epilogue_is_what_compile_takes(make):

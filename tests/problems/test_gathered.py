@@ -33,7 +33,7 @@ TAKEN = replace(IN_ORDER, a_rows=4, rows_dtype=IndexType.INT64)
 def test_an_integer_that_is_no_row_takes_the_nearest() -> None:
     a = np.arange(8).reshape(4, 2)
     how = Gathered(rows=7, of=4, dtype=IndexType.INT64)
-    found = how.taken(a, np.array([3, 0, 3, -1, 4, 2**62, -(2**62)]))
+    found = how.gather(a, np.array([3, 0, 3, -1, 4, 2**62, -(2**62)]))
     assert found[:, 0].tolist() == [6, 0, 6, 0, 6, 6, 0]
 
 

@@ -248,7 +248,7 @@ def read_about(text: str | bytes) -> About:
         raise LibraryError(f"{ABOUT} cannot be read: {error!r}") from error
 
 
-class Shelf:
+class KernelStore:
     """The kernels of all units that the cache has at construction, by key."""
 
     def __init__(self, cache: Cache) -> None:

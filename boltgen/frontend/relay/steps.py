@@ -87,7 +87,7 @@ def _of_float16(rejects: Rejects) -> Rejects:
 
     def reason(workload: Workload) -> str | None:
         operand = workload.first.problem.in_dtype
-        if operand is DType.F16 or not workload.first.problem.is_product:
+        if operand is DType.F16 or not workload.first.problem.has_b:
             return rejects(workload)
         return f"its operands are {operand.value}; kernels of Relay's models multiply float16"
 

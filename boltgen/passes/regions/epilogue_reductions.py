@@ -117,7 +117,7 @@ def with_reductions(
     """Return `product` with the reductions of its result; None without any, or if a kernel cannot
     write them. It `rounds` sums that only casts to the product's type read.
     """
-    if product.exit is not None or not product.anchor.problem.is_product:
+    if product.exit is not None or not product.anchor.problem.has_b:
         return None
     found = _reductions(graph, product, claimed)
     if rounds:

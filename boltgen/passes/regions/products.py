@@ -103,7 +103,7 @@ class Product:
         # The gathers that come last are made first.
         before = (*reversed(taken), *self.anchor.absorbed, *self.tail.inlined)
         whole = (*before, *self.operators)
-        return whole if self.anchor.problem.is_product else tuple(sorted(set(whole)))
+        return whole if self.anchor.problem.has_b else tuple(sorted(set(whole)))
 
     @property
     def moved(self) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ def find_products(
         if expr.op not in ANCHORS:
             continue
         anchor = match_anchor(graph, index, accumulate)
-        if isinstance(anchor, Rejected) or not anchor.problem.is_product:
+        if isinstance(anchor, Rejected) or not anchor.problem.has_b:
             continue
         tail = grow(graph, anchor, claimed, shares=shares is None or index in shares)
         claimed.update(tail.members)
@@ -194,7 +194,7 @@ def find_others(graph: Graph, claimed: Collection[int], accumulate: DType) -> li
         if expr.op not in ANCHORS or index in taken:
             continue
         anchor = match_anchor(graph, index, accumulate)
-        if isinstance(anchor, Rejected) or anchor.problem.is_product:
+        if isinstance(anchor, Rejected) or anchor.problem.has_b:
             continue
         tail = grow(graph, anchor, taken)
         taken.update(tail.members)
@@ -208,7 +208,7 @@ def extended(graph: Graph, product: Product, claimed: Collection[int], rejects: 
 
     If its call transforms D, only that transform reads D, and the epilogue ends there.
     """
-    if product.exit is not None or not product.anchor.problem.is_product:
+    if product.exit is not None or not product.anchor.problem.has_b:
         return product
     for tail in extensions(graph, product.anchor, product.tail, claimed):
         longer = replace(product, tail=tail)

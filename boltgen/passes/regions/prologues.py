@@ -49,7 +49,7 @@ def with_prologue(
 
 def _longer(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:
     anchor, tail = product.anchor, product.tail
-    is_plain = anchor.problem.is_product and anchor.problem.batch == 1
+    is_plain = anchor.problem.has_b and anchor.problem.batch == 1
     if not is_plain or product.entry is not None or product.summed is not None:
         return None
     if anchor.taken is not None or anchor.ends is not None or anchor.b == anchor.a:

@@ -108,7 +108,7 @@ class Depthwise:
         return self
 
     @property
-    def is_product(self) -> bool:
+    def has_b(self) -> bool:
         """True: each pixel's neighbourhood is multiplied."""
         return True
 

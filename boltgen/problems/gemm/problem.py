@@ -143,7 +143,7 @@ class Gemm:
         return self.folded if self.is_foldable else self
 
     @property
-    def is_product(self) -> bool:
+    def has_b(self) -> bool:
         """True."""
         return True
 

@@ -112,7 +112,7 @@ class GroupedGemm:
         return self
 
     @property
-    def is_product(self) -> bool:
+    def has_b(self) -> bool:
         """True."""
         return True
 

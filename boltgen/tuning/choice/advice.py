@@ -118,7 +118,7 @@ def _most(change: Change) -> float:
 def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
     """Yield each change of a layer, in words, and the workload after the change."""
     problem = layer.problem
-    if not problem.is_product:
+    if not problem.has_b:
         return
     extents = {"channels": problem.a_shape[-1], "filters": problem.d_shape[-1]}
     aligned = {name: _up(extent, problem.in_dtype) for name, extent in extents.items()}

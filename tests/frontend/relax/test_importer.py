@@ -193,7 +193,7 @@ def test_a_model_with_no_product_imports() -> None:
     imported = import_model(_model(helper.make_node("Softmax", ["x"], ["y"])))
     annotated = annotate(imported.module)
     (region,) = annotated.regions
-    assert (region.label, region.workload.first.problem.is_product) == ("softmax", False)
+    assert (region.label, region.workload.first.problem.has_b) == ("softmax", False)
     assert [placed.region for placed in annotated.placements] == [region.symbol]
 
 

@@ -48,7 +48,7 @@ def test_a_model_agrees_with_onnx_runtime(name: str, options: dict[str, Any]) ->
     imported = import_model(source)
     model = Model(imported.module, normalise=True)
     layers = [layer.problem for each in model.regions for layer in each.workload.layers]
-    assert sum(problem.is_product for problem in layers) == _products(source)
+    assert sum(problem.has_b for problem in layers) == _products(source)
     # Two norms of each block; attention has the softmax. ONNX's models of images have none.
     assert len(layers) - _products(source) == 2 * options.get("layers", 0)
     inputs = _inputs(imported)

@@ -240,7 +240,7 @@ def test_a_convolution_in_groups_has_a_kernel() -> None:
     first, second = (region.workload.first.problem for region in model.regions)
     # Four groups of two channels are multiplied as one of eight.
     assert (first.a_shape[-1], first.b_shape, first.groups) == (8, (16, 3, 3, 8), 1)
-    assert second.is_product
+    assert second.has_b
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def _alignments(model: Model) -> list[tuple[int, int]]:
 
 def _products(model: Model) -> list[Region]:
     """The regions that are no norms."""
-    return [region for region in model.regions if region.workload.first.problem.is_product]
+    return [region for region in model.regions if region.workload.first.problem.has_b]
 
 
 def _said(model: Model) -> list[str]:
