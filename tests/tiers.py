@@ -37,6 +37,9 @@ _IMPORTED = frozenset({Need.TVM, Need.TORCH, Need.ONNX})
 _NUMERICS = "tests/kernels/test_kernel_numerics.py::test_kernel_agrees_with_the_oracle"
 _WGMMA = "tests/kernels/test_wgmma.py::test_kernel_agrees_with_the_oracle"
 _DEPTHWISE, _RECURRENT = "tests/kernels/test_depthwise.py", "tests/kernels/test_recurrent.py"
+_SEPARABLE, _VOLUMES = "tests/kernels/test_separable.py", "tests/kernels/test_conv3d.py"
+_INTEGERS = "tests/kernels/test_integers.py"
+_EQUALS = "test_a_kernel_equals_the_oracle_at_its_size_and_its_boundaries"
 _COMPUTES = "test_a_kernel_computes_what_it_is_made_for_and_its_boundaries"
 _REFUSES = "test_bad_arguments_are_refused"
 _RELAY = "tests/test_relay_suite.py::test_in_the_environment_with_relay"
@@ -59,10 +62,14 @@ SHARE: dict[str, tuple[str, ...]] = {
         *("tests/kernels/test_attention.py", "tests/kernels/test_chain_adapter.py"),
         *("tests/kernels/test_grouped.py", "tests/kernels/test_moves.py"),
         *("tests/kernels/test_norm.py", "tests/kernels/test_prologue.py"),
-        *("tests/kernels/test_separable.py", "tests/kernels/test_skinny.py"),
+        "tests/kernels/test_skinny.py",
         *(f"{_NUMERICS}[{name}" for name in ("split-", "batch-", "tiny-", "first")),
         *(f"{_DEPTHWISE}::{test}" for test in (f"{_COMPUTES}[plain]", f"{_REFUSES}[plain-")),
         *(f"{_RECURRENT}::{test}" for test in (f"{_COMPUTES}[gru]", f"{_REFUSES}[gru-")),
+        *(f"{_SEPARABLE}::{test}" for test in (f"{_COMPUTES}[plain]", f"{_REFUSES}[plain-")),
+        *(f"{_VOLUMES}::{test}" for test in (f"{_COMPUTES}[bias]", _REFUSES)),
+        *(f"{_INTEGERS}::{test}" for test in (f"{_EQUALS}[channels]", f"{_EQUALS}[image]")),
+        *(f"{_INTEGERS}::test_{test}" for test in ("every_", "integers_", "what_")),
         *(f"{_WGMMA}[{name}-" for name in ("pingpong", "conv-pingpong")),
     ),
     "measuring": (

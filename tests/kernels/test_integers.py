@@ -27,6 +27,7 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.operands import draw
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
+from tests.kernels.conftest import launched
 from tests.kernels.jobs import judged_jobs
 
 _SAME = (1, 1, 1, 1)
@@ -164,8 +165,12 @@ def _spec(name: str) -> KernelSpec:
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
-    return build_libraries(list(map(_spec, KERNELS)), tmp_path_factory.mktemp("integers"))
+def kernels(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[KernelSpec, KernelLibrary]:
+    every = list(map(_spec, KERNELS))
+    specs = launched(request, every, lambda parameters: _spec(parameters["name"]))
+    return build_libraries(specs, tmp_path_factory.mktemp("integers"))
 
 
 @pytest.mark.parametrize("name", KERNELS)

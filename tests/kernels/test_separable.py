@@ -17,12 +17,16 @@ from boltgen.families.registry import boundaries, launch, violations
 from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
+from tests.kernels.conftest import launched
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[KernelSpec, KernelLibrary]:
-    specs = [case.spec for case in CASES.values()]
+def kernels(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[KernelSpec, KernelLibrary]:
+    every = [case.spec for case in CASES.values()]
+    specs = launched(request, every, lambda parameters: CASES[parameters["name"]].spec)
     return build_libraries(specs, tmp_path_factory.mktemp("separable"))
 
 
