@@ -101,7 +101,7 @@ def test_gemm_refuses(
         (setting(p=0), INVALID, "p is 0; it must be at least 1"),
         (setting(pad_w=-1), INVALID, "pad_w is -1; it must be at least 0"),
         (setting(r=33), INVALID, r"r \(optimised iterator\) is 33; it must be at most 32"),
-        (setting(n=1 << 20), INVALID, "bytes of A is 10871635968; it must be at most 2147483647"),
+        (setting(h=1 << 24), INVALID, "bytes of A is 19327352832; it must be at most 2147483647"),
         (setting(c=68), MISALIGNED, r"c \(of A\) is 68; .* multiple of 8 elements"),
         (setting(k=132), MISALIGNED, r"k \(of D\) is 132; .* multiple of 8 elements"),
         (setting(swizzle=16), INVALID, "swizzle is 16; it must be a power of two from 1 to 8"),
