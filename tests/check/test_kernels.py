@@ -16,9 +16,9 @@ from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import LoadKind
+from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
-from boltgen.ir.functions import BinaryOp, UnaryOp
+from boltgen.ir.functions import UnaryOp
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm

@@ -103,9 +103,9 @@ def _metadata(made: Path, folder: Path, rng: random.Random) -> None:
 
 
 def _make_records(folder: Path) -> None:
-    from boltgen.ir.elementwise import LoadKind
+    from boltgen.ir.elementwise import BinaryOp, LoadKind
     from boltgen.ir.elementwise_builder import ElementwiseBuilder
-    from boltgen.ir.functions import BinaryOp, UnaryOp
+    from boltgen.ir.functions import UnaryOp
     from boltgen.problems.workload import Workload
     from boltgen.tuning.database.database import Database
     from boltgen.tuning.database.exchange import write_records
