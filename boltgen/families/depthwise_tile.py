@@ -5,6 +5,7 @@ Source: templates/include/boltgen/depthwise_tile.h.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from boltgen.problems.depthwise.problem import Depthwise
@@ -93,6 +94,11 @@ class Tile:
         size = self.problem.in_dtype.size_bytes
         of_pixel = max(vector_of_a(self.problem) * size // _REGISTER_BYTES, 1)
         return self._pixels_at_once * of_pixel + self._taps_at_once * vector_of(self.problem)
+
+    @property
+    def result_registers(self) -> int:
+        """The registers for the results of a thread, rounded to the type of A."""
+        return math.ceil(self.sums * self.problem.in_dtype.size_bytes / _REGISTER_BYTES)
 
     @property
     def steps(self) -> int:

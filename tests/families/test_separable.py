@@ -12,6 +12,7 @@ from benchmarks.cases.kernels import EPILOGUES, graph_of
 from benchmarks.cases.separable import config, same, separable
 from boltgen.arch import ARCHES
 from boltgen.errors import InvalidProblemError
+from boltgen.families.depthwise_tile import Tile
 from boltgen.families.registry import (
     FAMILIES,
     boundaries,
@@ -20,7 +21,7 @@ from boltgen.families.registry import (
     predict,
     violations,
 )
-from boltgen.families.separable.legality import blocks
+from boltgen.families.separable.legality import blocks, footprint
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.problems.conv2d.problem import Conv2d
@@ -42,6 +43,16 @@ def _three() -> Workload:
     return Workload(
         layers=(*WORKLOAD.layers, *gemm_chain(FIRST.gemm.m, 24, (8,), ("relu",)).layers)
     )
+
+
+def test_a_thread_holds_its_results_beside_its_sums() -> None:
+    """Of 8 pixels of 8 channels: 64 sums in FP32, and 64 results of 16 bits, two in a register."""
+    tile = Tile(FIRST, 1, 8)
+    assert (tile.sums, tile.result_registers) == (64, 32)
+    of_one, of_eight = (
+        footprint(WORKLOAD, replace(CONFIG, columns=columns)).registers for columns in (1, 8)
+    )
+    assert of_eight - of_one >= (64 + 32) - (8 + 4)
 
 
 @pytest.mark.parametrize("arch", ARCHES)
@@ -77,7 +88,8 @@ def test_a_further_filter_of_several_pixels_is_no_layer() -> None:
         ({"stages": 9}, {}, {"inner_stages"}),
         ({"warp_m": 48}, {}, {"warp_divides_threadblock"}),
         ({}, {"n": 1, "w": 2**24}, {"index_overflow"}),
-        ({"columns": 8}, {"r": 7, "s": 7, "padding": (3, 3, 3, 3)}, set()),
+        ({"columns": 4}, {"r": 7, "s": 7, "padding": (3, 3, 3, 3)}, set()),
+        ({"columns": 8}, {"r": 7, "s": 7, "padding": (3, 3, 3, 3)}, {"registers"}),
     ],
 )
 def test_rules(change: dict[str, Any], problem: dict[str, Any], rules: set[str]) -> None:

@@ -23,6 +23,7 @@ from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.conv3d.problem import Conv3d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.operands import draw
 from boltgen.problems.oracle import enclose
@@ -217,7 +218,7 @@ def test_integers_take_half_the_time_where_tensor_cores_are_the_limit() -> None:
     assert fastest_us(floats) > 1.7 * fastest_us(integers)
 
 
-def _rejection(problem: Gemm, epilogue: ElementwiseGraph, arch: str = "sm_80") -> str:
+def _rejection(problem: Gemm | Conv3d, epilogue: ElementwiseGraph, arch: str = "sm_80") -> str:
     with pytest.raises(NoLegalConfigError) as caught:
         candidates(Workload.of(problem, epilogue), arch_named(arch))
     return str(caught.value)
@@ -232,6 +233,9 @@ def test_what_no_kernel_of_integers_computes_is_named() -> None:
     builder.store(made, dtype=DType.F16)
     several = _rejection(_gemm(64, 64, 64, _I8, _F32), builder.build())
     assert "kernels of integers store D of one product alone" in several
+    extents = {"n": 1, "depth": 4, "h": 4, "w": 4, "c": 32, "k": 32, "t": 3, "r": 3, "s": 3}
+    volumes = Conv3d(**extents, in_dtype=_I8, acc_dtype=_I32, out_dtype=_I8)
+    assert "no kernel multiplies int8 of volumes" in _rejection(volumes, _requantised())
     with pytest.raises(InvalidProblemError, match=r"k=65794; .* may exceed int32"):
         _gemm(8, 8, 65794, _I8, _I8)
     with pytest.raises(InvalidProblemError, match="sums in int32 and an epilogue of others"):

@@ -69,6 +69,8 @@ def _volumes_rejection(problem: Conv3d) -> str | None:
     Source: cutlass/conv/threadblock/conv3d_fprop_activation_tile_access_iterator_optimized.h, which
     has one predicate bit for each filter plane, row and column, and only whole vectors.
     """
+    if problem.in_dtype.is_whole:
+        return f"no kernel multiplies {problem.in_dtype.value} of volumes"
     vector = VECTOR_BYTES // problem.in_dtype.size_bytes
     if problem.c % vector:
         return f"{problem.c} channels are no multiple of {vector}, which CUTLASS reads at once"

@@ -163,7 +163,7 @@ def footprint(workload: Workload, config: SeparableConfig) -> Footprint:
     block, in_dtype = config.threadblock, layer.problem.in_dtype
     steps_bytes = _STEPS_AT_ONCE * swizzled_tile_bytes(block.m, block.k, in_dtype)
     operands = vector_of(tile.problem) * len(workload.first.loads)
-    of_depthwise = tile.sums + max(tile.row_registers, operands)
+    of_depthwise = tile.sums + tile.result_registers + max(tile.row_registers, operands)
     held = inner_accumulators(layer, tiles) + max(of_depthwise, inner_fragments(layer, tiles))
     return Footprint(
         registers=held + BOOKKEEPING_REGISTERS,

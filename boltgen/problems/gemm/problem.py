@@ -41,11 +41,10 @@ class Gemm:
     divided.
 
     Raises:
-        InvalidProblemError: an extent is not in 1..2**31-1; the batch exceeds the grid's z
-            dimension, or is 1 and shares A or B; no instruction multiplies `in_dtype` or sums in
-            `acc_dtype`; no kernel stores `out_dtype`; sums of integers may exceed 32 bits; packed
-            `weights` come with a batch, a row-major B, a pair or a type other than FP16; a batch
-            is paired or has slices.
+        InvalidProblemError: an extent is not in 1..2**31-1; the batch is 1 and shares A or B; no
+            instruction multiplies `in_dtype` or sums in `acc_dtype`; no kernel stores `out_dtype`;
+            sums of integers may exceed 32 bits; packed `weights` come with a batch, a row-major B,
+            a pair or a type other than FP16; a batch is paired or has slices.
     """
 
     kind: ClassVar[str] = "gemm"
