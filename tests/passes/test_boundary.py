@@ -181,3 +181,21 @@ def test_what_tvm_goes_on_with_is_left_to_tvm() -> None:
 def test_a_result_that_is_used_in_the_kernels_form_too_stays() -> None:
     assert exit_(graph(*RESULT, value("exp", 0), escaping=2), 0, is_image=True) is None
     assert exit_(graph(*RESULT, escaping=0), 0, is_image=True) is None
+
+
+def test_a_join_of_pixels_beyond_a_permutation_stays() -> None:
+    """The shape there is not that of the tensor whose channels are moved."""
+    before = (
+        rows(INPUT, shape=(2, 3, 5, 7), dtype="float32"),
+        rows("reshape", 0, shape=(2, 15, 7), dtype="float32"),
+        rows("astype", 1, shape=(2, 15, 7)),
+        rows("permute_dims", 2, shape=(2, 7, 15)),
+    )
+    assert entry(graph(*before, rows("conv", 3, shape=(2, 7, 15))), 3, is_image=True) is None
+    behind = (
+        rows("conv", shape=(2, 7, 15)),
+        rows("permute_dims", 0, shape=(2, 15, 7)),
+        rows("reshape", 1, shape=(2, 3, 5, 7)),
+    )
+    found = exit_(graph(*behind), 0, is_image=True)
+    assert found is None

@@ -93,6 +93,20 @@ def test_a_cast_rounds_and_one_to_fp32_is_nothing() -> None:
     assert tail.epilogue.describe() == "tanh(float16(acc))"
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int4"])
+def test_a_quantisation_to_what_no_kernel_stores_is_refused_by_name(dtype: str) -> None:
+    """The interpreter has no such type, so no values are compared."""
+    g = Maker()
+    relu = g.op("nn.relu", g.product)
+    rounded = g.op("quantize", relu, g.scalar(0.5), g.scalar(0.0), dtype=dtype, axis=1)
+    graph = Graph(tuple(g.exprs), frozenset({rounded}), (rounded,))
+    anchor = match_anchor(graph, g.product)
+    assert isinstance(anchor, Anchor)
+    tail = grow(graph, anchor)
+    assert tail.output == relu
+    assert f"a quantisation to {dtype}; kernels store int8 and uint8" in tail.refused[rounded]
+
+
 def test_the_readers_of_the_last_operator_have_a_reason() -> None:
     g = Maker()
     relu = g.op("nn.relu", g.product)

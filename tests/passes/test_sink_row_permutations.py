@@ -322,3 +322,20 @@ def test_whatever_is_moved_is_computed(steps: list[tuple[int, int]]) -> None:
                 x = net.spelled(x)
         values.append(x)
     _checked(net, values[-1], values[len(values) // 2])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_quantisations_with_numbers_along_an_axis_keep_their_rows(axis: int) -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(8, 8), dtype="float32"))
+
+    def turned(value: int, extents: tuple[int, ...]) -> int:
+        return b.reshape(b.permute_dims(b.reshape(value, extents), (1, 0, 2)), (8, 8))
+
+    scales = b.constant((2.0 ** np.arange(-6, 2)).astype(np.float32))
+    zeros = b.constant(np.zeros(8, np.int8))
+    y = turned(x, (2, 4, 8))
+    y = b.operator("quantize", (y, scales, zeros), (8, 8), "int8", axis=axis)
+    y = b.operator("dequantize", (y, scales, zeros), (8, 8), "float32", axis=axis)
+    y = b.matmul(y, b.constant(np.eye(8, dtype=np.float32)), "float32")
+    with_rows_in_place(b.graph(turned(y, (4, 2, 8))))

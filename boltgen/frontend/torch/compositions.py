@@ -141,9 +141,10 @@ def _wrapped(x: Any, pad: Sequence[int]) -> Any:
     for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         axis, extent = x.ndim - place, x.shape[x.ndim - place]
         first, last = max(-before, 0), extent + min(after, 0)
+        x = x.narrow(axis, first, last - first) if before < 0 or after < 0 else x
         parts = [
-            x.narrow(axis, extent - max(before, 0), max(before, 0)),
-            x.narrow(axis, first, last - first),
+            x.narrow(axis, last - first - max(before, 0), max(before, 0)),
+            x,
             x.narrow(axis, 0, max(after, 0)),
         ]
         kept = [

@@ -31,13 +31,13 @@ from boltgen.graph.view import (
 )
 from boltgen.ir.extent import Dim, has_dynamic
 from boltgen.passes.regions.anchor import MATMUL
-from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, OF_AN_AXIS
 
 _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
 _SLICE, _SPLIT, _PAD = "strided_slice", "split", "nn.pad"
 # A reshape, a transpose and a reshape.
 _MOST_MOVES = 3
-_POINTWISE = frozenset(ELEMENTWISE) - RESHAPES | {"astype"}
+_POINTWISE = ELEMENTWISE - RESHAPES - OF_AN_AXIS | {"astype"}
 
 
 def with_fewer_moves(graph: Graph) -> Graph:

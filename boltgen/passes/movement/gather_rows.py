@@ -19,9 +19,9 @@ from boltgen.graph.graph import Expr, GraphBuilder
 from boltgen.passes.movement.row_permutation import TAKE, Rows, is_known
 from boltgen.passes.movement.sink_gathers import ROW_NORMS
 from boltgen.passes.regions.anchor import MATMUL
-from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, OF_AN_AXIS
 
-_POINTWISE = ELEMENTWISE - RESHAPES - {"nn.prelu"}
+_POINTWISE = ELEMENTWISE - RESHAPES - OF_AN_AXIS
 _REDUCTIONS = frozenset({"mean", "sum", "variance"})
 # Operators that begin a norm, spelled out or not.
 NORMING = ROW_NORMS | _REDUCTIONS

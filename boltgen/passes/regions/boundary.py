@@ -57,8 +57,8 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     if padding is not None and not has_one_reader(graph, at):
         return _border(graph, (padding,), at, layout, narrow, padded=True)
     while (step := _step(graph, at, narrow, last=True)) is not None:
-        if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
-            break  # two permutations are not one layout
+        if not _continues(graph, at, step, layout, is_image=is_image):
+            break
         layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
         members.insert(0, at)
         at = graph[at].args[0]
@@ -105,7 +105,7 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
         step = _step(graph, following, narrow, last=False)
         if step is None:
             break
-        if step is ImageLayout.NCHW and (layout is ImageLayout.NCHW or not is_image):
+        if not _continues(graph, following, step, layout, is_image=is_image):
             break
         layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
         members.append(following)
@@ -183,6 +183,18 @@ def _step(graph: Graph, index: int, narrow: DType, *, last: bool) -> ImageLayout
     axes = (0, *pixels, 1) if last else (0, pixels.stop - 1, 1, *pixels[:-1])
     is_image = len(source.static_shape) >= _ROWS_RANK and _permutes(source, expr, axes)
     return ImageLayout.NCHW if is_image else None
+
+
+def _continues(
+    graph: Graph, index: int, step: ImageLayout, layout: ImageLayout, *, is_image: bool
+) -> bool:
+    """Return whether an operator can be of a border whose layout so far is `layout`.
+
+    Beyond a permutation there are casts alone: the shape there says where the channels are.
+    """
+    if layout is ImageLayout.NCHW:
+        return graph[index].op == "astype"
+    return is_image or step is not ImageLayout.NCHW
 
 
 def _joins_pixels(image: Expr, rows: Expr) -> bool:

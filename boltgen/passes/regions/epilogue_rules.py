@@ -101,6 +101,8 @@ def _quantize(call: Call) -> int:
     """Divide, round half to even, add the zero point and clamp, each in FP32 without error but the
     division's.
     """
+    if call.expr.dtype not in {"int8", "uint8"}:
+        raise NotFusibleError(f"a quantisation to {call.expr.dtype}; kernels store int8 and uint8")
     b, ends = call.builder, np.iinfo(call.expr.dtype)
     x, scale, zero = call.args[0], call.scalars[1], call.scalars[2]
     if scale is None or zero is None:
@@ -160,6 +162,9 @@ RULES: dict[str, _Rule] = {
 }
 
 ELEMENTWISE = frozenset(RULES)
+# Operators of a number or of numbers along an axis, which an attribute names: where a tensor is
+# seen in another shape, the axis is another one.
+OF_AN_AXIS = frozenset({"nn.prelu", "quantize", "dequantize"})
 # The operators on integers of an epilogue, by the type of the result: all others are of floats.
 DEQUANTIZE = "dequantize"
 NARROW_INTEGERS = frozenset({DType.I8.value, DType.U8.value})

@@ -510,3 +510,17 @@ def test_extents_that_are_taken_of_a_shape_stay_extents() -> None:
     made = model(nodes, {"x": ("batch", 3, 4)}, {"order": np.array([2, 0, 1])})
     assert_same(made, prepared(made).model, {"x": noise(5, 3, 4)})
     assert import_model(made).outputs[0].shape == (4, "batch", 3)
+
+
+def test_filters_with_scales_for_blocks_are_dequantised() -> None:
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["d"], axis=1, block_size=8),
+        node("Conv", ["x", "d"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.integers(-127, 128, (8, 16, 3, 3)).astype(np.int8),
+        "s": (2.0 ** -rng.integers(4, 8, (8, 2, 3, 3))).astype(np.float32),
+    }
+    made = model(nodes, {"x": (1, 16, 8, 8)}, constants, opset=21)
+    assert_same(made, prepared(made).model, {"x": noise(1, 16, 8, 8)})

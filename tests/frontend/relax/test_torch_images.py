@@ -109,6 +109,16 @@ def test_a_pool_is_pytorchs(name: str) -> None:
     np.testing.assert_array_equal(_computed(POOLED[name]), POOLED[name](X).numpy(), strict=True)
 
 
+@pytest.mark.parametrize("pad", [(2, 1, 3, 0), (2, -1, -2, 3), (-1, -1, 0, 2), (0, -3, 7, 7)])
+def test_a_circular_pad_is_pytorchs(pad: tuple[int, ...]) -> None:
+    """A negative width crops, and what is left is repeated."""
+
+    def padded(x: Tensor) -> Tensor:
+        return functional.pad(x, pad, mode="circular")
+
+    np.testing.assert_array_equal(_computed(padded), padded(X).numpy(), strict=True)
+
+
 # Transposed convolutions of one, two and three dimensions; what TVM lacks of PyTorch's.
 TRANSPOSED: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "output padding below the dilation": (

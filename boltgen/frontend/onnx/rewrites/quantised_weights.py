@@ -41,7 +41,8 @@ def kept_whole(build: Builder) -> str | None:
     if not build.scope.packs_weights or numbers is None or scales is None or numbers.ndim < 2:
         return None
     zeros = build.known(2) if build.operand(2) else np.zeros(scales.shape, numbers.dtype)
-    if numbers.ndim > 2 and numbers.dtype.name in {"int8", "uint8"} and not build.operand(2):
+    is_of_integers = numbers.dtype.name in {"int8", "uint8"} and not build.get("block_size", 0)
+    if numbers.ndim > 2 and is_of_integers and not build.operand(2):
         return build.DequantizeLinear(build.x, build.operand(1), zeros, axis=build.get("axis", 1))
     if numbers.ndim > 2:
         return None
