@@ -236,6 +236,34 @@ def test_sums_that_may_exceed_32_bits_stay_floats() -> None:
     assert "k=70000; sums of so many products of int8 may exceed int32" in reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("step", "scale"),
+    [(2.0**-4, 0.0), (2.0**-70, 2.0**-80), (2.0**-70, 2.0**-60), (2.0**9, 2.0**120)],
+)
+def test_a_scale_of_sums_that_fp32_does_not_hold_keeps_floats_and_the_bias(
+    step: float, scale: float
+) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), step, 0, "int8")
+    scales = np.full(N, 2.0**-6)
+    scales[3] = scale
+    made = net.matmul(x, net.weight(K, N, scale=scales, axis=1), "float32")
+    graph, (reason,) = passed(net.graph(net.elementwise("add", made, net.constant(WHOLE))))
+    assert not sums(graph)
+    assert "which FP32 does not hold as a normal number" in reason
+
+
+@pytest.mark.parametrize("number", [1.0, np.inf])
+def test_a_bias_of_too_many_steps_is_added_in_floats(number: float) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-50, 0, "int8")
+    made = net.matmul(x, net.weight(K, N, scale=2.0**-60), "float32")
+    bias = np.full(N, number, np.float32)
+    graph, reasons = passed(net.graph(net.elementwise("add", made, net.constant(bias))))
+    assert [expr.op for expr in sums(graph)] == ["matmul"]
+    assert not reasons
+
+
 def test_views_move_integers_and_equal_quantisations_cancel() -> None:
     net = Net()
     x = net.rounded(net.input(4, 6), 2.0**-4, 5, "uint8")

@@ -139,13 +139,21 @@ def _matched(
     scales = _of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
     if (scales != scales[:, :1]).any():
         raise _KeptError("its weight has scales for parts of K, which no kernel of integers takes")
+    with np.errstate(over="ignore", under="ignore"):
+        combined = np.float32(step) * scales[:, 0].astype(np.float32)
+    is_normal = np.isfinite(combined) & (np.abs(combined) >= DType.F32.smallest_normal)
+    if not is_normal.all():
+        raise _KeptError(
+            f"the scale of a channel's sums is {combined[~is_normal][0]:g}, which FP32 does not "
+            "hold as a normal number"
+        )
     sums = _of_channels(numbers, channel).sum(axis=1, dtype=np.int64)
     product = _Product(
         index=index,
         root=index,
         a=x,
         b=numbers.astype(np.int8),
-        scale=_plain(np.float32(step) * scales[:, 0].astype(np.float32)),
+        scale=_plain(combined),
         offset=-int(middle) * sums,
         axis=axis,
         more=more,
@@ -248,8 +256,11 @@ def _with_bias(graph: Graph, product: _Product, reduced: int) -> _Product:
     if bias is None or graph[reader].shape != graph[product.index].shape:
         return product
     steps = bias.astype(np.float64) / product.scale
+    if not np.isfinite(steps).all():
+        return product
     whole = np.rint(steps)
-    if (np.abs(steps - whole) > _ROUNDED * np.maximum(np.abs(whole), 1.0)).any():
+    is_whole = np.abs(steps - whole) <= _ROUNDED * np.maximum(np.abs(whole), 1.0)
+    if not (is_whole & (np.abs(whole) <= DType.I32.largest)).all():
         return product
     offset = product.offset + whole.astype(np.int64)
     if largest + np.abs(offset).max() > DType.I32.largest:
