@@ -253,6 +253,40 @@ def test_a_scale_of_sums_that_fp32_does_not_hold_keeps_floats_and_the_bias(
     assert "which FP32 does not hold as a normal number" in reason
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number", "zero"),
+    [
+        ("int32", 65537, 0),
+        ("uint16", 65530, 0),
+        ("int64", 65537, 0),
+        ("uint64", 2**64 - 1, 0),
+        ("int32", 2**31 - 1, -(2**31) + 1),
+        ("uint8", 128, 0),
+    ],
+)
+def test_numbers_of_a_weight_that_int8_does_not_hold_stay_floats(
+    dtype: str, number: int, zero: int
+) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    whole = net.constant(np.full((K, N), number, dtype))
+    graph, (reason,) = passed(
+        net.graph(net.matmul(x, net.number(whole, 2.0**-20, zero), "float32"))
+    )
+    assert not sums(graph)
+    assert "a weight's distance from its zero point needs nine bits or more" in reason
+
+
+def test_wide_numbers_of_a_weight_near_their_zero_point_become_int8() -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    whole = net.constant(RNG.integers(65408, 65535, (K, N)).astype(np.uint16))
+    graph, reasons = passed(net.graph(net.matmul(x, net.number(whole, 2.0**-6, 65500), "float32")))
+    (product,) = sums(graph)
+    assert graph[product.args[1]].dtype == "int8"
+    assert not reasons
+
+
 @pytest.mark.parametrize("number", [1.0, np.inf])
 def test_a_bias_of_too_many_steps_is_added_in_floats(number: float) -> None:
     net = Net()

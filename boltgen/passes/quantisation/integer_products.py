@@ -29,7 +29,7 @@ from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, rename
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE, QUANTISE
 from boltgen.passes.regions.anchor import CONV2D, MATMUL
-from boltgen.passes.weights.dequantised import dequantised
+from boltgen.passes.weights.dequantised import Dequantised, dequantised
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
@@ -133,9 +133,7 @@ def _matched(
         raise _KeptError("it has one column, which takes as long to read as floats")
     if (reason := rejects(Workload.of(problem))) is not None:
         raise _KeptError(reason)
-    numbers = known.numbers.astype(np.int16) - known.zeros.astype(np.int16)
-    if numbers.min(initial=0) < -128 or numbers.max(initial=0) > 127:
-        raise _KeptError("a weight's distance from its zero point needs nine bits")
+    numbers = _around_zero(known)
     scales = _of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
     if (scales != scales[:, :1]).any():
         raise _KeptError("its weight has scales for parts of K, which no kernel of integers takes")
@@ -160,6 +158,22 @@ def _matched(
         border=int(middle),
     )
     return _with_bias(graph, product, reduced)
+
+
+def _around_zero(known: Dequantised) -> Array:
+    """Return the distances of a weight's numbers from their zero points, which int8 holds.
+
+    Raises:
+        _KeptError: int8 does not hold one.
+    """
+    # A difference of int64 or uint64 may wrap: their ends are compared as integers of any size.
+    both = (known.numbers, known.zeros)
+    ends = [int(end) for each in both for end in (each.min(initial=0), each.max(initial=0))]
+    if max(map(abs, ends)) < 2**30:
+        distances = known.numbers.astype(np.int32) - known.zeros.astype(np.int32)
+        if distances.min(initial=0) >= -128 and distances.max(initial=0) <= 127:
+            return distances
+    raise _KeptError("a weight's distance from its zero point needs nine bits or more")
 
 
 def _channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
