@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from boltgen.errors import ModelImportError
+from boltgen.graph.attributes import Convolution
 from boltgen.graph.graph import INPUT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
@@ -296,6 +297,62 @@ def test_a_bias_of_too_many_steps_is_added_in_floats(number: float) -> None:
     graph, reasons = passed(net.graph(net.elementwise("add", made, net.constant(bias))))
     assert [expr.op for expr in sums(graph)] == ["matmul"]
     assert not reasons
+
+
+@pytest.mark.parametrize(
+    ("operator", "data", "kernel", "groups", "operands"),
+    [
+        ("nn.conv2d", "NCHW", "OIHW", 1, ("int8", "int8")),
+        ("nn.conv2d", "NHWC", "HWIO", 1, ("uint8", "int8")),
+        ("nn.conv2d", "NCHW", "OIHW", 1, ("int16", "int8")),
+        ("nn.conv2d", "NCHW", "OIHW", 1, ("int8", "uint8")),
+        ("nn.conv2d", "NCHW", "OIHW", 8, ("int8", "int8")),
+        ("nn.conv3d", "NCDHW", "OIDHW", 1, ("int8", "int8")),
+        ("nn.conv2d", "NCHW4c", "OIHW4o4i", 1, ("int8", "int8")),
+    ],
+)
+def test_only_images_of_bytes_are_convolved_in_nhwc(
+    operator: str, data: str, kernel: str, groups: int, operands: tuple[str, str]
+) -> None:
+    rank = len(data) - 2 if data.isalpha() else 2
+    extents = {"N": 1, "C": 8, "O": 16, "I": 8 // groups}
+    x_shape = [extents.get(axis, 6) for axis in data if axis.isupper()]
+    w_shape = [extents.get(axis, 3) for axis in kernel if axis.isupper()]
+    made = [{**extents, "C": 16}.get(axis, 4) for axis in data if axis.isupper()]
+    if not data.isalpha():
+        x_shape[1], made[1] = 2, 4
+        w_shape[:2] = 4, 2
+        x_shape, made, w_shape = [*x_shape, 4], [*made, 4], [*w_shape, 4, 4]
+    net = Net()
+    x = net.add(Expr(op=INPUT, shape=tuple(x_shape), dtype=operands[0]))
+    w = net.constant(RNG.integers(0, 9, w_shape).astype(operands[1]))
+    attrs: dict[str, Any] = {"strides": (1,) * rank, "padding": (0,) * 2 * rank}
+    attrs |= {"dilation": (1,) * rank, "groups": groups}
+    attrs |= {"data_layout": data, "kernel_layout": kernel, "out_layout": data}
+    graph = net.graph(net.operator(operator, (x, w), tuple(made), "int32", **attrs))
+    normal = normalise(graph).graph
+    (product,) = (expr for expr in normal.exprs if expr.op == operator)
+    layouts = (
+        product.attrs.of(Convolution).data_layout,
+        product.attrs.of(Convolution).kernel_layout,
+    )
+    is_ours = operator == "nn.conv2d" and data.isalpha() and groups == 1
+    is_ours = is_ours and operands in {("int8", "int8"), ("uint8", "int8")}
+    assert layouts == (("NHWC", "OHWI") if is_ours else (data, kernel))
+    _, carved = carve(normal, Symbols(()))
+    assert len(carved) == is_ours
+    if data.isalpha():
+        image = RNG.integers(0, 9, x_shape).astype(operands[0])
+        assert np.array_equal(run(graph, [image]), run(normal, [image]))
+
+
+@pytest.mark.parametrize("operands", [("int32", "int32"), ("int16", "int8"), ("int8", "uint8")])
+def test_a_matmul_of_other_integers_stays(operands: tuple[str, str]) -> None:
+    net = Net()
+    x = net.add(Expr(op=INPUT, shape=(ROWS, K), dtype=operands[0]))
+    w = net.constant(np.ones((K, N), operands[1]))
+    graph = net.graph(net.matmul(x, w, "int32"))
+    assert [expr.op for expr in normalise(graph).graph.exprs] == ["input", "constant", "matmul"]
 
 
 def test_views_move_integers_and_equal_quantisations_cancel() -> None:
