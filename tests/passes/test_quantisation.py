@@ -368,6 +368,27 @@ def test_views_move_integers_and_equal_quantisations_cancel() -> None:
     ]
 
 
+@pytest.mark.parametrize("scale", [-(2.0**-6), 0.0])
+def test_a_weight_behind_a_view_has_any_scale(scale: float) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 7, "uint8")
+    whole = net.permute_dims(net.constant(RNG.integers(-9, 9, (N, K), np.int8)), (1, 0))
+    graph, reasons = passed(net.graph(net.matmul(x, net.number(whole, scale, 0), "float32")))
+    assert len(sums(graph)) == (2 if scale else 0)
+    assert len(reasons) == (0 if scale else 1)
+
+
+def test_a_maximum_stays_behind_a_negative_scale() -> None:
+    net = Net()
+    whole = net.constant(RNG.integers(-9, 9, (1, 8, 8, 4), np.int8))
+    x = net.number(net.permute_dims(whole, (0, 3, 1, 2)), -0.5, 0)
+    attrs: dict[str, Any] = {"pool_size": (2, 2), "strides": (2, 2), "padding": (0, 0, 0, 0)}
+    attrs |= {"dilation": (1, 1), "ceil_mode": False, "layout": "NCHW"}
+    made = net.operator("nn.max_pool2d", (x,), (1, 4, 4, 4), "float32", **attrs)
+    graph = net.graph(made)
+    assert np.array_equal(run(graph, []), run(with_late_dequantisations(graph), []))
+
+
 def test_integers_that_others_read_keep_their_type() -> None:
     net = Net()
     q = net.quantised(net.input(4, 6), 2.0**-4, -128, "int8")
