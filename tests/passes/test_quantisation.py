@@ -205,6 +205,40 @@ def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -
     assert reason in found
 
 
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_an_activation_of_sixteen_bits_has_a_reason(dtype: str) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-8, 300, dtype)
+    graph, (reason,) = passed(net.graph(net.matmul(x, net.weight(K, N), "float32")))
+    assert not sums(graph)
+    assert f"float32, and not {dtype} to float32" in reason
+
+
+def test_an_operand_that_is_no_constant_of_integers_has_a_reason() -> None:
+    net = Net()
+    x = net.rounded(net.input(K, K), 2.0**-4, 0, "int8")
+    floats = net.constant(RNG.integers(-9, 9, (K, K)).astype(np.float32))
+    for other in (floats, x):
+        graph, (reason,) = passed(net.graph(net.matmul(x, other, "float32")))
+        assert not sums(graph)
+        assert "its right operand is no constant of whole numbers and scales" in reason
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_weight_that_the_model_quantises_is_one_of_integers(per_channel: bool) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 3, "int8")
+    scale = 2.0 ** -RNG.integers(5, 8, N) if per_channel else np.float64(2.0**-6)
+    floats = net.constant(RNG.standard_normal((N, K)).astype(np.float32))
+    args = (floats, *net.numbers(scale, np.zeros(scale.shape), "int8"))
+    whole = net.operator("quantize", args, (N, K), "int8", axis=0)
+    weight = net.number(whole, scale, np.zeros(scale.shape), axis=0)
+    made = net.matmul(x, net.permute_dims(weight, (1, 0)), "float32")
+    graph, reasons = passed(net.graph(made))
+    assert [expr.op for expr in sums(graph)] == ["matmul", "add"]
+    assert not reasons
+
+
 def test_a_product_that_no_kernel_computes_keeps_its_weight() -> None:
     net = Net()
     x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
@@ -212,7 +246,7 @@ def test_a_product_that_no_kernel_computes_keeps_its_weight() -> None:
         net.graph(net.matmul(x, net.weight(K, N), "float32")), lambda _: "too small"
     )
     assert not sums(graph)
-    assert reasons == ["its operands are quantised, and it multiplies floats: too small"]
+    assert reasons == ["its activation is quantised, and it multiplies floats: too small"]
 
 
 def test_one_column_stays_floats_and_equal_offsets_stay_a_row() -> None:

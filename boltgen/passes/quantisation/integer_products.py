@@ -85,12 +85,11 @@ def with_integer_products(
         try:
             product = _matched(graph, index, rejects)
         except _KeptError as error:
-            refuse(expr, f"its operands are quantised, and it multiplies floats: {error}")
+            refuse(expr, f"its activation is quantised, and it multiplies floats: {error}")
             continue
-        if product is not None:
-            product, quantised = _requantised(graph, product)
-            units.update(quantised)
-            found[product.root] = product
+        product, quantised = _requantised(graph, product)
+        units.update(quantised)
+        found[product.root] = product
     if not found:
         return graph
     dropped = {each.index for each in found.values() if each.index != each.root}
@@ -109,20 +108,22 @@ def with_integer_products(
     return builder.graph(mapped(graph.results, names))
 
 
-def _matched(
-    graph: Graph, index: int, rejects: Callable[[Workload], str | None]
-) -> _Product | None:
-    """Return the product of integers at `index`; None if an operand is no quantised tensor.
+def _matched(graph: Graph, index: int, rejects: Callable[[Workload], str | None]) -> _Product:
+    """Return the product of integers at `index`, whose activation is dequantised.
 
     Raises:
         _KeptError: no kernel of integers computes it.
     """
     expr = graph[index]
     x, scale, zero = graph[expr.args[0]].args
+    if graph[x].dtype not in _TYPES or expr.dtype not in _FLOATS:
+        types = f"{graph[x].dtype} to {expr.dtype}"
+        raise _KeptError(f"kernels multiply int8 and uint8 to float16 and float32, and not {types}")
+    if not (expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static):
+        raise _KeptError("its shapes are dynamic, and kernels of integers have fixed ones")
     known = dequantised(graph, expr.args[1])
-    is_known = expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static
-    if known is None or not is_known or expr.dtype not in _FLOATS or graph[x].dtype not in _TYPES:
-        return None
+    if known is None:
+        raise _KeptError("its right operand is no constant of whole numbers and scales")
     step, middle = graph[scale].scalar, graph[zero].scalar
     if step is None or middle is None:
         raise _KeptError("the activation has a scale or zero point for each channel")
