@@ -65,7 +65,7 @@ class Net(GraphBuilder):
         layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "NCHW"}
         n, _, h, wide = self.shape(x)
         shape = (n, self.shape(w)[0], h, wide)
-        return self.operator("nn.conv2d", (x, w), shape, "float32", **(usual | given), **layouts)
+        return self.operator("nn.conv2d", (x, w), shape, "float32", **(usual | layouts | given))
 
 
 def mlp(net: Net, zero: Zero, end: Zero, bias: Array, relu: bool) -> int:
@@ -155,12 +155,16 @@ def test_a_zero_point_is_put_around_an_image(padding: tuple[int, int, int, int])
     made = net.conv(x, net.weight(N, 3, 3, 3), padding=padding)
     top, left, bottom, right = padding
     net.exprs[made] = replace(net[made], shape=(1, N, 6 + top + bottom, 6 + left + right))
-    graph, reasons = passed(net.graph(made))
+    judged: list[Any] = []
+    graph, reasons = passed(net.graph(made), lambda work: judged.append(work.single.problem))
     assert not reasons
     _, (region,) = carve(normalise(graph).graph, Symbols(()))
     problem: Any = region.region.workload.single.problem
     assert problem.a_shape == (1, 8 + top + bottom, 8 + left + right, 4)
     assert problem.padding == (0, 0, 0, 0)
+    # The problem that was judged is the one that is written.
+    (before,) = judged
+    assert replace(before, out_dtype=problem.out_dtype) == problem
 
 
 def test_the_few_channels_of_a_first_layer_become_four() -> None:
@@ -189,6 +193,7 @@ def test_a_residual_of_integers_is_loaded_as_integers() -> None:
     [
         ("scales", "its weight has scales for parts of K"),
         ("depthwise", "a depthwise convolution has no kernel of integers"),
+        ("layouts", "its layouts are NCHW, OIHW and NHWC"),
     ],
 )
 def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -> None:
@@ -197,6 +202,9 @@ def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -
     if change == "scales":
         scale = 2.0 ** -RNG.integers(5, 8, N)
         made = net.conv(x, net.weight(N, N, 3, 3, scale=scale, axis=1))
+    elif change == "layouts":
+        made = net.conv(x, net.weight(8, N, 3, 3), out_layout="NHWC")
+        net.exprs[made] = replace(net[made], shape=(1, 8, 8, 8))
     else:
         made = net.conv(x, net.weight(N, 1, 3, 3), groups=N)
     graph, reasons = passed(net.graph(made))

@@ -129,7 +129,7 @@ def _matched(graph: Graph, index: int, rejects: Callable[[Workload], str | None]
         raise _KeptError("the activation has a scale or zero point for each channel")
     channel, axis, reduced = _channels(graph, expr)
     more = _more_channels(graph, expr)
-    problem = _problem(graph, expr, DType(graph[x].dtype), more)
+    problem = _problem(graph, expr, DType(graph[x].dtype), more, int(middle))
     if problem.matrix[1] == 1:
         raise _KeptError("it has one column, which takes as long to read as floats")
     if (reason := rejects(Workload.of(problem))) is not None:
@@ -201,8 +201,8 @@ def _more_channels(graph: Graph, expr: Expr) -> int:
     return _LEAST_CHANNELS - channels if attrs.groups == 1 and channels < _LEAST_CHANNELS else 0
 
 
-def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
-    """Return the problem of a product of integers, with `more` channels, as it will be in NHWC.
+def _problem(graph: Graph, expr: Expr, operand: DType, more: int, border: int) -> Problem:
+    """Return the problem of a product of integers, as `_written` writes it, but in NHWC.
 
     Raises:
         _KeptError: there is none.
@@ -218,9 +218,14 @@ def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
             m, (k, n) = prod(a[:-1]), b
             return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN, **types)
         attrs = expr.attrs.of(Convolution)
-        if set(attrs.data_layout) != set("NCHW") or set(attrs.kernel_layout) != set("OIHW"):
-            raise _KeptError(f"its layouts are {attrs.data_layout} and {attrs.kernel_layout}")
-        image = dict(zip(attrs.data_layout, a, strict=True))
+        given = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
+        is_plain = [sorted(each) for each in given[:2]] == [sorted("NCHW"), sorted("OIHW")]
+        if not is_plain or attrs.out_layout != attrs.data_layout:
+            raise _KeptError("its layouts are {}, {} and {}".format(*given))
+        widths = _widths(attrs, more, border)
+        attrs = _without_padding(attrs, border)
+        whole = (before + extent + after for extent, (before, after) in zip(a, widths, strict=True))
+        image = dict(zip(attrs.data_layout, whole, strict=True))
         kernel = dict(zip(attrs.kernel_layout, b, strict=True))
         if 1 < attrs.groups == image["C"]:
             raise _KeptError("a depthwise convolution has no kernel of integers")
@@ -230,7 +235,7 @@ def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
             n=image["N"],
             h=image["H"],
             w=image["W"],
-            c=image["C"] + more,
+            c=image["C"],
             k=kernel["O"],
             r=kernel["H"],
             s=kernel["W"],
@@ -330,11 +335,10 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     a, b, shape = names[product.a], product.b, expr.static_shape
     attrs = expr.attrs
     if isinstance(attrs, Convolution):
-        widths = _widths(product, attrs)
+        widths = _widths(attrs, product.more, product.border)
         if any(map(any, widths)):
             a = builder.pad(a, widths, float(product.border), "constant")
-        if product.border:
-            attrs = replace(attrs, padding=(0, 0, 0, 0))
+        attrs = _without_padding(attrs, product.border)
         b = np.pad(b, [(0, product.more * (axis == "I")) for axis in attrs.kernel_layout])
     args = (a, builder.constant(b))
     sums = builder.operator(expr.op, args, shape, DType.I32.value, attrs)
@@ -349,11 +353,16 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     return made if root.dtype == wide else builder.astype(made, root.dtype)
 
 
-def _widths(product: _Product, attrs: Convolution) -> list[tuple[int, int]]:
+def _widths(attrs: Convolution, more: int, border: int) -> list[tuple[int, int]]:
     """Return the elements that are put before and after each axis of an image."""
-    top, left, bottom, right = attrs.padding if product.border else (0, 0, 0, 0)
-    known = {"H": (top, bottom), "W": (left, right), "C": (0, product.more)}
+    top, left, bottom, right = attrs.padding if border else (0, 0, 0, 0)
+    known = {"H": (top, bottom), "W": (left, right), "C": (0, more)}
     return [known.get(axis, (0, 0)) for axis in attrs.data_layout]
+
+
+def _without_padding(attrs: Convolution, border: int) -> Convolution:
+    """Return the attributes of a convolution whose image already has a border that is not 0."""
+    return replace(attrs, padding=(0, 0, 0, 0)) if border else attrs
 
 
 def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:
