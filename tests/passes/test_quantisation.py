@@ -330,6 +330,23 @@ def test_wide_numbers_of_a_weight_near_their_zero_point_become_int8() -> None:
     assert not reasons
 
 
+@pytest.mark.parametrize(
+    ("bias", "wanted"), [(WHOLE, []), (OTHER, ["dequantize", "add", "nn.relu"])]
+)
+def test_numbers_in_steps_of_a_result_have_no_observed_range(
+    bias: Array, wanted: list[str]
+) -> None:
+    net = Net()
+    mlp(net, ("int8", 3), ("int8", 0), bias, relu=True)
+    ends = (-100.0, 100.0)
+    net.exprs = [
+        replace(each, observed=ends) if each.op in {"matmul", "add", "nn.relu"} else each
+        for each in net.exprs
+    ]
+    graph, _ = passed(net.graph(len(net.exprs) - 1))
+    assert [expr.op for expr in graph.exprs if expr.observed is not None] == wanted
+
+
 @pytest.mark.parametrize("number", [1.0, np.inf])
 def test_a_bias_of_too_many_steps_is_added_in_floats(number: float) -> None:
     net = Net()

@@ -78,7 +78,7 @@ def with_integer_products(
     `refuse` is told why a product of quantised tensors stays one of floats.
     """
     found: dict[int, _Product] = {}
-    units: dict[int, float] = {}
+    stepped: set[int] = set()
     for index, expr in enumerate(graph.exprs):
         if expr.op not in {MATMUL, CONV2D} or graph[expr.args[0]].op != DEQUANTISE:
             continue
@@ -87,8 +87,8 @@ def with_integer_products(
         except _KeptError as error:
             refuse(expr, f"its activation is quantised, and it multiplies floats: {error}")
             continue
-        product, quantised = _requantised(graph, product)
-        units.update(quantised)
+        product, readers = _requantised(graph, product)
+        stepped.update(readers)
         found[product.root] = product
     if not found:
         return graph
@@ -98,12 +98,15 @@ def with_integer_products(
         if index in dropped:
             continue
         if index in found:
-            names[index] = _written(graph, found[index], builder, names)
+            observed = None if index in stepped else expr.observed
+            names[index] = _written(graph, found[index], observed, builder, names)
             continue
         own = renamed(expr, names)
-        if index in units:
+        if index in stepped and expr.op == QUANTISE:
             one = builder.constant(np.float32(1.0).reshape(()))
             own = replace(own, args=(own.args[0], one, own.args[2]), origin=None)
+        elif index in stepped:
+            own = replace(own, observed=None)
         names[index] = builder.add(own)
     return builder.graph(mapped(graph.results, names))
 
@@ -312,24 +315,34 @@ def _along(array: Array, product: Expr, axis: int) -> Array | None:
     return array.reshape(-1) if array.size > 1 else array.reshape(())
 
 
-def _requantised(graph: Graph, product: _Product) -> tuple[_Product, dict[int, float]]:
-    """Return `product` in the steps of the quantisation that reads it, and that quantisation."""
-    at = product.root
-    while (reader := only_reader(graph, at)) is not None and graph[reader].op == "nn.relu":
-        at = reader
-    if reader is None or graph[reader].op != QUANTISE or graph[reader].args[0] != at:
-        return product, {}
+def _requantised(graph: Graph, product: _Product) -> tuple[_Product, list[int]]:
+    """Return `product` in the steps of the quantisation that reads it, and what changes with it.
+
+    The root and the ReLUs behind it make steps, which nobody observed; the quantisation's step is
+    one.
+    """
+    chain = [product.root]
+    while (reader := only_reader(graph, chain[-1])) is not None and graph[reader].op == "nn.relu":
+        chain.append(reader)
+    if reader is None or graph[reader].op != QUANTISE or graph[reader].args[0] != chain[-1]:
+        return product, []
     step = graph[graph[reader].args[1]].scalar
     if step is None:
-        return product, {}
+        return product, []
     with np.errstate(over="ignore", under="ignore"):
         scale = (product.scale / np.float32(step)).astype(np.float32)
     if not np.isfinite(scale).all() or (scale < DType.F32.smallest_normal).any():
-        return product, {}
-    return replace(product, scale=scale), {reader: step}
+        return product, []
+    return replace(product, scale=scale), [*chain, reader]
 
 
-def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict[int, int]) -> int:
+def _written(
+    graph: Graph,
+    product: _Product,
+    observed: tuple[float, float] | None,
+    builder: GraphBuilder,
+    names: dict[int, int],
+) -> int:
     """Write a product of integers, and return what takes the place of its root."""
     expr, root = graph[product.index], graph[product.root]
     a, b, shape = names[product.a], product.b, expr.static_shape
@@ -348,8 +361,7 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     numbers = (builder.constant(product.scale), builder.constant(np.zeros((), np.int8)))
     wide = DType.F32.value
     made = builder.operator(DEQUANTISE, (sums, *numbers), shape, wide, Axis(product.axis))
-    if root.observed is not None:
-        builder.exprs[made] = replace(builder[made], observed=root.observed)
+    builder.exprs[made] = replace(builder[made], observed=observed)
     return made if root.dtype == wide else builder.astype(made, root.dtype)
 
 

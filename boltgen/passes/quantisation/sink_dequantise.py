@@ -55,7 +55,7 @@ def _check(graph: Graph, expr: Expr) -> None:
     x, scale, zero = (graph[arg] for arg in expr.args)
     whole = expr.dtype if expr.op == QUANTISE else x.dtype
     scales, zeros = _elements(scale), _elements(zero)
-    faults = []
+    faults: list[tuple[str, str] | None] = []
     fault = None if scales is None else scale_fault(scales)
     # An author may give a weight any scale.
     if fault is not None and constant(graph, expr.args[0]) is None:
