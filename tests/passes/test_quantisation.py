@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from boltgen.errors import ModelImportError
+from boltgen.graph.attributes import Convolution
 from boltgen.graph.graph import INPUT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
@@ -64,7 +65,7 @@ class Net(GraphBuilder):
         layouts = {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "NCHW"}
         n, _, h, wide = self.shape(x)
         shape = (n, self.shape(w)[0], h, wide)
-        return self.operator("nn.conv2d", (x, w), shape, "float32", **(usual | given), **layouts)
+        return self.operator("nn.conv2d", (x, w), shape, "float32", **(usual | layouts | given))
 
 
 def mlp(net: Net, zero: Zero, end: Zero, bias: Array, relu: bool) -> int:
@@ -154,12 +155,16 @@ def test_a_zero_point_is_put_around_an_image(padding: tuple[int, int, int, int])
     made = net.conv(x, net.weight(N, 3, 3, 3), padding=padding)
     top, left, bottom, right = padding
     net.exprs[made] = replace(net[made], shape=(1, N, 6 + top + bottom, 6 + left + right))
-    graph, reasons = passed(net.graph(made))
+    judged: list[Any] = []
+    graph, reasons = passed(net.graph(made), lambda work: judged.append(work.single.problem))
     assert not reasons
     _, (region,) = carve(normalise(graph).graph, Symbols(()))
     problem: Any = region.region.workload.single.problem
     assert problem.a_shape == (1, 8 + top + bottom, 8 + left + right, 4)
     assert problem.padding == (0, 0, 0, 0)
+    # The problem that was judged is the one that is written.
+    (before,) = judged
+    assert replace(before, out_dtype=problem.out_dtype) == problem
 
 
 def test_the_few_channels_of_a_first_layer_become_four() -> None:
@@ -188,6 +193,7 @@ def test_a_residual_of_integers_is_loaded_as_integers() -> None:
     [
         ("scales", "its weight has scales for parts of K"),
         ("depthwise", "a depthwise convolution has no kernel of integers"),
+        ("layouts", "its layouts are NCHW, OIHW and NHWC"),
     ],
 )
 def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -> None:
@@ -196,12 +202,49 @@ def test_what_stays_a_product_of_floats_has_a_reason(change: str, reason: str) -
     if change == "scales":
         scale = 2.0 ** -RNG.integers(5, 8, N)
         made = net.conv(x, net.weight(N, N, 3, 3, scale=scale, axis=1))
+    elif change == "layouts":
+        made = net.conv(x, net.weight(8, N, 3, 3), out_layout="NHWC")
+        net.exprs[made] = replace(net[made], shape=(1, 8, 8, 8))
     else:
         made = net.conv(x, net.weight(N, 1, 3, 3), groups=N)
     graph, reasons = passed(net.graph(made))
     assert not sums(graph)
     (found,) = reasons
     assert reason in found
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_an_activation_of_sixteen_bits_has_a_reason(dtype: str) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-8, 300, dtype)
+    graph, (reason,) = passed(net.graph(net.matmul(x, net.weight(K, N), "float32")))
+    assert not sums(graph)
+    assert f"float32, and not {dtype} to float32" in reason
+
+
+def test_an_operand_that_is_no_constant_of_integers_has_a_reason() -> None:
+    net = Net()
+    x = net.rounded(net.input(K, K), 2.0**-4, 0, "int8")
+    floats = net.constant(RNG.integers(-9, 9, (K, K)).astype(np.float32))
+    for other in (floats, x):
+        graph, (reason,) = passed(net.graph(net.matmul(x, other, "float32")))
+        assert not sums(graph)
+        assert "its right operand is no constant of whole numbers and scales" in reason
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_weight_that_the_model_quantises_is_one_of_integers(per_channel: bool) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 3, "int8")
+    scale = 2.0 ** -RNG.integers(5, 8, N) if per_channel else np.float64(2.0**-6)
+    floats = net.constant(RNG.standard_normal((N, K)).astype(np.float32))
+    args = (floats, *net.numbers(scale, np.zeros(scale.shape), "int8"))
+    whole = net.operator("quantize", args, (N, K), "int8", axis=0)
+    weight = net.number(whole, scale, np.zeros(scale.shape), axis=0)
+    made = net.matmul(x, net.permute_dims(weight, (1, 0)), "float32")
+    graph, reasons = passed(net.graph(made))
+    assert [expr.op for expr in sums(graph)] == ["matmul", "add"]
+    assert not reasons
 
 
 def test_a_product_that_no_kernel_computes_keeps_its_weight() -> None:
@@ -211,7 +254,7 @@ def test_a_product_that_no_kernel_computes_keeps_its_weight() -> None:
         net.graph(net.matmul(x, net.weight(K, N), "float32")), lambda _: "too small"
     )
     assert not sums(graph)
-    assert reasons == ["its operands are quantised, and it multiplies floats: too small"]
+    assert reasons == ["its activation is quantised, and it multiplies floats: too small"]
 
 
 def test_one_column_stays_floats_and_equal_offsets_stay_a_row() -> None:
@@ -236,6 +279,141 @@ def test_sums_that_may_exceed_32_bits_stay_floats() -> None:
     assert "k=70000; sums of so many products of int8 may exceed int32" in reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("step", "scale"),
+    [(2.0**-4, 0.0), (2.0**-70, 2.0**-80), (2.0**-70, 2.0**-60), (2.0**9, 2.0**120)],
+)
+def test_a_scale_of_sums_that_fp32_does_not_hold_keeps_floats_and_the_bias(
+    step: float, scale: float
+) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), step, 0, "int8")
+    scales = np.full(N, 2.0**-6)
+    scales[3] = scale
+    made = net.matmul(x, net.weight(K, N, scale=scales, axis=1), "float32")
+    graph, (reason,) = passed(net.graph(net.elementwise("add", made, net.constant(WHOLE))))
+    assert not sums(graph)
+    assert "which FP32 does not hold as a normal number" in reason
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "zero"),
+    [
+        ("int32", 65537, 0),
+        ("uint16", 65530, 0),
+        ("int64", 65537, 0),
+        ("uint64", 2**64 - 1, 0),
+        ("int32", 2**31 - 1, -(2**31) + 1),
+        ("uint8", 128, 0),
+    ],
+)
+def test_numbers_of_a_weight_that_int8_does_not_hold_stay_floats(
+    dtype: str, number: int, zero: int
+) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    whole = net.constant(np.full((K, N), number, dtype))
+    graph, (reason,) = passed(
+        net.graph(net.matmul(x, net.number(whole, 2.0**-20, zero), "float32"))
+    )
+    assert not sums(graph)
+    assert "a weight's distance from its zero point needs nine bits or more" in reason
+
+
+def test_wide_numbers_of_a_weight_near_their_zero_point_become_int8() -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    whole = net.constant(RNG.integers(65408, 65535, (K, N)).astype(np.uint16))
+    graph, reasons = passed(net.graph(net.matmul(x, net.number(whole, 2.0**-6, 65500), "float32")))
+    (product,) = sums(graph)
+    assert graph[product.args[1]].dtype == "int8"
+    assert not reasons
+
+
+@pytest.mark.parametrize(
+    ("bias", "wanted"), [(WHOLE, []), (OTHER, ["dequantize", "add", "nn.relu"])]
+)
+def test_numbers_in_steps_of_a_result_have_no_observed_range(
+    bias: Array, wanted: list[str]
+) -> None:
+    net = Net()
+    mlp(net, ("int8", 3), ("int8", 0), bias, relu=True)
+    ends = (-100.0, 100.0)
+    net.exprs = [
+        replace(each, observed=ends) if each.op in {"matmul", "add", "nn.relu"} else each
+        for each in net.exprs
+    ]
+    graph, _ = passed(net.graph(len(net.exprs) - 1))
+    assert [expr.op for expr in graph.exprs if expr.observed is not None] == wanted
+
+
+@pytest.mark.parametrize("number", [1.0, np.inf])
+def test_a_bias_of_too_many_steps_is_added_in_floats(number: float) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-50, 0, "int8")
+    made = net.matmul(x, net.weight(K, N, scale=2.0**-60), "float32")
+    bias = np.full(N, number, np.float32)
+    graph, reasons = passed(net.graph(net.elementwise("add", made, net.constant(bias))))
+    assert [expr.op for expr in sums(graph)] == ["matmul"]
+    assert not reasons
+
+
+@pytest.mark.parametrize(
+    ("operator", "data", "kernel", "groups", "operands"),
+    [
+        ("nn.conv2d", "NCHW", "OIHW", 1, ("int8", "int8")),
+        ("nn.conv2d", "NHWC", "HWIO", 1, ("uint8", "int8")),
+        ("nn.conv2d", "NCHW", "OIHW", 1, ("int16", "int8")),
+        ("nn.conv2d", "NCHW", "OIHW", 1, ("int8", "uint8")),
+        ("nn.conv2d", "NCHW", "OIHW", 8, ("int8", "int8")),
+        ("nn.conv3d", "NCDHW", "OIDHW", 1, ("int8", "int8")),
+        ("nn.conv2d", "NCHW4c", "OIHW4o4i", 1, ("int8", "int8")),
+    ],
+)
+def test_only_images_of_bytes_are_convolved_in_nhwc(
+    operator: str, data: str, kernel: str, groups: int, operands: tuple[str, str]
+) -> None:
+    rank = len(data) - 2 if data.isalpha() else 2
+    extents = {"N": 1, "C": 8, "O": 16, "I": 8 // groups}
+    x_shape = [extents.get(axis, 6) for axis in data if axis.isupper()]
+    w_shape = [extents.get(axis, 3) for axis in kernel if axis.isupper()]
+    made = [{**extents, "C": 16}.get(axis, 4) for axis in data if axis.isupper()]
+    if not data.isalpha():
+        x_shape[1], made[1] = 2, 4
+        w_shape[:2] = 4, 2
+        x_shape, made, w_shape = [*x_shape, 4], [*made, 4], [*w_shape, 4, 4]
+    net = Net()
+    x = net.add(Expr(op=INPUT, shape=tuple(x_shape), dtype=operands[0]))
+    w = net.constant(RNG.integers(0, 9, w_shape).astype(operands[1]))
+    attrs: dict[str, Any] = {"strides": (1,) * rank, "padding": (0,) * 2 * rank}
+    attrs |= {"dilation": (1,) * rank, "groups": groups}
+    attrs |= {"data_layout": data, "kernel_layout": kernel, "out_layout": data}
+    graph = net.graph(net.operator(operator, (x, w), tuple(made), "int32", **attrs))
+    normal = normalise(graph).graph
+    (product,) = (expr for expr in normal.exprs if expr.op == operator)
+    layouts = (
+        product.attrs.of(Convolution).data_layout,
+        product.attrs.of(Convolution).kernel_layout,
+    )
+    is_ours = operator == "nn.conv2d" and data.isalpha() and groups == 1
+    is_ours = is_ours and operands in {("int8", "int8"), ("uint8", "int8")}
+    assert layouts == (("NHWC", "OHWI") if is_ours else (data, kernel))
+    _, carved = carve(normal, Symbols(()))
+    assert len(carved) == is_ours
+    if data.isalpha():
+        image = RNG.integers(0, 9, x_shape).astype(operands[0])
+        assert np.array_equal(run(graph, [image]), run(normal, [image]))
+
+
+@pytest.mark.parametrize("operands", [("int32", "int32"), ("int16", "int8"), ("int8", "uint8")])
+def test_a_matmul_of_other_integers_stays(operands: tuple[str, str]) -> None:
+    net = Net()
+    x = net.add(Expr(op=INPUT, shape=(ROWS, K), dtype=operands[0]))
+    w = net.constant(np.ones((K, N), operands[1]))
+    graph = net.graph(net.matmul(x, w, "int32"))
+    assert [expr.op for expr in normalise(graph).graph.exprs] == ["input", "constant", "matmul"]
+
+
 def test_views_move_integers_and_equal_quantisations_cancel() -> None:
     net = Net()
     x = net.rounded(net.input(4, 6), 2.0**-4, 5, "uint8")
@@ -247,6 +425,27 @@ def test_views_move_integers_and_equal_quantisations_cancel() -> None:
         "reshape",
         "dequantize",
     ]
+
+
+@pytest.mark.parametrize("scale", [-(2.0**-6), 0.0])
+def test_a_weight_behind_a_view_has_any_scale(scale: float) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 7, "uint8")
+    whole = net.permute_dims(net.constant(RNG.integers(-9, 9, (N, K), np.int8)), (1, 0))
+    graph, reasons = passed(net.graph(net.matmul(x, net.number(whole, scale, 0), "float32")))
+    assert len(sums(graph)) == (2 if scale else 0)
+    assert len(reasons) == (0 if scale else 1)
+
+
+def test_a_maximum_stays_behind_a_negative_scale() -> None:
+    net = Net()
+    whole = net.constant(RNG.integers(-9, 9, (1, 8, 8, 4), np.int8))
+    x = net.number(net.permute_dims(whole, (0, 3, 1, 2)), -0.5, 0)
+    attrs: dict[str, Any] = {"pool_size": (2, 2), "strides": (2, 2), "padding": (0, 0, 0, 0)}
+    attrs |= {"dilation": (1, 1), "ceil_mode": False, "layout": "NCHW"}
+    made = net.operator("nn.max_pool2d", (x,), (1, 4, 4, 4), "float32", **attrs)
+    graph = net.graph(made)
+    assert np.array_equal(run(graph, []), run(with_late_dequantisations(graph), []))
 
 
 def test_integers_that_others_read_keep_their_type() -> None:

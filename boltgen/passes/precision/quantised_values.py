@@ -7,7 +7,9 @@ from dataclasses import replace
 from boltgen.graph.attributes import Axis, Convolution
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.call import Item, OperatorCall, Rule
-from boltgen.passes.precision.values import order_of, permuted
+from boltgen.passes.precision.values import Value, order_of, permuted
+
+_BYTES = frozenset({DType.I8.value, DType.U8.value})
 
 
 def _elementwise(call: OperatorCall) -> Item | None:
@@ -32,19 +34,31 @@ def _elementwise(call: OperatorCall) -> Item | None:
 
 
 def integer_matmul(call: OperatorCall) -> Item | None:
-    """Multiply integers; a constant B lies in columns, whose K is contiguous."""
+    """Multiply bytes; a constant B lies in columns, whose K is contiguous."""
     a, b = call.tensors
     store, builder = call.store, call.builder
-    if b.constant is None or b.constant.ndim != 2:
+    if not _are_bytes(a, b) or b.constant is None or b.constant.ndim != 2:
         return None
     columns = builder.permute_dims(store.array(b.constant.T, (0, 1), b.dtype), (1, 0))
     return call.result(builder.matmul(store.get(a), columns, call.dtype))
 
 
+def _are_bytes(a: Value, b: Value) -> bool:
+    """Return whether kernels of integers take two operands: B has a sign."""
+    return a.dtype in _BYTES and b.dtype == DType.I8.value
+
+
 def integer_conv2d(call: OperatorCall) -> Item | None:
-    """Convolve integers in NHWC, with filters in OHWI."""
+    """Convolve images of bytes in NHWC, with filters in OHWI; TVM has all other convolutions."""
     attrs = call.attrs.of(Convolution)
     x, weight = call.tensors
+    layouts = (attrs.data_layout, attrs.kernel_layout)
+    is_plain = [sorted(layout) for layout in layouts] == [sorted("NCHW"), sorted("OIHW")]
+    if call.name != "nn.conv2d" or not is_plain or attrs.out_layout != attrs.data_layout:
+        return None
+    is_depthwise = 1 < attrs.groups == x.shape[attrs.data_layout.index("C")]
+    if is_depthwise or not _are_bytes(x, weight):
+        return None
     order = order_of(attrs.data_layout, "NHWC")
     written = replace(attrs, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC")
     args = (

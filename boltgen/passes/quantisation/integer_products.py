@@ -29,7 +29,7 @@ from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, rename
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE, QUANTISE
 from boltgen.passes.regions.anchor import CONV2D, MATMUL
-from boltgen.passes.weights.dequantised import dequantised
+from boltgen.passes.weights.dequantised import Dequantised, dequantised
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
@@ -78,19 +78,18 @@ def with_integer_products(
     `refuse` is told why a product of quantised tensors stays one of floats.
     """
     found: dict[int, _Product] = {}
-    units: dict[int, float] = {}
+    stepped: set[int] = set()
     for index, expr in enumerate(graph.exprs):
         if expr.op not in {MATMUL, CONV2D} or graph[expr.args[0]].op != DEQUANTISE:
             continue
         try:
             product = _matched(graph, index, rejects)
         except _KeptError as error:
-            refuse(expr, f"its operands are quantised, and it multiplies floats: {error}")
+            refuse(expr, f"its activation is quantised, and it multiplies floats: {error}")
             continue
-        if product is not None:
-            product, quantised = _requantised(graph, product)
-            units.update(quantised)
-            found[product.root] = product
+        product, readers = _requantised(graph, product)
+        stepped.update(readers)
+        found[product.root] = product
     if not found:
         return graph
     dropped = {each.index for each in found.values() if each.index != each.root}
@@ -99,59 +98,86 @@ def with_integer_products(
         if index in dropped:
             continue
         if index in found:
-            names[index] = _written(graph, found[index], builder, names)
+            observed = None if index in stepped else expr.observed
+            names[index] = _written(graph, found[index], observed, builder, names)
             continue
         own = renamed(expr, names)
-        if index in units:
+        if index in stepped and expr.op == QUANTISE:
             one = builder.constant(np.float32(1.0).reshape(()))
             own = replace(own, args=(own.args[0], one, own.args[2]), origin=None)
+        elif index in stepped:
+            own = replace(own, observed=None)
         names[index] = builder.add(own)
     return builder.graph(mapped(graph.results, names))
 
 
-def _matched(
-    graph: Graph, index: int, rejects: Callable[[Workload], str | None]
-) -> _Product | None:
-    """Return the product of integers at `index`; None if an operand is no quantised tensor.
+def _matched(graph: Graph, index: int, rejects: Callable[[Workload], str | None]) -> _Product:
+    """Return the product of integers at `index`, whose activation is dequantised.
 
     Raises:
         _KeptError: no kernel of integers computes it.
     """
     expr = graph[index]
     x, scale, zero = graph[expr.args[0]].args
+    if graph[x].dtype not in _TYPES or expr.dtype not in _FLOATS:
+        types = f"{graph[x].dtype} to {expr.dtype}"
+        raise _KeptError(f"kernels multiply int8 and uint8 to float16 and float32, and not {types}")
+    if not (expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static):
+        raise _KeptError("its shapes are dynamic, and kernels of integers have fixed ones")
     known = dequantised(graph, expr.args[1])
-    is_known = expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static
-    if known is None or not is_known or expr.dtype not in _FLOATS or graph[x].dtype not in _TYPES:
-        return None
+    if known is None:
+        raise _KeptError("its right operand is no constant of whole numbers and scales")
     step, middle = graph[scale].scalar, graph[zero].scalar
     if step is None or middle is None:
         raise _KeptError("the activation has a scale or zero point for each channel")
     channel, axis, reduced = _channels(graph, expr)
     more = _more_channels(graph, expr)
-    problem = _problem(graph, expr, DType(graph[x].dtype), more)
+    problem = _problem(graph, expr, DType(graph[x].dtype), more, int(middle))
     if problem.matrix[1] == 1:
         raise _KeptError("it has one column, which takes as long to read as floats")
     if (reason := rejects(Workload.of(problem))) is not None:
         raise _KeptError(reason)
-    numbers = known.numbers.astype(np.int16) - known.zeros.astype(np.int16)
-    if numbers.min(initial=0) < -128 or numbers.max(initial=0) > 127:
-        raise _KeptError("a weight's distance from its zero point needs nine bits")
+    numbers = _around_zero(known)
     scales = _of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
     if (scales != scales[:, :1]).any():
         raise _KeptError("its weight has scales for parts of K, which no kernel of integers takes")
+    with np.errstate(over="ignore", under="ignore"):
+        combined = np.float32(step) * scales[:, 0].astype(np.float32)
+    is_normal = np.isfinite(combined) & (np.abs(combined) >= DType.F32.smallest_normal)
+    if not is_normal.all():
+        raise _KeptError(
+            f"the scale of a channel's sums is {combined[~is_normal][0]:g}, which FP32 does not "
+            "hold as a normal number"
+        )
     sums = _of_channels(numbers, channel).sum(axis=1, dtype=np.int64)
     product = _Product(
         index=index,
         root=index,
         a=x,
         b=numbers.astype(np.int8),
-        scale=_plain(np.float32(step) * scales[:, 0].astype(np.float32)),
+        scale=_plain(combined),
         offset=-int(middle) * sums,
         axis=axis,
         more=more,
         border=int(middle),
     )
     return _with_bias(graph, product, reduced)
+
+
+def _around_zero(known: Dequantised) -> Array:
+    """Return the distances of a weight's numbers from their zero points, which int8 holds.
+
+    Raises:
+        _KeptError: int8 does not hold one.
+    """
+    # A difference of int64 or uint64 may wrap: their ends are compared as integers of any size.
+    both = (known.numbers, known.zeros)
+    ends = [int(end) for each in both for end in (each.min(initial=0), each.max(initial=0))]
+    if max(map(abs, ends)) < 2**30:
+        distances = known.numbers.astype(np.int32) - known.zeros.astype(np.int32)
+        if distances.min(initial=0) >= -128 and distances.max(initial=0) <= 127:
+            return distances
+    raise _KeptError("a weight's distance from its zero point needs nine bits or more")
 
 
 def _channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
@@ -178,8 +204,8 @@ def _more_channels(graph: Graph, expr: Expr) -> int:
     return _LEAST_CHANNELS - channels if attrs.groups == 1 and channels < _LEAST_CHANNELS else 0
 
 
-def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
-    """Return the problem of a product of integers, with `more` channels, as it will be in NHWC.
+def _problem(graph: Graph, expr: Expr, operand: DType, more: int, border: int) -> Problem:
+    """Return the problem of a product of integers, as `_written` writes it, but in NHWC.
 
     Raises:
         _KeptError: there is none.
@@ -195,9 +221,14 @@ def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
             m, (k, n) = prod(a[:-1]), b
             return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN, **types)
         attrs = expr.attrs.of(Convolution)
-        if set(attrs.data_layout) != set("NCHW") or set(attrs.kernel_layout) != set("OIHW"):
-            raise _KeptError(f"its layouts are {attrs.data_layout} and {attrs.kernel_layout}")
-        image = dict(zip(attrs.data_layout, a, strict=True))
+        given = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
+        is_plain = [sorted(each) for each in given[:2]] == [sorted("NCHW"), sorted("OIHW")]
+        if not is_plain or attrs.out_layout != attrs.data_layout:
+            raise _KeptError("its layouts are {}, {} and {}".format(*given))
+        widths = _widths(attrs, more, border)
+        attrs = _without_padding(attrs, border)
+        whole = (before + extent + after for extent, (before, after) in zip(a, widths, strict=True))
+        image = dict(zip(attrs.data_layout, whole, strict=True))
         kernel = dict(zip(attrs.kernel_layout, b, strict=True))
         if 1 < attrs.groups == image["C"]:
             raise _KeptError("a depthwise convolution has no kernel of integers")
@@ -207,7 +238,7 @@ def _problem(graph: Graph, expr: Expr, operand: DType, more: int) -> Problem:
             n=image["N"],
             h=image["H"],
             w=image["W"],
-            c=image["C"] + more,
+            c=image["C"],
             k=kernel["O"],
             r=kernel["H"],
             s=kernel["W"],
@@ -248,8 +279,11 @@ def _with_bias(graph: Graph, product: _Product, reduced: int) -> _Product:
     if bias is None or graph[reader].shape != graph[product.index].shape:
         return product
     steps = bias.astype(np.float64) / product.scale
+    if not np.isfinite(steps).all():
+        return product
     whole = np.rint(steps)
-    if (np.abs(steps - whole) > _ROUNDED * np.maximum(np.abs(whole), 1.0)).any():
+    is_whole = np.abs(steps - whole) <= _ROUNDED * np.maximum(np.abs(whole), 1.0)
+    if not (is_whole & (np.abs(whole) <= DType.I32.largest)).all():
         return product
     offset = product.offset + whole.astype(np.int64)
     if largest + np.abs(offset).max() > DType.I32.largest:
@@ -281,34 +315,43 @@ def _along(array: Array, product: Expr, axis: int) -> Array | None:
     return array.reshape(-1) if array.size > 1 else array.reshape(())
 
 
-def _requantised(graph: Graph, product: _Product) -> tuple[_Product, dict[int, float]]:
-    """Return `product` in the steps of the quantisation that reads it, and that quantisation."""
-    at = product.root
-    while (reader := only_reader(graph, at)) is not None and graph[reader].op == "nn.relu":
-        at = reader
-    if reader is None or graph[reader].op != QUANTISE or graph[reader].args[0] != at:
-        return product, {}
+def _requantised(graph: Graph, product: _Product) -> tuple[_Product, list[int]]:
+    """Return `product` in the steps of the quantisation that reads it, and what changes with it.
+
+    The root and the ReLUs behind it make steps, which nobody observed; the quantisation's step is
+    one.
+    """
+    chain = [product.root]
+    while (reader := only_reader(graph, chain[-1])) is not None and graph[reader].op == "nn.relu":
+        chain.append(reader)
+    if reader is None or graph[reader].op != QUANTISE or graph[reader].args[0] != chain[-1]:
+        return product, []
     step = graph[graph[reader].args[1]].scalar
     if step is None:
-        return product, {}
+        return product, []
     with np.errstate(over="ignore", under="ignore"):
         scale = (product.scale / np.float32(step)).astype(np.float32)
     if not np.isfinite(scale).all() or (scale < DType.F32.smallest_normal).any():
-        return product, {}
-    return replace(product, scale=scale), {reader: step}
+        return product, []
+    return replace(product, scale=scale), [*chain, reader]
 
 
-def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict[int, int]) -> int:
+def _written(
+    graph: Graph,
+    product: _Product,
+    observed: tuple[float, float] | None,
+    builder: GraphBuilder,
+    names: dict[int, int],
+) -> int:
     """Write a product of integers, and return what takes the place of its root."""
     expr, root = graph[product.index], graph[product.root]
     a, b, shape = names[product.a], product.b, expr.static_shape
     attrs = expr.attrs
     if isinstance(attrs, Convolution):
-        widths = _widths(product, attrs)
+        widths = _widths(attrs, product.more, product.border)
         if any(map(any, widths)):
             a = builder.pad(a, widths, float(product.border), "constant")
-        if product.border:
-            attrs = replace(attrs, padding=(0, 0, 0, 0))
+        attrs = _without_padding(attrs, product.border)
         b = np.pad(b, [(0, product.more * (axis == "I")) for axis in attrs.kernel_layout])
     args = (a, builder.constant(b))
     sums = builder.operator(expr.op, args, shape, DType.I32.value, attrs)
@@ -318,16 +361,20 @@ def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict
     numbers = (builder.constant(product.scale), builder.constant(np.zeros((), np.int8)))
     wide = DType.F32.value
     made = builder.operator(DEQUANTISE, (sums, *numbers), shape, wide, Axis(product.axis))
-    if root.observed is not None:
-        builder.exprs[made] = replace(builder[made], observed=root.observed)
+    builder.exprs[made] = replace(builder[made], observed=observed)
     return made if root.dtype == wide else builder.astype(made, root.dtype)
 
 
-def _widths(product: _Product, attrs: Convolution) -> list[tuple[int, int]]:
+def _widths(attrs: Convolution, more: int, border: int) -> list[tuple[int, int]]:
     """Return the elements that are put before and after each axis of an image."""
-    top, left, bottom, right = attrs.padding if product.border else (0, 0, 0, 0)
-    known = {"H": (top, bottom), "W": (left, right), "C": (0, product.more)}
+    top, left, bottom, right = attrs.padding if border else (0, 0, 0, 0)
+    known = {"H": (top, bottom), "W": (left, right), "C": (0, more)}
     return [known.get(axis, (0, 0)) for axis in attrs.data_layout]
+
+
+def _without_padding(attrs: Convolution, border: int) -> Convolution:
+    """Return the attributes of a convolution whose image already has a border that is not 0."""
+    return replace(attrs, padding=(0, 0, 0, 0)) if border else attrs
 
 
 def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:

@@ -19,6 +19,7 @@ from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Axis
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.quantisation import axis_fault, scale_fault, zero_point_fault
+from boltgen.passes.weights.dequantised import constant
 
 QUANTISE, DEQUANTISE = "quantize", "dequantize"
 # Operators of one operand that commute with a scale for the whole tensor.
@@ -54,9 +55,11 @@ def _check(graph: Graph, expr: Expr) -> None:
     x, scale, zero = (graph[arg] for arg in expr.args)
     whole = expr.dtype if expr.op == QUANTISE else x.dtype
     scales, zeros = _elements(scale), _elements(zero)
-    faults = []
-    if scales is not None and x.op != CONSTANT:
-        faults.append(scale_fault(scales))
+    faults: list[tuple[str, str] | None] = []
+    fault = None if scales is None else scale_fault(scales)
+    # An author may give a weight any scale.
+    if fault is not None and constant(graph, expr.args[0]) is None:
+        faults.append(fault)
     if zeros is not None and whole in _INTEGERS:
         faults.append(zero_point_fault(zeros, whole))
     counts = {"scales": scales, "zero points": zeros}
@@ -71,7 +74,7 @@ def _check(graph: Graph, expr: Expr) -> None:
 
 def _elements(expr: Expr) -> Array | None:
     """Return a constant's elements, or None."""
-    return np.asarray(expr.scalar) if expr.array is None and expr.scalar else expr.array
+    return np.asarray(expr.scalar) if expr.array is None and expr.scalar is not None else expr.array
 
 
 def _sunk(graph: Graph) -> Graph:
@@ -88,7 +91,8 @@ def _moved(expr: Expr, builder: GraphBuilder) -> int | None:
     if not expr.args or builder[expr.args[0]].op != DEQUANTISE:
         return None
     x, scale, zero = builder[expr.args[0]].args
-    if builder[scale].scalar is None or builder[zero].scalar is None:
+    step = builder[scale].scalar
+    if step is None or not step > 0.0 or builder[zero].scalar is None:
         return None
     if expr.op == QUANTISE:
         is_same = [builder[at].scalar for at in expr.args[1:]] == [

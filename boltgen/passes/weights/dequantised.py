@@ -16,6 +16,8 @@ import numpy as np
 from boltgen.graph.attributes import Axis
 from boltgen.graph.facts import permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
+from boltgen.graph.numpy_semantics.operation import Operation
+from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
 from boltgen.problems.gemm.packed import GROUPS, PackedWeights
@@ -57,8 +59,8 @@ _ON_NUMBERS: Mapping[str, Callable[[Expr, Array, Array], Array]] = {
 
 
 def constant(graph: Graph, index: int) -> Array | None:
-    """Return the elements of a constant, or of a value computed from whole numbers; None for
-    others.
+    """Return the elements of a constant, of a quantised one, or of a value computed from whole
+    numbers; None for others.
     """
     return answer(partial(_constant, graph), index)
 
@@ -74,13 +76,20 @@ def _constant(graph: Graph, index: int) -> Steps[int, Array | None]:
         x = yield expr.args[0]
         return None if x is None else _MOVES[expr.op](expr, x)
     is_whole = expr.dtype.startswith(("int", "uint"))
-    if is_whole and (expr.op in _ON_NUMBERS or expr.op == "astype"):
+    if is_whole and expr.op in {*_ON_NUMBERS, "astype", "quantize"}:
         arrays: list[Array] = []
         for arg in expr.args:
             each = yield arg
-            if each is None or each.dtype.kind not in "iu":
+            if each is None or (each.dtype.kind not in "iu" and expr.op != "quantize"):
                 return None
             arrays.append(each)
+        if expr.op == "quantize":
+            return compute(
+                Operation(
+                    name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype
+                ),
+                arrays,
+            )
         if expr.op == "astype":
             return arrays[0].astype(expr.dtype)
         return _ON_NUMBERS[expr.op](expr, *arrays).astype(expr.dtype)
