@@ -97,10 +97,17 @@ def test_unbound_parameters_are_arguments() -> None:
     assert [param.name_hint for param in partitioned.module()["main"].params] == ["x", "w"]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int8", "int32"])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_an_unsupported_dtype(dtype: str) -> None:
     assert reason(dense(dtype)) == (
         f"an operand is {dtype}; tensor-core kernels take float16 or bfloat16"
+    )
+
+
+def test_integers_of_a_width_that_no_kernel_multiplies() -> None:
+    assert reason(dense("int32")) == (
+        "its operands are int32 and int32; kernels of integers take int8 or uint8, and weights of "
+        "int8"
     )
 
 
