@@ -1,7 +1,7 @@
 """First layers of models, 224x224, batch 1: passes over the image, counted.
 
 Each is a model of its own, compiled as users do and run on the virtual GPU, whose counters say what
-each launch reads and writes: sectors are those of 32 bytes that really move. An image in NCHW and
+each launch reads and writes, by sectors of 32 bytes that really move. An image in NCHW and
 FP32 is cast, transposed and padded to four channels by the first launch, which the region's call
 makes itself. A photo of bytes is normalised besides, in FP32, and TVM's kernel is the first launch.
 The convolution reads the launch's result, each pixel for many filter positions and mostly from
@@ -89,7 +89,7 @@ def sample(layer: type[nn.Module]) -> torch.Tensor:
 class Counted:
     """The launches of one inference in order, and the distance of the result from FP32's.
 
-    `image_bytes` are those of the image in memory.
+    `image_bytes` is the size of the image in memory.
     """
 
     image_bytes: int
@@ -105,7 +105,7 @@ class Counted:
 
     @property
     def passes(self) -> float:
-        """How often the first launch brings the image from DRAM: each touched sector once."""
+        """Times that the first launch brings the image from DRAM: once is each touched sector."""
         dram_bytes = float(self.launches[0]["modelled"]["dram_bytes"])
         return (dram_bytes - self.moved_sector_bytes) / self.image_bytes
 

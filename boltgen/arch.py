@@ -45,7 +45,7 @@ class Arch:
     """One architecture and its reference device.
 
     `mma_shapes` are the FP16 tensor-core instructions (M, N, K) that CUTLASS 2.x kernels use, the
-    preferred one first, `integer_mma_shapes` those of 8-bit integers; `integer_rate` is how many
+    preferred one first, `integer_mma_shapes` the ones of 8-bit integers; `integer_rate` is how many
     products of these the tensor cores make in the time of one that is summed in FP16. `min_stages`
     and `max_stages` bound the software pipeline; without asynchronous copies it is always 2.
     `mma_sync_fraction` is the share of the tensor cores' peak that `mma.sync` can reach.

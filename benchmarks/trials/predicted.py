@@ -1,7 +1,7 @@
 """The predicted time of a partitioned Relax model, its launches and its bytes, beside TVM alone.
 
-Nothing is compiled or executed. Launches are counted in the module that TVM would build. Bytes are
-those of each launch's tensors, each read or written once; workspaces and caches are left out.
+Nothing is compiled or executed. Launches are counted in the module that TVM would build. A
+launch moves each of its tensors once; workspaces and caches are left out.
 """
 
 from __future__ import annotations

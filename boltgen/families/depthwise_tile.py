@@ -102,7 +102,7 @@ class Tile:
 
     @property
     def steps(self) -> int:
-        """How often a thread reads pixels: for each row of the filter, or for each pixel of it."""
+        """The times that a thread reads pixels: for each row of the filter, or each pixel of it."""
         return self.problem.r * self.problem.s // self._taps_at_once
 
     @property
@@ -120,12 +120,12 @@ class Tile:
 
     @property
     def _taps_at_once(self) -> int:
-        """How many of a filter's pixels share the pixels that a thread has in registers."""
+        """The pixels of a filter that share the pixels that a thread has in registers."""
         window = window_of(self.problem)
         return 1 if window is None else window.taps
 
     @property
     def _pixels_at_once(self) -> int:
-        """How many pixels of a row of A a thread has in registers."""
+        """The pixels of a row of A that a thread has in registers."""
         window = window_of(self.problem)
         return self.columns if window is None else window.met(self.columns)

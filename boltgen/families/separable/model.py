@@ -1,7 +1,7 @@
 """Predict the time of a depthwise separable convolution.
 
 A and B go over DRAM's bus once, what lies between the layers never. A threadblock reads the pixels
-that its own meet from L2, and each thread those of its tile from L1. For each step its threads
+that its own meet from L2, and each thread the pixels of its tile from L1. For each step its threads
 compute channels without tensor cores, then its warps multiply them; other threadblocks of the SM
 fill the gaps.
 """
