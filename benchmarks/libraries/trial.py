@@ -195,4 +195,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for each in ("name", "how"):
         parser.add_argument(each)
+    parser.add_argument("door", nargs="?", default="torch")
+    parser.add_argument("precision", nargs="?", default="fp16")
     sys.exit(main(**vars(parser.parse_args())))
