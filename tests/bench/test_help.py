@@ -29,7 +29,7 @@ class Names(dict[str, Any]):
 
 
 def _command(path: Path) -> ast.Module:
-    """What runs as `__main__`, and the function `main`; the imports are left out."""
+    """Return the code that runs as `__main__`, and the function `main`, without imports."""
     tree = ast.parse(path.read_text(), str(path))
     is_main = ast.dump(ast.parse(_IS_MAIN, mode="eval").body)
     kept = [

@@ -126,7 +126,7 @@ def _quantised(name: str, activation: str, folder: Path, **options: Any) -> Path
 
 
 def _of_integers(path: Path, x: Array) -> Array:
-    """What the interpreter makes of the model with products of integers."""
+    """Return the results of the model with products of integers, by the interpreter."""
     graph = translate(import_model(path).module["main"])
     reasons: list[str] = []
     graph = with_integer_products(

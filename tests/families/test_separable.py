@@ -46,7 +46,7 @@ def _three() -> Workload:
 
 
 def test_a_thread_holds_its_results_beside_its_sums() -> None:
-    """Of 8 pixels of 8 channels: 64 sums in FP32, and 64 results of 16 bits, two in a register."""
+    """8 pixels of 8 channels have 64 sums in FP32, and 64 results of 16 bits, two a register."""
     tile = Tile(FIRST, 1, 8)
     assert (tile.sums, tile.result_registers) == (64, 32)
     of_one, of_eight = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +13,9 @@ from benchmarks.cases.kernels import CONFIGS, EPILOGUES, in_bf16
 from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
 from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
-from boltgen.check.launch import Device, run_job
-from boltgen.check.protocol import Job
 from boltgen.errors import InvalidProblemError, NoLegalConfigError
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.registry import boundaries, candidates, kernel_spec, launch, violations
-from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -28,6 +24,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.workload import Workload
+from tests.kernels.jobs import judged_jobs
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 _SAME = (1, 1, 1, 1)
@@ -107,17 +104,9 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     config, workload, arch = KERNELS[name]
     row = arch_named(arch)
     assert not violations(workload, config, row)
-    library = kernels[_spec(name)]
-    checking.become(arch)
     sizes = (workload, *boundaries(workload, config, row))
     assert len(sizes) == 3
-    for sized in sizes:
-        job = Job(symbol=kernel_symbol(_spec(name)), workload=sized, launch=launch(sized, config))
-        device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
-        worst = run_job(device, ctypes.CDLL(str(library.path)), job)
-        device.free_all()
-        assert worst <= 1.0
-    assert not checking.vgpu.findings()
+    assert max(judged_jobs(checking, kernels[_spec(name)], _spec(name), config, sizes)) <= 1.0
 
 
 @pytest.mark.parametrize(

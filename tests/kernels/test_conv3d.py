@@ -27,6 +27,7 @@ from boltgen.measure.abi import arguments
 from boltgen.problems.conv3d.problem import Conv3d
 from boltgen.problems.workload import Workload
 from tests.kernels.conftest import launched
+from tests.kernels.jobs import judged_jobs
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 
@@ -113,17 +114,9 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     config, workload, arch = KERNELS[name]
     row = arch_named(arch)
     assert not violations(workload, config, row)
-    library = kernels[_spec(name)]
-    checking.become(arch)
     sizes = (workload, *boundaries(workload, config, row))
     assert len(sizes) == 3
-    for sized in sizes:
-        job = Job(symbol=kernel_symbol(_spec(name)), workload=sized, launch=launch(sized, config))
-        device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
-        worst = run_job(device, ctypes.CDLL(str(library.path)), job)
-        device.free_all()
-        assert worst <= 1.0
-    assert not checking.vgpu.findings()
+    assert max(judged_jobs(checking, kernels[_spec(name)], _spec(name), config, sizes)) <= 1.0
 
 
 def test_slices_of_the_channels_are_summed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +11,8 @@ from benchmarks.cases.kernels import EPILOGUES, graph_of, in_bf16
 from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
 from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
-from boltgen.check.launch import Device, run_job
-from boltgen.check.protocol import Job
 from boltgen.families.depthwise.config import DepthwiseConfig
 from boltgen.families.registry import boundaries, kernel_spec, launch, violations
-from boltgen.families.source import kernel_symbol
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -26,6 +22,7 @@ from boltgen.measure.abi import arguments
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
 from tests.kernels.conftest import launched
+from tests.kernels.jobs import judged_jobs
 from tests.kernels.refusals import (
     ADDRESS,
     INVALID,
@@ -180,17 +177,9 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     config, workload, arch = KERNELS[name]
     row = arch_named(arch)
     assert not violations(workload, config, row)
-    library = kernels[_spec(name)]
-    checking.become(arch)
     sizes = (workload, *boundaries(workload, config, row))
     assert len(sizes) == 3
-    for sized in sizes:
-        job = Job(symbol=kernel_symbol(_spec(name)), workload=sized, launch=launch(sized, config))
-        device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
-        worst = run_job(device, ctypes.CDLL(str(library.path)), job)
-        device.free_all()
-        assert worst <= 1.0
-    assert not checking.vgpu.findings()
+    assert max(judged_jobs(checking, kernels[_spec(name)], _spec(name), config, sizes)) <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from benchmarks.cases.separable import CASES
 from benchmarks.harness.kernel_launch import Cuda, KernelLibrary
 from benchmarks.harness.libraries import build_libraries
 from boltgen.arch import arch_named
-from boltgen.check.launch import Device, run_job
-from boltgen.check.protocol import Job
 from boltgen.families.registry import boundaries, launch, violations
-from boltgen.families.source import kernel_symbol
 from boltgen.ir.kernel import KernelSpec
 from boltgen.measure.abi import arguments
 from tests.kernels.conftest import launched
+from tests.kernels.jobs import judged_jobs
 from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
 
 
@@ -37,18 +34,10 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     case = CASES[name]
     row = arch_named(case.arch)
     assert not violations(case.workload, case.config, row)
-    library = ctypes.CDLL(str(kernels[case.spec].path))
-    checking.become(case.arch)
     sizes = (case.workload, *boundaries(case.workload, case.config, row))
     assert len(sizes) == 3
-    for sized in sizes:
-        given = launch(sized, case.config)
-        job = Job(symbol=kernel_symbol(case.spec), workload=sized, launch=given)
-        device = Device(ctypes.CDLL("libcudart.so.13"), checking.vgpu.last_error)
-        worst = run_job(device, library, job)
-        device.free_all()
-        assert worst <= 1.0
-    assert not checking.vgpu.findings()
+    errors = judged_jobs(checking, kernels[case.spec], case.spec, case.config, sizes)
+    assert max(errors) <= 1.0
 
 
 def _of_layer(index: int, **values: int) -> Change:
