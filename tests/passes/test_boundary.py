@@ -120,8 +120,14 @@ ROWS_FIRST, ROWS_LAST, TALL = (2, 3, 35), (2, 35, 3), (2, 1, 35, 3)
 ROWS = Stored(form=IMAGES.form, shape=ROWS_FIRST)
 
 
-def rows(op: str, *args: int, shape: tuple[int, ...], dtype: str = "float16") -> Expr:
-    attrs = Permutation((0, 2, 1)) if op == "permute_dims" else NONE
+def rows(
+    op: str,
+    *args: int,
+    shape: tuple[int, ...],
+    dtype: str = "float16",
+    axes: tuple[int, ...] = (0, 2, 1),
+) -> Expr:
+    attrs = Permutation(axes) if op == "permute_dims" else NONE
     return Expr(op=op, args=args, shape=shape, dtype=dtype, attrs=attrs)
 
 
@@ -199,3 +205,25 @@ def test_a_join_of_pixels_beyond_a_permutation_stays() -> None:
     )
     found = exit_(graph(*behind), 0, is_image=True)
     assert found is None
+
+
+def test_a_join_of_pixels_beyond_a_permutation_is_one_of_channels_first() -> None:
+    """As the input of a 1D convolution is, whose kernel reads an image of one row."""
+    before = (
+        rows(INPUT, shape=(2, 15, 7), dtype="float32"),
+        rows("reshape", 0, shape=(2, 15, 1, 7), dtype="float32"),
+        rows("astype", 1, shape=(2, 15, 1, 7)),
+        rows("permute_dims", 2, shape=(2, 1, 7, 15), axes=(0, 2, 3, 1)),
+    )
+    found = entry(graph(*before, rows("conv", 3, shape=(2, 1, 7, 15))), 3, is_image=True)
+    assert found is not None
+    assert (found.members, found.tensor, found.stored.shape) == ((1, 2, 3), 0, (2, 15, 7))
+    assert found.stored.form.layout is ImageLayout.NCHW
+    behind = (
+        rows("conv", shape=(2, 5, 7, 15)),
+        rows("permute_dims", 0, shape=(2, 15, 5, 7), axes=(0, 3, 1, 2)),
+        rows("reshape", 1, shape=(2, 15, 35)),
+    )
+    found = exit_(graph(*behind), 0, is_image=True)
+    assert found is not None
+    assert (found.members, found.tensor, found.stored.shape) == ((1, 2), 2, (2, 15, 35))

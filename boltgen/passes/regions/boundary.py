@@ -56,10 +56,8 @@ def entry(graph: Graph, a: int, *, is_image: bool) -> Border | None:
     begin = at
     if padding is not None and not has_one_reader(graph, at):
         return _border(graph, (padding,), at, layout, narrow, padded=True)
-    while (step := _step(graph, at, narrow, last=True)) is not None:
-        if not _continues(graph, at, step, layout, is_image=is_image):
-            break
-        layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
+    while (step := _step(graph, at, narrow, layout, last=True, is_image=is_image)) is not None:
+        layout = step
         members.insert(0, at)
         at = graph[at].args[0]
         if not has_one_reader(graph, at):
@@ -102,12 +100,10 @@ def exit_(graph: Graph, output: int, *, is_image: bool) -> Border | None:
     members: list[int] = []
     at, layout = output, ImageLayout.NHWC
     while (following := only_reader(graph, at)) is not None:
-        step = _step(graph, following, narrow, last=False)
+        step = _step(graph, following, narrow, layout, last=False, is_image=is_image)
         if step is None:
             break
-        if not _continues(graph, following, step, layout, is_image=is_image):
-            break
-        layout = ImageLayout.NCHW if step is ImageLayout.NCHW else layout
+        layout = step
         members.append(following)
         at = following
     if at not in graph.escaping or not members:
@@ -161,12 +157,20 @@ def _border(
     )
 
 
-def _step(graph: Graph, index: int, narrow: DType, *, last: bool) -> ImageLayout | None:
-    """Return the layout that an operator involves.
+def _step(
+    graph: Graph,
+    index: int,
+    narrow: DType,
+    layout: ImageLayout,
+    *,
+    last: bool,
+    is_image: bool,
+) -> ImageLayout | None:
+    """Return the layout after one more operator of a border, or None if it cannot be of it.
 
-    It is NCHW if the operator moves the channels of rows, images or volumes from there to the
-    `last` dimension, or back. It is NHWC if the operator only casts, or makes one dimension of an
-    image's height and width, or two of one.
+    `layout` is that of the border so far. The operator casts, makes one dimension of an image's
+    height and width, or two of one, or, once and for images alone, moves the channels from there to
+    the `last` dimension, or back.
     """
     expr = graph[index]
     if expr.op not in _MOVED or not expr.args:
@@ -176,32 +180,26 @@ def _step(graph: Graph, index: int, narrow: DType, *, last: bool) -> ImageLayout
         return None
     if expr.op == "astype":
         kinds = {source.dtype, expr.dtype}
-        return ImageLayout.NHWC if kinds == {narrow.value, DType.F32.value} else None
-    if _joins_pixels(source, expr) or _joins_pixels(expr, source):
-        return ImageLayout.NHWC
+        return layout if kinds == {narrow.value, DType.F32.value} else None
+    if _joins_pixels(source, expr, layout) or _joins_pixels(expr, source, layout):
+        return layout
+    if layout is ImageLayout.NCHW or not is_image:
+        return None
     pixels = range(2, len(source.static_shape))
     axes = (0, *pixels, 1) if last else (0, pixels.stop - 1, 1, *pixels[:-1])
-    is_image = len(source.static_shape) >= _ROWS_RANK and _permutes(source, expr, axes)
-    return ImageLayout.NCHW if is_image else None
+    moves = len(source.static_shape) >= _ROWS_RANK and _permutes(source, expr, axes)
+    return ImageLayout.NCHW if moves else None
 
 
-def _continues(
-    graph: Graph, index: int, step: ImageLayout, layout: ImageLayout, *, is_image: bool
-) -> bool:
-    """Return whether an operator can be of a border whose layout so far is `layout`.
-
-    Beyond a permutation there are casts alone: the shape there says where the channels are.
-    """
-    if layout is ImageLayout.NCHW:
-        return graph[index].op == "astype"
-    return is_image or step is not ImageLayout.NCHW
-
-
-def _joins_pixels(image: Expr, rows: Expr) -> bool:
-    """Return whether `rows` has the pixels of an NHWC image in one dimension."""
+def _joins_pixels(image: Expr, rows: Expr, layout: ImageLayout) -> bool:
+    """Return whether `rows` has the pixels of an image of that layout in one dimension."""
     if len(image.static_shape) != _IMAGE_RANK:
         return False
-    n, h, w, c = image.static_shape
+    n, *extents = image.static_shape
+    if layout is ImageLayout.NCHW:
+        c, h, w = extents
+        return rows.static_shape == (n, c, h * w)
+    h, w, c = extents
     return rows.static_shape == (n, h * w, c)
 
 
