@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from boltgen.device.choose import activate
     from boltgen.errors import BoltgenError
     from boltgen.options import CompileOptions, KernelOptions, TuneOptions
+    from boltgen.quantiser.quantise import quantize
     from boltgen.running.artifact import Artifact, load
     from boltgen.tuner import open_session, tune
     from boltgen.tuning.database.database import Database
@@ -35,6 +36,7 @@ __all__ = [
     "compile",
     "load",
     "open_session",
+    "quantize",
     "relax",
     "relay",
     "tune",
@@ -55,6 +57,7 @@ _HOMES = {
     "compile": "boltgen.compiler",
     "load": "boltgen.running.artifact",
     "open_session": "boltgen.tuner",
+    "quantize": "boltgen.quantiser.quantise",
     "tune": "boltgen.tuner",
 }
 

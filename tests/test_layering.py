@@ -64,10 +64,11 @@ ALLOWED: dict[str, set[str]] = {
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
     "bench": {"ir", "problems", "arch", "families", "tuning"},
+    "quantiser": _CHOICE | {"passes", "options", "device", "running"},
     "relax": _MODELS,
     "relay": _MODELS,
-    "": _MODELS | {"tuner", "compiler", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "check", "compiler", "bench", "serve", "report", ""},
+    "": _MODELS | {"tuner", "compiler", "quantiser", "relax", "relay"},
+    "cli": _MODELS | {"tuner", "check", "compiler", "quantiser", "bench", "serve", "report", ""},
     "__main__": {"cli", "settings"},
 }
 _WITH_TVM = ("boltgen.frontend", "boltgen.device", "boltgen.running", "boltgen.tvm_build")
@@ -83,6 +84,7 @@ EXTERNAL = {
     "starlette": ("boltgen.serve",),
     "prometheus_client": ("boltgen.serve",),
     "opentelemetry": ("boltgen.serve",),
+    "onnxruntime": ("boltgen.quantiser",),
     "jinja2": ("boltgen.codegen.render", "boltgen.report.page"),
     # Workers are started by measure.channel alone.
     "subprocess": ("boltgen.build", "boltgen.measure.channel", "boltgen.device.vgpu_program"),

@@ -17,6 +17,7 @@ from boltgen.cli.db import db_app
 from boltgen.cli.inspect import inspect_command
 from boltgen.cli.library import library_app
 from boltgen.cli.machine import doctor_command, setup_relay_command, vgpu_app
+from boltgen.cli.quantize import quantize_command
 from boltgen.cli.report import report_command
 from boltgen.cli.serve import serve_command
 from boltgen.cli.sign import sign_command
@@ -129,6 +130,7 @@ app.command("report")(report_command)
 app.command("sign")(sign_command)
 app.command("check")(check_command)
 app.command("tune")(tune_command)
+app.command("quantize")(quantize_command)
 app.command("advise")(advise_command)
 app.command("why")(why_command)
 app.add_typer(library_app, name="library")

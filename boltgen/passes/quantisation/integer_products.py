@@ -37,7 +37,8 @@ from boltgen.problems.workload import Workload
 
 _TYPES = frozenset({DType.I8.value, DType.U8.value})
 _FLOATS = frozenset({"float16", "float32"})
-_LEAST_CHANNELS = 4
+# A kernel of integers copies images in vectors of four bytes at least.
+LEAST_CHANNELS = 4
 # A bias is a whole number of steps if it is so far from one at most, relative to its size: it was
 # rounded to FP32, and so was its scale.
 _ROUNDED = 2.0**-21
@@ -201,7 +202,7 @@ def _more_channels(graph: Graph, expr: Expr) -> int:
         return 0
     attrs = expr.attrs.of(Convolution)
     channels = graph[expr.args[0]].static_shape[attrs.data_layout.index("C")]
-    return _LEAST_CHANNELS - channels if attrs.groups == 1 and channels < _LEAST_CHANNELS else 0
+    return LEAST_CHANNELS - channels if attrs.groups == 1 and channels < LEAST_CHANNELS else 0
 
 
 def _problem(graph: Graph, expr: Expr, operand: DType, more: int, border: int) -> Problem:

@@ -1,0 +1,281 @@
+"""`boltgen.quantize`: an FP32 model and samples in, a QDQ model out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from boltgen.arch import Arch
+from boltgen.device.asked_arch import asked_arch
+from boltgen.errors import BoltgenError, InputError
+from boltgen.intake.files import written_whole
+from boltgen.options import DEFAULT_ARCH
+from boltgen.quantiser.gains import NoTimesError, times_of
+from boltgen.quantiser.layers import Product, layers_of, weights_of
+from boltgen.quantiser.observers import Array, Histogram, Observer, Step, step_of
+from boltgen.quantiser.qdq import IntegerWeight, quantised_weight, with_quantised
+from boltgen.quantiser.smoothing import smoothed
+from boltgen.running.arrays import read_arrays
+
+DEFAULT_MOST_ERROR = 0.05
+DEFAULT_SMOOTH = 0.5
+# The most samples on which the error of each layer is measured.
+_MOST_SAMPLES = 16
+_PRODUCER = "boltgen quantize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """A layer, and why it is quantised or not.
+
+    `error` is the model's error with this layer alone in integers. Times are predicted, in us.
+    """
+
+    name: str
+    operator: str
+    is_quantised: bool
+    reason: str
+    error: float | None = None
+    float_us: float | None = None
+    integer_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantisationReport:
+    """All layers of a model, and the `error` of the model that was written.
+
+    An error is the root of the mean square of a result's differences from the FP32 model's, over
+    the root of the mean square of that result; of several results the largest counts.
+    """
+
+    output: Path
+    layers: tuple[LayerReport, ...]
+    error: float
+    smoothed: tuple[str, ...]
+
+    @property
+    def quantised(self) -> int:
+        """The number of layers in integers."""
+        return sum(each.is_quantised for each in self.layers)
+
+
+def quantize(
+    model: str | Path,
+    data: Iterable[Mapping[str, Array] | Path | str] | Mapping[str, Array] | Path | str,
+    output: str | Path,
+    *,
+    arch: str = DEFAULT_ARCH,
+    observer: Observer | str = Observer.MSE,
+    smooth: float = DEFAULT_SMOOTH,
+    most_error: float = DEFAULT_MOST_ERROR,
+    keep: Sequence[str] = (),
+) -> QuantisationReport:
+    """Write `model` with integers where they are faster on `arch` and accurate enough.
+
+    `data` has samples: arrays by the names of the inputs, or `.npz` files with them. Each product
+    of an activation by a constant is a layer. A layer stays in floats if `keep` names it, if it is
+    predicted to be as fast in floats, or if the model's error exceeds `most_error`: then layers go
+    back to floats, those first whose error is largest for the time that they save. `smooth` moves
+    outliers of normalised activations into weights, from 0, nothing, to 1, all.
+
+    The result is a QDQ model, which `boltgen.compile` takes.
+
+    Raises:
+        ModelImportError: the model cannot be read, or is quantised already.
+        InputError: a sample does not fit the model, or `output` cannot be written.
+        UnknownArchError: `arch` is not in the table.
+        BoltgenError: an argument has a value that it cannot have; ONNX Runtime is missing; no layer
+            can be quantised.
+    """
+    row, how = asked_arch(arch), _observer(observer)
+    if not 0.0 <= smooth <= 1.0:
+        raise BoltgenError(f"smooth is {smooth:g}: give a number from 0 to 1")
+    if not most_error > 0.0:
+        raise BoltgenError(f"most_error is {most_error:g}: give a share above 0, such as 0.05")
+    loader = importlib.import_module("boltgen.quantiser.model")
+    source = loader.load(Path(model))
+    given = [data] if isinstance(data, (Mapping, str, Path)) else list(data)
+    samples = loader.samples_of(source, [_arrays(each) for each in given])
+    layers = layers_of(source.graph)
+    if unknown := sorted(set(keep) - {each.name for each in layers}):
+        known = ", ".join(each.name for each in layers[:5])
+        raise BoltgenError(f"no layer to keep is named {unknown[0]}: give one such as {known}")
+    if not layers:
+        raise BoltgenError(f"{model} has no product of an activation by a constant to quantise")
+    seen = _observed(loader, source, layers, samples)
+    changed: tuple[str, ...] = ()
+    if smooth:
+        source, changed = smoothed(source, layers, seen, smooth)
+        if changed:
+            seen = _observed(loader, source, layers, samples)
+    steps = {each.activation: step_of(seen[each.activation], how) for each in layers}
+    trial = _Trial(loader, source, layers, steps, samples[:_MOST_SAMPLES])
+    reports = [_first_report(each, trial, seen, row, keep=each.name in keep) for each in layers]
+    reports = _accurate(reports, trial, most_error)
+    made = trial.model(_chosen(reports))
+    _write(made, Path(output))
+    return QuantisationReport(
+        output=Path(output),
+        layers=tuple(reports),
+        error=trial.error(_chosen(reports)),
+        smoothed=changed,
+    )
+
+
+def _observer(given: Observer | str) -> Observer:
+    try:
+        return Observer(given)
+    except ValueError:
+        known = ", ".join(each.value for each in Observer)
+        raise BoltgenError(f"there is no observer {given}: give one of {known}") from None
+
+
+def _arrays(given: Mapping[str, Array] | Path | str) -> Mapping[str, Array]:
+    return read_arrays(Path(given)) if isinstance(given, (str, Path)) else given
+
+
+def _observed(
+    loader: Any, model: Any, layers: Sequence[Product], samples: Sequence[Mapping[str, Array]]
+) -> dict[str, Histogram]:
+    """Return what was seen of the tensors that layers read and make, in two runs of all samples."""
+    read = dict.fromkeys(each.activation for each in layers)
+    names = dict.fromkeys([*read, *(each.output for each in layers)])
+    runner = loader.Runner(model, tuple(names))
+    seen = {name: Histogram() for name in names}
+    for sample in samples:
+        tensors = runner.tensors(sample)
+        for name in names:
+            if not np.isfinite(tensors[name]).all():
+                raise InputError(
+                    f"tensor {name} becomes NaN or infinite on a sample: quantise a model that is "
+                    "right on all samples"
+                )
+            seen[name].see_range(tensors[name])
+    for sample in samples:
+        tensors = runner.tensors(sample)
+        for name in read:
+            seen[name].see_counts(tensors[name])
+    return seen
+
+
+class _Trial:
+    """Makes QDQ models of some layers, and measures their errors."""
+
+    def __init__(
+        self,
+        loader: Any,
+        source: Any,
+        layers: Sequence[Product],
+        steps: Mapping[str, Step],
+        samples: Sequence[Mapping[str, Array]],
+    ) -> None:
+        self._loader, self._source, self._samples = loader, source, samples
+        self._layers = {each.name: each for each in layers}
+        self._steps, self.weights = steps, weights_of(source.graph, layers)
+        self._integers: dict[str, IntegerWeight] = {
+            each.weight: quantised_weight(self.weights[each.weight], each.axis) for each in layers
+        }
+        runner = loader.Runner(source)
+        self._right = [runner.results(each) for each in samples]
+
+    def model(self, names: Sequence[str]) -> Any:
+        """Return the model with the named layers in integers."""
+        chosen = [self._layers[name] for name in names]
+        return with_quantised(self._source, chosen, self._steps, self._integers)
+
+    def error(self, names: Sequence[str]) -> float:
+        """Return the error of the model with the named layers in integers."""
+        if not names:
+            return 0.0
+        runner = self._loader.Runner(self.model(names))
+        found = [runner.results(each) for each in self._samples]
+        return max(
+            _relative(
+                [each[index] for each in found],
+                [each[index] for each in self._right],
+            )
+            for index in range(len(self._right[0]))
+        )
+
+
+def _relative(found: Sequence[Array], right: Sequence[Array]) -> float:
+    pairs = [
+        (f.astype(np.float64), r.astype(np.float64)) for f, r in zip(found, right, strict=True)
+    ]
+    lost = sum(float(np.square(f - r).sum()) for f, r in pairs)
+    whole = sum(float(np.square(r).sum()) for _, r in pairs)
+    return float(np.sqrt(lost / whole)) if whole else float(np.sqrt(lost))
+
+
+def _first_report(
+    layer: Product, trial: _Trial, seen: Mapping[str, Histogram], arch: Arch, *, keep: bool
+) -> LayerReport:
+    """Judge a layer by its times; a layer that may be quantised gets its error."""
+    report = LayerReport(
+        name=layer.name, operator=layer.operator, is_quantised=False, reason="you keep it"
+    )
+    if keep:
+        return report
+    try:
+        float_us, integer_us = times_of(layer, trial.weights[layer.weight], seen, arch)
+    except NoTimesError as refusal:
+        return replace(report, reason=str(refusal))
+    report = replace(report, float_us=float_us, integer_us=integer_us)
+    if integer_us >= float_us:
+        return replace(report, reason="it is predicted to be no faster in integers")
+    error = trial.error([layer.name])
+    return replace(report, is_quantised=True, reason="it is faster in integers", error=error)
+
+
+def _accurate(
+    reports: Sequence[LayerReport], trial: _Trial, most_error: float
+) -> list[LayerReport]:
+    """Put back as few layers as the error asks for, those first that lose most for their gain."""
+    ranked = sorted((each for each in reports if each.is_quantised), key=_loss_per_gain)
+    # Errors of layers hardly cancel, so that the number to keep is found by halving.
+    low, high = 0, len(ranked)
+    if trial.error([each.name for each in ranked]) <= most_error:
+        low = high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if trial.error([each.name for each in ranked[:middle]]) <= most_error:
+            low = middle
+        else:
+            high = middle - 1
+    dropped = {each.name for each in ranked[low:]}
+    reason = f"with it the model's error exceeds {most_error:g}"
+    return [
+        replace(each, is_quantised=False, reason=reason) if each.name in dropped else each
+        for each in reports
+    ]
+
+
+def _loss_per_gain(report: LayerReport) -> float:
+    assert report.error is not None
+    assert report.float_us is not None
+    assert report.integer_us is not None
+    return report.error**2 / (report.float_us - report.integer_us)
+
+
+def _chosen(reports: Sequence[LayerReport]) -> list[str]:
+    return [each.name for each in reports if each.is_quantised]
+
+
+def _write(model: Any, output: Path) -> None:
+    model.producer_name = _PRODUCER
+    try:
+        with written_whole(output, _is_ours) as staged:
+            staged.write_bytes(model.SerializeToString())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{output} cannot be written: {reason}") from error
+
+
+def _is_ours(file: BinaryIO) -> bool:
+    """Return whether a file is a model that `quantize` wrote: its maker's name comes first."""
+    return _PRODUCER.encode() in file.read(64)
