@@ -31,7 +31,7 @@ FOLDER = Path(__file__).resolve().parent / "reference"
 # The functions that take options, each with the class of its options.
 TAKERS = {"compile": CompileOptions, "tune": TuneOptions, "partition": KernelOptions}
 _OPTIONS = {"compile": CompileOptions, "tune": TuneOptions, "open_session": TuneOptions}
-_FUNCTIONS = ("compile", "load", "tune", "open_session", "activate")
+_FUNCTIONS = ("compile", "load", "tune", "open_session", "quantize", "activate")
 # Options that every command has.
 _COMMON = {"verbose", "quiet"}
 _NOTE = "<!-- Written by docs/write_reference.py. Do not edit. -->\n\n"

@@ -61,7 +61,7 @@ def quantize_command(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Quantise a model to INT8, layer by layer, where it is faster and accurate enough.
+    """Quantise the layers of a model to INT8 where that is faster.
 
     Runs the model on the samples with ONNX Runtime. A layer is a matmul or a convolution with a
     constant weight. It stays in floats if INT8 is predicted to be no faster on the architecture, or
@@ -71,7 +71,7 @@ def quantize_command(
     \b
     Examples:
       boltgen quantize resnet50.onnx --data images.npz -o resnet50_int8.onnx
-      boltgen quantize bert.onnx --data texts.npz -o bert_int8.onnx --most-error 0.02
+      boltgen quantize bert.onnx --data texts.npz -o bert_int8.onnx --arch sm_75
     """
     with errors_for_people(debug, interrupted="nothing was written"):
         report = boltgen.quantize(

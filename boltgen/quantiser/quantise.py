@@ -193,23 +193,17 @@ class _Trial:
         if not names:
             return 0.0
         runner = self._loader.Runner(self.model(names))
-        found = [runner.results(each) for each in self._samples]
-        return max(
-            _relative(
-                [each[index] for each in found],
-                [each[index] for each in self._right],
-            )
-            for index in range(len(self._right[0]))
-        )
+        return relative_error([runner.results(each) for each in self._samples], self._right)
 
 
-def _relative(found: Sequence[Array], right: Sequence[Array]) -> float:
-    pairs = [
-        (f.astype(np.float64), r.astype(np.float64)) for f, r in zip(found, right, strict=True)
-    ]
-    lost = sum(float(np.square(f - r).sum()) for f, r in pairs)
-    whole = sum(float(np.square(r).sum()) for _, r in pairs)
-    return float(np.sqrt(lost / whole)) if whole else float(np.sqrt(lost))
+def relative_error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -> float:
+    """Return the largest relative error of a result on all samples, as the report defines it."""
+    errors = []
+    for pairs in zip(zip(*found, strict=True), zip(*right, strict=True), strict=True):
+        ours, wanted = (np.concatenate([x.astype(np.float64).ravel() for x in p]) for p in pairs)
+        whole = float(np.linalg.norm(wanted)) or 1.0
+        errors.append(float(np.linalg.norm(ours - wanted)) / whole)
+    return max(errors)
 
 
 def _first_report(
@@ -235,7 +229,7 @@ def _first_report(
 def _accurate(
     reports: Sequence[LayerReport], trial: _Trial, most_error: float
 ) -> list[LayerReport]:
-    """Put back as few layers as the error asks for, those first that lose most for their gain."""
+    """Put back as few layers as the error asks for: first the worst ones for their gain in time."""
     ranked = sorted((each for each in reports if each.is_quantised), key=_loss_per_gain)
     # Errors of layers hardly cancel, so that the number to keep is found by halving.
     low, high = 0, len(ranked)
