@@ -45,8 +45,8 @@ class Arch:
     """One architecture and its reference device.
 
     `mma_shapes` are the FP16 tensor-core instructions (M, N, K) that CUTLASS 2.x kernels use, the
-    preferred one first, `integer_mma_shapes` the ones of 8-bit integers; `integer_rate` is how many
-    products of these the tensor cores make in the time of one that is summed in FP16. `min_stages`
+    preferred one first, `integer_mma_shapes` the ones of 8-bit integers; `narrow_rate` is how many
+    products of 8-bit operands the tensor cores make in the time of one of FP16. `min_stages`
     and `max_stages` bound the software pipeline; without asynchronous copies it is always 2.
     `mma_sync_fraction` is the share of the tensor cores' peak that `mma.sync` can reach.
     `l2_bytes_per_clock` is what L2 delivers to all SMs together, `memory_latency_clocks` a round
@@ -91,7 +91,7 @@ class Arch:
     pcie_gb_per_s: float
     cutlass_api: int = 2
     integer_mma_shapes: tuple[tuple[int, int, int], ...] = ()
-    integer_rate: float = 2.0  # T4, A10, A100, L40S, H200, RTX
+    narrow_rate: float = 2.0  # T4, A10, A100, L40S, H200, RTX
     mma_sync_fraction: float = 1.0
     first_nvcc: tuple[int, int] = (11, 8)
     max_threads_per_cta: int = 1024

@@ -616,6 +616,15 @@ def _residual_norm() -> Layer:
     return Layer(problem=problem, prologue=before.build(), epilogue=after.build())
 
 
+def _of_integers() -> ElementwiseGraph:
+    """Sums of integers and a correction for each column, by a scale for each column."""
+    graph = ElementwiseBuilder(whole=True)
+    whole = graph.binary(BinaryOp.ADD, 0, graph.load(LoadKind.ROW, DType.I32))
+    scale = graph.load(LoadKind.ROW, DType.F32)
+    graph.binary(BinaryOp.MULTIPLY, graph.cast(whole, DType.F32), scale)
+    return graph.build()
+
+
 def golden_specs() -> dict[str, KernelSpec]:
     """Kernels whose text is recorded in `tests/golden`: every arch and template, by file name."""
     gemm = Gemm(m=150, n=136, k=104, b_layout=Layout.COLUMN)
@@ -644,6 +653,14 @@ def golden_specs() -> dict[str, KernelSpec]:
             )
             for problem in (gemm, conv)
         },
+        "integers_sm90a": kernel_spec(
+            Workload.of(
+                replace(gemm, in_dtype=DType.U8, acc_dtype=DType.I32, out_dtype=DType.F16, k=112),
+                _of_integers(),
+            ),
+            replace(by_wgmma, threadblock=Shape(128, 128, 128)),
+            "sm_90a",
+        ),
         "skinny_sm80": kernel_spec(
             Workload.of(replace(gemm, m=12), EPILOGUES["bias_gelu_erf"]),
             SkinnyConfig(rows=16, columns=32, warps=8, steps=2),

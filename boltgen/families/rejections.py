@@ -38,10 +38,10 @@ MMA_SYNC = (
     Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
 )
 # Of integers, with weights of int8. The sums are whole; the epilogue makes any type of them.
-_OF_INTEGERS = (DType.I8, DType.U8, DType.F16, DType.BF16, DType.F32, DType.I32)
+INTEGER_OUTPUTS = (DType.I8, DType.U8, DType.F16, DType.BF16, DType.F32, DType.I32)
 MMA_SYNC_OF_INTEGERS = (
-    Multiplied(DType.I8, DType.I8, DType.I32, _OF_INTEGERS),
-    Multiplied(DType.U8, DType.I8, DType.I32, _OF_INTEGERS),
+    Multiplied(DType.I8, DType.I8, DType.I32, INTEGER_OUTPUTS),
+    Multiplied(DType.U8, DType.I8, DType.I32, INTEGER_OUTPUTS),
 )
 # The combinations of families that sum only in FP32.
 MMA_SYNC_IN_F32 = tuple(row for row in MMA_SYNC if row.sums is DType.F32)

@@ -68,7 +68,7 @@ def tensor_tflops(acc_dtype: DType, arch: Arch) -> float:
     rates = {
         DType.F32: arch.tensor_f32_acc_tflops,
         DType.F16: arch.tensor_f16_acc_tflops,
-        DType.I32: arch.integer_rate * arch.tensor_f16_acc_tflops,
+        DType.I32: arch.narrow_rate * arch.tensor_f16_acc_tflops,
     }
     if acc_dtype not in rates:
         raise InvalidProblemError(f"no tensor-core instruction sums in {acc_dtype.value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from boltgen.families.rejections import Multiplied
+from boltgen.families.rejections import INTEGER_OUTPUTS, Multiplied
 from boltgen.ir.dtypes import DType
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem
@@ -26,6 +26,10 @@ WGMMA = (
     Multiplied(DType.F16, DType.F16, DType.F32, (DType.F16, DType.F32)),
     Multiplied(DType.BF16, DType.BF16, DType.F32, (DType.BF16, DType.F32)),
 )
+# The combinations of 8-bit integers, in which B is int8.
+WGMMA_OF_INTEGERS = tuple(
+    Multiplied(a, DType.I8, DType.I32, INTEGER_OUTPUTS) for a in (DType.I8, DType.U8)
+)
 # One stage is filled while another one is multiplied.
 LEAST_STAGES = 2
 
@@ -33,6 +37,7 @@ LEAST_STAGES = 2
 # The 16-bit elements of K that one wgmma multiplies, and the threads that issue it. Source: PTX
 # ISA, wgmma.
 DEPTH_OF_WGMMA, WARPGROUP = 16, 128
+_BYTES_OF_16_BITS = 2
 
 
 # Rows of one wgmma. Source: PTX ISA, wgmma.
@@ -41,6 +46,16 @@ WARPGROUP_M = 64
 # Source: cute/arch/mma_sm90.hpp.
 COMMON_WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
 WIDTHS_HEADER = "boltgen/wgmma_widths.h"
+
+
+def tile_depth(dtype: DType) -> int:
+    """Return the elements of K in a row of a tile: the 128 bytes of `TILE_DEPTH`."""
+    return TILE_DEPTH * _BYTES_OF_16_BITS // dtype.size_bytes
+
+
+def depth_of_wgmma(dtype: DType) -> int:
+    """Return the elements of K that one wgmma multiplies: 32 bytes."""
+    return DEPTH_OF_WGMMA * _BYTES_OF_16_BITS // dtype.size_bytes
 
 
 def im2col_rejection(problem: Conv2d) -> str | None:

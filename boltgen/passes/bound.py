@@ -19,7 +19,7 @@ from boltgen.passes.padding.apply import padded
 from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
-from boltgen.passes.quantisation.integer_products import with_integer_products
+from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
 from boltgen.passes.run import Run
 from boltgen.passes.weights.packed import with_packed_weights
 
@@ -45,12 +45,16 @@ def pack_weights(graph: Graph, run: Run) -> Graph:
 
 
 def multiply_integers(graph: Graph, run: Run) -> Graph:
-    """Multiply integers, and keep the reasons of products that stay products of floats."""
+    """Multiply integers by the times of the run, and keep the reasons of products of floats."""
+    passes = run.passes
 
     def refuse(expr: Expr, reason: str) -> None:
         run.refuse("multiply_integers", expr, reason)
 
-    return with_integer_products(graph, run.passes.rejects, refuse)
+    if passes.joining is None:
+        return with_integer_products(graph, passes.rejects, refuse)
+    slower = slower_by(passes.joining, passes.precision, passes.accumulate)
+    return with_integer_products(graph, passes.rejects, refuse, slower)
 
 
 def unroll_rejected(graph: Graph, run: Run) -> Noted:

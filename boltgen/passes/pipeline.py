@@ -61,7 +61,7 @@ PIPELINE: tuple[Pass, ...] = (
         "multiply_integers",
         "quantisation/integer_products",
         bound.multiply_integers,
-        "Multiply the integers of quantised tensors, and dequantise the sums.",
+        "Multiply integers of quantised tensors where that is as fast, and dequantise the sums.",
         "`pack_weights` and folding in `set_precision` would make other weights of the integers.",
         when=NORMALISING,
     ),

@@ -79,6 +79,13 @@ def _mlp() -> onnx.ModelProto:
     return net.model(net.add("Gemm", made, net.weight(96, 32), net.weight(32)), 48, 32)
 
 
+def _wide() -> onnx.ModelProto:
+    """A layer of several tiles."""
+    net = Network(256, 512)
+    made = net.add("Add", net.add("MatMul", "x", net.weight(512, 512)), net.weight(512))
+    return net.model(net.add("Relu", made), 256, 512)
+
+
 def _cnn() -> onnx.ModelProto:
     """A stem, a block with a residual by a 1x1 convolution, and a classifier."""
     net = Network(2, 3, 16, 16)
@@ -103,7 +110,7 @@ class Samples(CalibrationDataReader):
         return next(self._left, None)
 
 
-MODELS = {"mlp": _mlp, "cnn": _cnn}
+MODELS = {"mlp": _mlp, "wide": _wide, "cnn": _cnn}
 
 
 def _quantised(name: str, activation: str, folder: Path, **options: Any) -> Path:
@@ -138,22 +145,23 @@ def _of_integers(path: Path, x: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("name", "activation", "per_channel"),
+    ("name", "activation", "per_channel", "arch"),
     [
-        ("mlp", "uint8", False),
-        ("mlp", "int8", True),
-        ("cnn", "symmetric", True),
-        ("cnn", "uint8", False),
+        ("mlp", "uint8", False, "sm_80"),
+        ("mlp", "int8", True, "sm_80"),
+        ("cnn", "symmetric", True, "sm_80"),
+        ("cnn", "uint8", False, "sm_80"),
+        ("wide", "int8", True, "sm_90a"),
     ],
 )
 def test_a_quantised_model_equals_the_oracle_of_integers(
-    name: str, activation: str, per_channel: bool, tmp_path: Path, vgpu: Vgpu
+    name: str, activation: str, *, per_channel: bool, arch: str, tmp_path: Path, vgpu: Vgpu
 ) -> None:
     path = _quantised(name, activation, tmp_path, per_channel=per_channel)
     session = onnxruntime.InferenceSession(path)
     shape = session.get_inputs()[0].shape
     x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
-    artifact = boltgen.compile(path, arch="sm_80")
+    artifact = boltgen.compile(path, arch=arch)
     with all_checks(vgpu):
         (found,) = artifact.run(x, device="vgpu").values()
         assert [finding.message for finding in vgpu.findings()] == []
@@ -174,3 +182,5 @@ def test_a_quantised_model_equals_the_oracle_of_integers(
     problems = [region.problem for region in artifact.metadata.regions]
     assert len(problems) == len(products)
     assert all("in_dtype=int8" in each or "in_dtype=uint8" in each for each in problems)
+    by_wgmma = {region.family for region in artifact.metadata.regions} == {"cutlass3"}
+    assert by_wgmma == (arch == "sm_90a")

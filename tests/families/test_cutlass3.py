@@ -26,7 +26,7 @@ from boltgen.families.source import (
 from boltgen.families.space import Shape
 from boltgen.families.wgmma import WIDTHS_HEADER
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import LoadKind, Reduction
+from boltgen.ir.elementwise import BinaryOp, LoadKind, Reduction
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.measure.abi import arguments
 from boltgen.problems.conv2d.problem import Conv2d
@@ -38,6 +38,7 @@ SM90A = ARCHES["sm_90a"]
 GEMM = Gemm(m=1024, n=1024, k=1024, b_layout=Layout.COLUMN)
 WORKLOAD = Workload.of(GEMM, EPILOGUES["residual_before"])
 CONV = Conv2d(n=2, h=8, w=8, c=8, k=8, r=3, s=3)
+INTEGERS = replace(GEMM, in_dtype=DType.I8, acc_dtype=DType.I32, out_dtype=DType.I32)
 MOVE = LayoutTransform(
     move=Move(source=NHWC_F16, target=NHWC_F16),
     images=2,
@@ -73,6 +74,15 @@ CONFIG = Cutlass3Config(threadblock=Shape(128, 128, 64), schedule=Schedule.COOPE
         (Workload.of(replace(GEMM, k=1028)), "rows of A are aligned to 8 bytes"),
         (Workload.of(replace(GEMM, n=1028)), "rows of D are aligned to 8 bytes"),
         (Workload.of(replace(GEMM, n=1028, b_layout=Layout.ROW)), "rows of B are aligned to 8"),
+        (Workload.of(replace(INTEGERS, k=1032)), "rows of A are aligned to 8 bytes"),
+        (
+            Workload.of(replace(INTEGERS, b_layout=Layout.ROW)),
+            "wgmma reads int8 with K side by side, in B column-major",
+        ),
+        (
+            Workload.of(replace(CONV, in_dtype=DType.I8, acc_dtype=DType.I32, out_dtype=DType.I32)),
+            "kernels of wgmma multiply matrices of int8, and no images",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -87,6 +97,25 @@ def test_bf16_has_the_configurations_of_fp16() -> None:
     assert FAMILY.rejects(Workload.of(in_bf16), SM90A) is None
     found = [tuple(FAMILY.space(Workload.of(each), SM90A).listed()) for each in (GEMM, in_bf16)]
     assert found[0] == found[1]
+
+
+def test_integers_have_the_tiles_of_fp16_and_twice_their_depth() -> None:
+    assert FAMILY.rejects(Workload.of(INTEGERS), SM90A) is None
+    config = replace(CONFIG, threadblock=Shape(128, 128, 128))
+    assert not FAMILY.violations(Workload.of(INTEGERS), config, SM90A)
+    (rule,) = FAMILY.violations(Workload.of(INTEGERS), CONFIG, SM90A)
+    assert "k is 128" in rule.message
+    found = FAMILY.space(Workload.of(INTEGERS), SM90A).listed()
+    assert {each.threadblock.k for each in found} == {128}
+    # A stage has the same bytes, so there are as many.
+    assert stages(config, Workload.of(INTEGERS).single, SM90A) == 6
+
+
+def test_bytes_of_slices_that_a_node_would_round_are_rejected() -> None:
+    builder = ElementwiseBuilder(whole=True)
+    builder.binary(BinaryOp.ADD, 0, builder.load(LoadKind.SLICE_ROW, DType.I32))
+    workload = Workload.of(replace(INTEGERS, slice_rows=64), builder.build())
+    assert "a slice_row of int32, which its node" in (FAMILY.rejects(workload, SM90A) or "")
 
 
 @pytest.mark.parametrize("arch", [name for name in ARCHES if name != "sm_90a"])

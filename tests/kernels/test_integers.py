@@ -18,7 +18,7 @@ from boltgen.families.mma_sync.shapes import instruction_of
 from boltgen.families.registry import boundaries, candidates, kernel_spec, predict, violations
 from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
-from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
@@ -29,6 +29,7 @@ from boltgen.problems.operands import draw
 from boltgen.problems.oracle import enclose
 from boltgen.problems.workload import Workload
 from tests.kernels.conftest import launched
+from tests.kernels.integers import floats, requantised, scaled, with_residual
 from tests.kernels.jobs import judged_jobs
 
 _SAME = (1, 1, 1, 1)
@@ -45,45 +46,6 @@ def _config(
         stages=stages,
         **launch,
     )
-
-
-def _scaled(b: ElementwiseBuilder, *, by_channel: bool, scale: float = 2**-12) -> int:
-    """Sums and a correction for each column, as FP32, times a scale."""
-    whole = b.binary(BinaryOp.ADD, 0, b.load(LoadKind.ROW, DType.I32))
-    factor = b.load(LoadKind.ROW, DType.F32) if by_channel else b.scalar(scale)
-    return b.binary(BinaryOp.MULTIPLY, b.cast(whole, DType.F32), factor)
-
-
-def _quantised(b: ElementwiseBuilder, x: int, zero: float, low: float, high: float) -> int:
-    """The nearest integer, half to even, around a zero point and within a type."""
-    return b.unary(
-        UnaryOp.CLIP, b.binary(BinaryOp.ADD, b.unary(UnaryOp.ROUND, x), b.scalar(zero)), low, high
-    )
-
-
-def _requantised(
-    *, by_channel: bool = True, low: float = -128, zero: float = -5
-) -> ElementwiseGraph:
-    b = ElementwiseBuilder(whole=True)
-    x = b.unary(UnaryOp.RELU, _scaled(b, by_channel=by_channel))
-    _quantised(b, x, zero, low, low + 255)
-    return b.build()
-
-
-def _with_residual() -> ElementwiseGraph:
-    """A residual of integers is added, and the sum divided by a scale that is no power of two."""
-    b = ElementwiseBuilder(whole=True)
-    x = _scaled(b, by_channel=True)
-    shifted = b.binary(BinaryOp.SUBTRACT, b.load(LoadKind.TENSOR, DType.I8), b.scalar(7))
-    total = b.binary(BinaryOp.ADD, x, b.binary(BinaryOp.MULTIPLY, shifted, b.scalar(0.37)))
-    _quantised(b, b.binary(BinaryOp.DIVIDE, total, b.scalar(0.83)), 3, -128, 127)
-    return b.build()
-
-
-def _floats(op: UnaryOp) -> ElementwiseGraph:
-    b = ElementwiseBuilder(whole=True)
-    b.unary(op, _scaled(b, by_channel=False))
-    return b.build()
 
 
 def _gemm(m: int, n: int, k: int, a: DType, d: DType, **given: Any) -> Gemm:
@@ -104,54 +66,52 @@ _LARGE = _config("128x128x64", (64, 64), 4)
 _DEEP = _config("128x64x128", (64, 32))
 # Each type of operands and of results, ragged in M, N and K; alignments from 16 elements to 4.
 KERNELS: Mapping[str, tuple[Cutlass2Config, Workload]] = {
-    "channels": (_SMALL, Workload.of(_gemm(150, 80, 272, _I8, _I8), _requantised())),
+    "channels": (_SMALL, Workload.of(_gemm(150, 80, 272, _I8, _I8), requantised())),
     "unsigned": (
         _LARGE,
-        Workload.of(
-            _gemm(200, 144, 320, _U8, _U8), _requantised(by_channel=False, low=0.0, zero=3)
-        ),
+        Workload.of(_gemm(200, 144, 320, _U8, _U8), requantised(by_channel=False, low=0.0, zero=3)),
     ),
-    "residual": (_DEEP, Workload.of(_gemm(130, 72, 200, _I8, _I8), _with_residual())),
+    "residual": (_DEEP, Workload.of(_gemm(130, 72, 200, _I8, _I8), with_residual())),
     "narrow": (
         _config("64x32x64", (32, 32)),
-        Workload.of(_gemm(65, 36, 100, _I8, _I8), _requantised()),
+        Workload.of(_gemm(65, 36, 100, _I8, _I8), requantised()),
     ),
     "sliced": (
         _config("64x64x64", (32, 32), 3, split_k=3),
-        Workload.of(_gemm(70, 64, 1040, _I8, _I8), _requantised()),
+        Workload.of(_gemm(70, 64, 1040, _I8, _I8), requantised()),
     ),
-    "half": (_SMALL, Workload.of(_gemm(90, 48, 144, _U8, _F16), _floats(UnaryOp.RELU))),
-    "float": (_SMALL, Workload.of(_gemm(90, 40, 144, _I8, _F32), _floats(UnaryOp.GELU_ERF))),
+    "half": (_SMALL, Workload.of(_gemm(90, 48, 144, _U8, _F16), floats(UnaryOp.RELU))),
+    "float": (_SMALL, Workload.of(_gemm(90, 40, 144, _I8, _F32), floats(UnaryOp.GELU_ERF))),
     "sums": (_SMALL, Workload.of(_gemm(80, 44, 160, _I8, _I32))),
     "batch": (
         _SMALL,
-        Workload.of(_gemm(70, 48, 96, _I8, _I8, batch=3), _requantised(by_channel=False)),
+        Workload.of(_gemm(70, 48, 96, _I8, _I8, batch=3), requantised(by_channel=False)),
     ),
     "image": (
         _SMALL,
-        Workload.of(_conv((2, 9, 11, 32), 48, _U8, _U8), _requantised(low=0.0, zero=0)),
+        Workload.of(_conv((2, 9, 11, 32), 48, _U8, _U8), requantised(low=0.0, zero=0)),
     ),
     "strided": (
         _DEEP,
         Workload.of(
-            _conv((1, 12, 10, 48), 72, _I8, _I8, stride=(2, 2), dilation=(1, 2)), _with_residual()
+            _conv((1, 12, 10, 48), 72, _I8, _I8, stride=(2, 2), dilation=(1, 2)), with_residual()
         ),
     ),
     "first": (
         _SMALL,
-        Workload.of(_conv((1, 14, 14, 4), 32, _I8, _I8, r=5, s=5), _requantised()),
+        Workload.of(_conv((1, 14, 14, 4), 32, _I8, _I8, r=5, s=5), requantised()),
     ),
     "turing": (
         _config("64x64x64", (32, 32), 2, "sm_75"),
-        Workload.of(_gemm(70, 72, 208, _U8, _I8), _requantised()),
+        Workload.of(_gemm(70, 72, 208, _U8, _I8), requantised()),
     ),
     "turing image": (
         _config("64x64x64", (32, 32), 2, "sm_75"),
-        Workload.of(_conv((1, 9, 7, 32), 48, _I8, _I8), _with_residual()),
+        Workload.of(_conv((1, 9, 7, 32), 48, _I8, _I8), with_residual()),
     ),
     "groups": (
         _SMALL,
-        Workload.of(_conv((1, 8, 9, 64), 64, _I8, _I8, groups=2), _requantised()),
+        Workload.of(_conv((1, 8, 9, 64), 64, _I8, _I8, groups=2), requantised()),
     ),
 }
 
@@ -201,9 +161,10 @@ def test_every_oracle_of_integers_is_without_a_bound() -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"])
-def test_every_architecture_has_kernels_of_integers_by_mma_sync(arch: str) -> None:
+def test_every_architecture_has_kernels_of_integers(arch: str) -> None:
     found = candidates(KERNELS["channels"][1], arch_named(arch))
-    assert {config.family for config in found} == {"cutlass2"}
+    by_wgmma = {"cutlass3"} if arch == "sm_90a" else set()
+    assert {config.family for config in found} == {"cutlass2"} | by_wgmma
 
 
 def test_integers_take_half_the_time_where_tensor_cores_are_the_limit() -> None:
@@ -214,7 +175,7 @@ def test_integers_take_half_the_time_where_tensor_cores_are_the_limit() -> None:
         return min(times)
 
     floats = Workload.of(Gemm(b_layout=Layout.COLUMN, **sizes))
-    integers = Workload.of(_gemm(*sizes.values(), _I8, _I8), _requantised())
+    integers = Workload.of(_gemm(*sizes.values(), _I8, _I8), requantised())
     assert fastest_us(floats) > 1.7 * fastest_us(integers)
 
 
@@ -226,27 +187,27 @@ def _rejection(problem: Gemm | Conv3d, epilogue: ElementwiseGraph, arch: str = "
 
 def test_what_no_kernel_of_integers_computes_is_named() -> None:
     row_major = replace(_gemm(64, 64, 64, _I8, _I8), b_layout=Layout.ROW)
-    assert "B is row-major: kernels of 8-bit integers" in _rejection(row_major, _requantised())
+    assert "B is row-major: kernels of 8-bit integers" in _rejection(row_major, requantised())
     builder = ElementwiseBuilder(whole=True)
-    made = _scaled(builder, by_channel=False)
+    made = scaled(builder, by_channel=False)
     builder.store(builder.unary(UnaryOp.RELU, made))
     builder.store(made, dtype=DType.F16)
     several = _rejection(_gemm(64, 64, 64, _I8, _F32), builder.build())
     assert "kernels of integers store D of one product alone" in several
     extents = {"n": 1, "depth": 4, "h": 4, "w": 4, "c": 32, "k": 32, "t": 3, "r": 3, "s": 3}
     volumes = Conv3d(**extents, in_dtype=_I8, acc_dtype=_I32, out_dtype=_I8)
-    assert "no kernel multiplies int8 of volumes" in _rejection(volumes, _requantised())
+    assert "no kernel multiplies int8 of volumes" in _rejection(volumes, requantised())
     with pytest.raises(InvalidProblemError, match=r"k=65794; .* may exceed int32"):
         _gemm(8, 8, 65794, _I8, _I8)
     with pytest.raises(InvalidProblemError, match="sums in int32 and an epilogue of others"):
-        Workload.of(_gemm(8, 8, 8, _I8, _I8), _of_floats())
+        Workload.of(_gemm(8, 8, 8, _I8, _I8), _offloats())
     with pytest.raises(InvalidProblemError, match="a result in int8; whole sums are stored as"):
         Workload.of(_gemm(8, 8, 8, _I8, _I8))
     with pytest.raises(InvalidProblemError, match="a result in uint8 that is not clipped to its"):
-        Workload.of(_gemm(8, 8, 8, _I8, _U8), _requantised())
+        Workload.of(_gemm(8, 8, 8, _I8, _U8), requantised())
 
 
-def _of_floats() -> ElementwiseGraph:
+def _offloats() -> ElementwiseGraph:
     builder = ElementwiseBuilder()
     builder.unary(UnaryOp.RELU, 0)
     return builder.build()

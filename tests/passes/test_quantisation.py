@@ -5,7 +5,7 @@ Scales are powers of two, so that floats are exact too and all values are equal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import Symbols, carve, computes_all
 from boltgen.passes.precision.walk import normalise
-from boltgen.passes.quantisation.integer_products import with_integer_products
+from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
+from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.workload import Workload
 
 ROWS, K, N = 24, 32, 16
@@ -495,3 +496,48 @@ def test_rounding_is_half_to_even_and_clamps() -> None:
     x = np.float32([0.5, 1.5, 2.5, -0.5, 200.0, -200.0, np.inf, -np.inf])
     (found,) = run(graph, [x])
     assert found.tolist() == [2, 4, 4, 2, 127, -128, 127, -128]
+
+
+class _Times:
+    """Times by the bytes of an operand of the product, as `GraphCosts` has them."""
+
+    move_origin = "a table"
+
+    def __init__(self, integers_us: float, floats_us: float) -> None:
+        self._times_us = {1: integers_us, 2: floats_us}
+        self.asked: list[Workload] = []
+
+    def kernels_us(self, workloads: Sequence[Workload]) -> KernelTimes:
+        self.asked += workloads
+        sizes = (workload.single.problem.in_dtype.size_bytes for workload in workloads)
+        times_us = tuple(self._times_us[size] for size in sizes)
+        return KernelTimes(times_us=times_us, origin=self.move_origin)
+
+    def move_us(self, bytes_moved: int, launches: int) -> float:
+        raise AssertionError("nothing is moved")
+
+
+@pytest.mark.parametrize(
+    ("integers_us", "reason"),
+    [
+        (2.0, None),
+        (2.5, "it takes 2.5 us in int8 and 2.0 us in float16 (a table)"),
+    ],
+)
+def test_a_product_that_is_slower_in_integers_stays_one_of_floats(
+    integers_us: float, reason: str | None
+) -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 3, "int8")
+    times, reasons = _Times(integers_us, 2.0), list[str]()
+    graph = net.graph(net.matmul(x, net.weight(K, N), "float32"))
+    made = with_integer_products(
+        graph,
+        computes_all,
+        lambda _, found: reasons.append(found),
+        slower_by(times, DType.F16, DType.F32),
+    )
+    assert bool(sums(made)) == (reason is None)
+    assert [found.partition("floats: ")[2] for found in reasons] == [reason] * bool(reason)
+    # Both store their results in FP16.
+    assert {each.single.problem.out_dtype for each in times.asked} == {DType.F16}

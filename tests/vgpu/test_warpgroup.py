@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.harness.driver import Array, CudaError, Driver
 from tests.vgpu.fragments import instruction_sets
+from tests.vgpu.narrow_reference import narrow_sums
 from tests.vgpu.warpgroup import DTYPES, Layout, Wgmma, multiply
 
 SWIZZLES = (0, 32, 64, 128)
@@ -40,11 +41,15 @@ FLOAT = [
     *(Wgmma(72, "bf16", "bf16", layout_b=x) for x in (Layout(64), MN_MAJOR[3])),
     *(Wgmma(n, d="f16", layout_a=x) for n in (8, 88, 256) for x in (Layout(), None)),
     *(Wgmma(n, "tf32", "tf32", layout_a=x) for n in (8, 136) for x in (Layout(32), None)),
-    *(Wgmma(64, a, b, d) for a in EIGHT for b in EIGHT for d in ("f32", "f16")),
-    Wgmma(248, "e4m3", "e5m2", layout_a=None),
     *(Wgmma(32, signs=s) for s in ((1, -1), (-1, 1), (-1, -1))),
     Wgmma(32, accumulates=False),
     Wgmma(32, d="f16", accumulates=False),
+]
+NARROW = [
+    *(Wgmma(64, a, b, d) for a in EIGHT for b in EIGHT for d in ("f32", "f16")),
+    Wgmma(248, "e4m3", "e5m2", layout_a=None),
+    Wgmma(40, "e4m3", "e4m3", signs=(-1, 1)),
+    Wgmma(24, "e5m2", "e4m3", accumulates=False),
 ]
 INTEGER = [
     *(Wgmma(64, a, b, "s32", clamps=c) for a in BYTES for b in BYTES for c in (False, True)),
@@ -96,9 +101,30 @@ def test_float_products(hopper: Driver, mma: Wgmma) -> None:
     check_floats(mma, multiply(hopper, mma, a, b, c), seen(a, mma.a), b, c)
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0**-9, 2.0**-120, 2.0**100])
+@pytest.mark.parametrize("mma", NARROW, ids=label)
+def test_narrow_products_have_the_bits_of_an_h100(hopper: Driver, mma: Wgmma, scale: float) -> None:
+    """The factors are of all magnitudes, some 0 and some subnormal, the sums so far of `scale`."""
+    rng = np.random.default_rng(mma.n)
+    a, b, c = operands(mma, seed=mma.n)
+    for x in (a, b):
+        x[...] = (x.astype(np.float32) * 2.0 ** rng.integers(-9, 7, x.shape)).astype(x.dtype)
+        x[rng.integers(0, 8, x.shape) == 0] = 0
+    a[:3] = 0  # the sum so far is all
+    if mma.d == "f16":
+        scale = min(max(scale, 2.0**-9), 2.0**8)
+    c = (c.astype(np.float64) * scale).astype(c.dtype)
+    given = c if mma.accumulates else np.zeros_like(c)
+    signed = (a.astype(np.float32) * (mma.signs[0] * mma.signs[1])).astype(a.dtype)
+    wanted = narrow_sums(signed, b, given)
+    found = multiply(hopper, mma, a, b, c)
+    # A zero's sign is not the rule's.
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize(
     "mma",
-    [Wgmma(24), Wgmma(40, "bf16", "bf16"), *FLOAT[-14:-5], Wgmma(24, "tf32", "tf32")],
+    [Wgmma(24), Wgmma(40, "bf16", "bf16"), *NARROW, Wgmma(24, "tf32", "tf32")],
     ids=label,
 )
 def test_products_have_the_same_bits_on_every_instruction_set(hopper: Driver, mma: Wgmma) -> None:

@@ -10,6 +10,7 @@ struct ExactProduct {
 };
 struct E4m3 : ExactProduct {
   static constexpr int kPerWord = 4;
+  static constexpr int kLeastExponent = -6;
   static VGPU_INLINE float at(u32 word, int which) {
     const u32 bits = word >> 8 * which & 0xff;
     // Exponent and fraction at f32's places; what is missing of the bias is multiplied in, and
@@ -20,6 +21,7 @@ struct E4m3 : ExactProduct {
 };
 struct E5m2 : ExactProduct {
   static constexpr int kPerWord = 4;
+  static constexpr int kLeastExponent = -14;
   static VGPU_INLINE float at(u32 word, int which) {
     return half_to_float((word >> 8 * which & 0xff) << 8);
   }

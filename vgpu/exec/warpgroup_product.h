@@ -1,18 +1,20 @@
 // The products of a warpgroup.
 //
-// Every type is multiplied in f32, and summed over k in order. Bytes and bits too: 128 products of
-// bytes, or 256 of bits, are exact in there. B is unpacked once for the four warps, and steps of k
-// that add to the same sums, which wgmma instructions one behind the other mostly do, are one run:
-// their sums are read and written once. Sums in f16 are rounded, and those that are clamped added,
-// once for each instruction.
+// Every type is multiplied in f32, and summed over k in order, but for 8-bit floats
+// (narrow_sums.h). Bytes and bits too: 128 products of bytes, or 256 of bits, are exact in there. B
+// is unpacked once for the four warps, and steps of k that add to the same sums, which wgmma
+// instructions one behind the other mostly do, are one run: their sums are read and written once.
+// Sums in f16 are rounded, and those that are clamped added, once for each instruction.
 //
 // Core matrices (8 rows of 16 bytes) are fragment registers of mma: those of A and B as they are
 // gathered, and A's registers.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "exec/matrix_descriptor.h"
+#include "exec/narrow_sums.h"
 #include "exec/warpgroup_panels.h"
 
 namespace vgpu::VGPU_ISA {
@@ -217,6 +219,54 @@ inline void close_sums(const Run& run, u32 warp, const Sums& s) {
   }
 }
 
+// --- 8-bit floats ------------------------------------------------------------------------------
+
+// A warp's 16 rows of the step s.
+template <class A>
+void unpack_narrow_rows(const Run& run, u32 warp, u32 s, NarrowRow* to) {
+  constexpr int kChunk = 4 * A::kPerWord;
+  alignas(64) u32 room[kWarpSize];
+  alignas(64) float tile[8 * kChunk];
+  for (u32 h = 0; h < 2; ++h) {
+    for (u32 rows = 0; rows < 2; ++rows) {
+      widen_all(A(), core_of_left(run, warp, s, rows, h, room), tile);
+      for (u32 r = 0; r < 8; ++r) {
+        for (int e = 0; e < kChunk; ++e) {
+          const float x = tile[static_cast<int>(r) * kChunk + e];
+          to[8 * rows + r].set(static_cast<int>(h) * kChunk + e, run.form->negated ? -x : x,
+                               A::kLeastExponent);
+        }
+      }
+    }
+  }
+}
+
+// Each instruction rounds its sums. `right` has B's panels, as unpack_right leaves them.
+template <class A, class B>
+void multiply_narrow(const Run& run, u32 warp, const float* right, int panels, u32* const* sums) {
+  const int depth = static_cast<int>(run.count) * kNarrowDepth;
+  const bool to_half = run.form->sum == WgmmaForm::Sum::kF16;
+  NarrowRow rows[kRowsOfWarp];
+  NarrowPanel panel;
+  for (u32 s = 0; s < run.count; ++s) {
+    const bool zero = s == 0 && run.from_zero();
+    unpack_narrow_rows<A>(run, warp, s, rows);
+    for (int j = 0; j < panels; ++j) {
+      const float* from = right + (j * depth + static_cast<int>(s) * kNarrowDepth) * 8;
+      for (int n = 0; n < 8 * kNarrowDepth; ++n) panel.set(n, from[n], B::kLeastExponent);
+      for (int row = 0; row < static_cast<int>(kRowsOfWarp); ++row) {
+        const auto at = [&](int n) -> u32& {
+          return sums[4 * j + row / 8 * 2 + n / 4][row % 8 * 4 + n % 4];
+        };
+        alignas(32) float sum[8];
+        for (int n = 0; n < 8; ++n) sum[n] = zero ? 0 : bit_cast<float>(at(n));
+        add_narrow(rows[row], panel, to_half, sum);
+        for (int n = 0; n < 8; ++n) at(n) = bit_cast<u32>(sum[n]);
+      }
+    }
+  }
+}
+
 // Steps of k that are done at once: as many as B's panels find room for in the cache.
 inline constexpr u32 kMostSteps = 4;
 
@@ -239,6 +289,8 @@ void multiply_run(const Run& run) {
       Stored<A> stored;
       unpack_stored<A>(run, warp, stored);
       multiply_stored<A>(stored, right, depth, panels, whole || run.from_zero(), sums.at);
+    } else if constexpr (std::is_same_v<A, E4m3> || std::is_same_v<A, E5m2>) {
+      multiply_narrow<A, B>(run, warp, right, panels, sums.at);
     } else {
       unpack_left<A>(run, warp, depth, left);
       multiply_panels<A>(left, right, depth, panels, whole || run.from_zero(), sums.at);

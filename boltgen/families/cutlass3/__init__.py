@@ -36,8 +36,8 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem, with_extents
 from boltgen.problems.workload import Workload
 
-# A multiple of TMA's alignment, but of no tile.
-_RAGGED = 8
+# The bytes of a vector of TMA, of which extents are an odd multiple: so of no tile.
+_RAGGED_BYTES = 16
 
 
 def _footprint(workload: Workload, config: Cutlass3Config) -> Footprint:
@@ -94,6 +94,7 @@ def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple
     """
     problem, epilogue = _parts(workload)
     tile, least = config.threadblock, least_steps(config)
+    ragged = _RAGGED_BYTES // problem.in_dtype.size_bytes
     rows, columns = config.cluster_m * tile.m, config.cluster_n * tile.n
     is_stream_k = config.scheduler is Scheduler.STREAM_K
     several = 2 * STREAM_K_STEPS if is_stream_k else 0
@@ -101,19 +102,19 @@ def _boundaries(workload: Workload, config: Cutlass3Config, arch: Arch) -> tuple
 
     def depth(steps: int) -> int:
         taps = problem.r * problem.s if isinstance(problem, Conv2d) else 1
-        return math.ceil(steps / taps) * tile.k + _RAGGED
+        return math.ceil(steps / taps) * tile.k + ragged
 
     one = problem.gemm if problem.is_matrix else problem
     if is_stream_k and config.split_k == 1:
-        first = _sized(one, rows - tile.m // 2 + 1, 2 * columns + _RAGGED, depth(steps))
+        first = _sized(one, rows - tile.m // 2 + 1, 2 * columns + ragged, depth(steps))
     else:
-        wide = columns * config.swizzle + _RAGGED
+        wide = columns * config.swizzle + ragged
         first = _sized(problem, rows + tile.m // 2 + 1, wide, depth(steps))
     sized = (
         first,
-        _sized(problem, 1, _RAGGED, depth(least - 1)),
+        _sized(problem, 1, ragged, depth(least - 1)),
         # In pingpong the third tile of a threadblock is the second one of a warpgroup.
-        _sized(one, 3 * CHECKED_SMS * tile.m + 1, _RAGGED, depth(max(1, least - 1))),
+        _sized(one, 3 * CHECKED_SMS * tile.m + 1, ragged, depth(max(1, least - 1))),
     )
     return tuple(Workload.of(each, epilogue) for each in sized)
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 
 from boltgen.arch import Arch
 from boltgen.families.cutlass3.config import Cutlass3Config, Schedule, Scheduler
@@ -28,7 +29,8 @@ from boltgen.families.cutlass3.legality import (
     whole_tiles,
 )
 from boltgen.families.space import Knob, Shape, Space
-from boltgen.families.wgmma import TILE_DEPTH, steps
+from boltgen.families.wgmma import steps, tile_depth
+from boltgen.ir.dtypes import DType
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer
 
@@ -40,9 +42,11 @@ _USUAL_N, _WORTH_A_WIDTH, _NEAR = (64, 128, 192, 256), 0.95, 1.25
 def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
     """Return the space of tiles, clusters, schedules, schedulers, and launch arguments."""
 
+    depth = tile_depth(layer.problem.in_dtype)
+
     def config_at(point: Mapping[str, int]) -> Cutlass3Config:
         return Cutlass3Config(
-            threadblock=Shape(point["threadblock_m"], point["threadblock_n"], TILE_DEPTH),
+            threadblock=Shape(point["threadblock_m"], point["threadblock_n"], depth),
             schedule=SCHEDULES[point["schedule"] - 1],
             cluster_m=point["cluster_m"],
             cluster_n=point["cluster_n"],
@@ -55,7 +59,7 @@ def space_of(layer: Layer, arch: Arch) -> Space[Cutlass3Config]:
     def tried() -> Iterator[Cutlass3Config]:
         shapes = itertools.product(TILE_M, TILE_N)
         for (m, n), cluster in itertools.product(shapes, itertools.product(CLUSTERS, CLUSTERS)):
-            yield from _kernels(Shape(m, n, TILE_DEPTH), *cluster)
+            yield from _kernels(Shape(m, n, depth), *cluster)
 
     def listed() -> Iterator[Cutlass3Config]:
         tiling = _Tiling(layer.problem, arch)
@@ -117,15 +121,16 @@ def _loads(tile: Shape) -> float:
     return 1 / tile.m + 1 / tile.n
 
 
-def _has_registers(tile: Shape) -> bool:
-    config = Cutlass3Config(threadblock=tile, schedule=Schedule.COOPERATIVE)
-    return accumulator_registers(config) <= MOST_ACCUMULATORS
+@cache
+def _tiles(dtype: DType) -> tuple[Shape, ...]:
+    """Return all tiles for which a thread has registers, the least loads first."""
 
+    def has_registers(tile: Shape) -> bool:
+        config = Cutlass3Config(threadblock=tile, schedule=Schedule.COOPERATIVE)
+        return accumulator_registers(config, dtype) <= MOST_ACCUMULATORS
 
-# All tiles for which a thread has registers, the least loads first.
-_TILES = sorted(
-    filter(_has_registers, (Shape(m, n, TILE_DEPTH) for m in TILE_M for n in TILE_N)), key=_loads
-)
+    tiles = (Shape(m, n, tile_depth(dtype)) for m in TILE_M for n in TILE_N)
+    return tuple(sorted(filter(has_registers, tiles), key=_loads))
 
 
 class _Tiling:
@@ -133,7 +138,8 @@ class _Tiling:
 
     def __init__(self, problem: Problem, arch: Arch) -> None:
         self._batch, self._m, self._n = problem.batch, problem.gemm.m, problem.gemm.n
-        self._steps, self._arch = steps(problem, TILE_DEPTH), arch
+        self._tiles_of_type = _tiles(problem.in_dtype)
+        self._steps, self._arch = steps(problem, tile_depth(problem.in_dtype)), arch
 
     def sensible(self) -> Iterator[tuple[Shape, int, int]]:
         """Yield tiles with clusters that fit the problem, because the excess would idle.
@@ -142,11 +148,10 @@ class _Tiling:
         waste less than every tile with fewer loads per element of D, and nearly as little as any
         tile.
         """
-        found = [self._waves(tile, 1, 1) * tile.m * tile.n for tile in _TILES]
+        found = [self._waves(tile, 1, 1) * tile.m * tile.n for tile in self._tiles_of_type]
         near = _NEAR * min(found)
-        for tile, better in zip(
-            _TILES, [math.inf, *itertools.accumulate(found, min)], strict=False
-        ):
+        least_before = [math.inf, *itertools.accumulate(found, min)]
+        for tile, better in zip(self._tiles_of_type, least_before, strict=False):
             fits_m = tile.m == TILE_M[0] or tile.m < 2 * self._m
             fits_n = tile.n == TILE_N[0] or tile.n < 2 * self._n
             if not (fits_m and fits_n):

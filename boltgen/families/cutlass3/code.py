@@ -15,7 +15,7 @@ from boltgen.families.cutlass3.config import (
     Scheduler,
 )
 from boltgen.families.wgmma import COMMON_WIDTHS, WIDTHS_HEADER
-from boltgen.ir.dtypes import Layout
+from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.kernel import KernelSpec
 
 _MAIN_SCHEDULE = {
@@ -30,6 +30,7 @@ _SCHEDULER = {
     Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
     Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
 }
+_INTEGERS_HEADER = "boltgen/integers_sm90.h"
 _SHORT = {
     (Schedule.PINGPONG, Scheduler.PERSISTENT): "pp",
     (Schedule.COOPERATIVE, Scheduler.PERSISTENT): "co",
@@ -45,7 +46,7 @@ _WORK = {
 class Sm90View:
     """One kernel of sm_90a; `op_class` is a class of the headers, which has the C argument struct.
 
-    `operands` are the type of A and B, and the layout of a matmul's B.
+    `operands` are the type of A and B, and the layout of a matmul's B. `graph` is the epilogue's.
     """
 
     TEMPLATE: ClassVar[str] = "sm90.cu.j2"
@@ -53,6 +54,7 @@ class Sm90View:
     symbol: str
     workspace_symbol: str
     epilogue: EpilogueCode
+    graph: str
     op: str
     op_class: str
     args: str
@@ -75,6 +77,8 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
     epilogue = traits.epilogue
     results = "reductions" if epilogue.reductions else "results"
     last = (f"boltgen/{results}_sm90.h",) if epilogue.further else ()
+    if traits.in_dtype.is_whole:
+        operation = _INTEGERS_HEADER
     return *first, "boltgen/activations.h", operation, *last
 
 
@@ -82,12 +86,13 @@ def stem(spec: KernelSpec) -> str:
     """Return a name for people: `gemm_sm90a_128x128x64_pp_c2x1_rc`."""
     config, traits = _parts(spec)
     kind, layout = "conv2d", "nhwc"
+    types = f"_{traits.in_dtype.short}" if traits.in_dtype.size_bytes == 1 else ""
     if isinstance(traits, Cutlass3Traits):
         kind, layout = "gemm", f"r{traits.b_layout.value[0]}"
     short = _SHORT[config.schedule, config.scheduler]
     return (
         f"{kind}_{spec.arch.replace('_', '')}_{config.threadblock}_{short}"
-        f"_c{config.cluster_m}x{config.cluster_n}_{layout}"
+        f"_c{config.cluster_m}x{config.cluster_n}_{layout}{types}"
     )
 
 
@@ -95,7 +100,7 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     """Return labelled texts on what the kernel computes and how, for `boltgen inspect`."""
     config, traits = _parts(spec)
     return {
-        "Problem": f"{_problem(traits)}, accumulated in float32",
+        "Problem": f"{_problem(traits)}, accumulated in {_sums(traits.in_dtype).value}",
         "Epilogue": traits.epilogue.formula,
         "Alignment": "16 bytes, which TMA needs",
         "Config": (
@@ -107,6 +112,10 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     }
 
 
+def _sums(operand: DType) -> DType:
+    return DType.I32 if operand.is_whole else DType.F32
+
+
 def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
     """Return the operation with the types and layouts of its operands and output, as text."""
     operands, output = traits.in_dtype.value, traits.out_dtype.value
@@ -115,17 +124,19 @@ def _problem(traits: Cutlass3Traits | Cutlass3ConvTraits) -> str:
             f"Conv2d, A: (N, H, W, C) {operands}, B: (K, R, S, C) {operands}, D: (N, P, Q, K) "
             f"{output}"
         )
-    b = "column" if traits.b_layout is Layout.COLUMN else "row"
-    return (
-        f"Gemm, A: (M, K) {operands} row-major, B: (K, N) {operands} {b}-major, D: (M, N) {output} "
-        "row-major"
-    )
+    order = "column" if traits.b_layout is Layout.COLUMN else "row"
+    b = f"{traits.in_dtype.weight.value} {order}-major"
+    return f"Gemm, A: (M, K) {operands} row-major, B: (K, N) {b}, D: (M, N) {output} row-major"
 
 
 def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
     """Return the variables of the kernel's template."""
     config, traits = _parts(spec)
     tile, operands = config.threadblock, traits.in_dtype.cutlass
+
+    def marked(name: str) -> str:
+        return f"boltgen::OfIntegers<{name}>" if traits.in_dtype.is_whole else name
+
     op, op_class, args = "Conv", "Conv2dSm90", "boltgen_conv2d_args"
     if isinstance(traits, Cutlass3Traits):
         op, op_class, args = "Gemm", "GemmSm90", "boltgen_gemm_args"
@@ -134,6 +145,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
         symbol=symbol,
         workspace_symbol=workspace_symbol,
         epilogue=emit_epilogue(traits.epilogue),
+        graph=marked("Epilogue"),
         op=op,
         op_class=op_class,
         args=args,
@@ -141,8 +153,8 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> Sm90View:
         element_d=traits.out_dtype.cutlass,
         tile=_shape(tile.m, tile.n, tile.k),
         cluster=_shape(config.cluster_m, config.cluster_n, 1),
-        main_schedule=_MAIN_SCHEDULE[config.schedule],
-        epilogue_schedule=_EPILOGUE_SCHEDULE[config.schedule],
+        main_schedule=marked(_MAIN_SCHEDULE[config.schedule]),
+        epilogue_schedule=marked(_EPILOGUE_SCHEDULE[config.schedule]),
         scheduler=_SCHEDULER[config.scheduler],
     )
 

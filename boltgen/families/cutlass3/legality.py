@@ -18,12 +18,13 @@ from boltgen.families.wgmma import (
     LEAST_STAGES,
     MATH_REGISTERS,
     NO_STRIDE,
-    TILE_DEPTH,
     WGMMA,
+    WGMMA_OF_INTEGERS,
     im2col_rejection,
     steps,
+    tile_depth,
 )
-from boltgen.ir.dtypes import VECTOR_BYTES, DType, alignment_elements
+from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout, alignment_elements
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
@@ -69,6 +70,7 @@ _AT_ONCE, _OF_SMS = {1: 132, 2: 132, 4: 120, 8: 120}, 132
 # The SMs of a whole GH100; GPUs for sale have fewer. Source: boltgen/launch_sm90.h.
 _MOST_SMS = 144
 _CACHE_LINE_BYTES = 128
+_ROWS_OF_SLICES = frozenset({LoadKind.SLICE_ROW, LoadKind.POSITION_ROW})
 
 
 def rejection(workload: Workload, arch: Arch) -> str | None:
@@ -95,12 +97,33 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if not layer.prologue.is_identity:
         return "TMA brings A to shared memory as it is, so nothing can be done to it before"
     return (
-        operand_rejection(problem, arch, WGMMA)
+        operand_rejection(problem, arch, (*WGMMA, *WGMMA_OF_INTEGERS))
+        or _narrow_rejection(problem, layer.epilogue)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
         or _epilogue_rejection(layer.epilogue)
         or _alignment_rejection(problem, layer.epilogue)
     )
+
+
+def _narrow_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | None:
+    """Return why no kernel multiplies operands of 8 bits in this way, or None if one does.
+
+    Source: PTX ISA, wgmma: only 16-bit operands may be transposed.
+    """
+    name = problem.in_dtype.value
+    if problem.in_dtype.size_bytes > 1:
+        return None
+    if not problem.is_matrix:
+        return f"kernels of wgmma multiply matrices of {name}, and no images"
+    if problem.gemm.b_layout is Layout.ROW:
+        return f"B is row-major: wgmma reads {name} with K side by side, in B column-major"
+    if epilogue.further:
+        return f"kernels of {name} store D alone, not {epilogue.describe()}"
+    for load in epilogue.loads:
+        if load.dtype is DType.I32 and load.kind in _ROWS_OF_SLICES:
+            return f"a {load.kind.value} of int32, which its node would round to float32"
+    return None
 
 
 def _epilogue_rejection(epilogue: ElementwiseGraph) -> str | None:
@@ -173,8 +196,9 @@ def at_once(cluster: int, arch: Arch) -> int:
     return max(1, _AT_ONCE[cluster] * arch.sm_count // _OF_SMS // cluster) * cluster
 
 
-def accumulator_registers(config: Cutlass3Config) -> int:
-    """Return a thread's registers for FP32 sums of a tile, or of half a tile."""
+def accumulator_registers(config: Cutlass3Config, dtype: DType) -> int:
+    """Return a thread's registers for sums of a tile of `dtype`, or of half a tile."""
+    del dtype
     threads = _WARPGROUP * (2 if config.schedule is Schedule.COOPERATIVE else 1)
     return config.threadblock.m * config.threadblock.n // threads
 
@@ -182,19 +206,23 @@ def accumulator_registers(config: Cutlass3Config) -> int:
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:
     """Return the epilogue's shared memory: subtiles of C and D, rows of operands, and barriers.
 
-    Subtiles of D reuse the memory of C's if they have the same size. Source:
-    cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp, SharedStorage.
+    Subtiles of D reuse the memory of C's if they have the same size, and not of bytes. In pingpong
+    subtiles of bytes are twice as wide. Sources:
+    cutlass/epilogue/collective/sm90_epilogue_tma_warpspecialized.hpp, SharedStorage;
+    cutlass/epilogue/collective/builders/sm90_builder.inl, sm90_get_tma_dispatch_policy.
     """
     tile, out_dtype = config.threadblock, layer.problem.out_dtype
     rows = min(128, tile.m) if config.schedule is Schedule.COOPERATIVE else 64
-    subtile_n = math.gcd(_SUBTILE_N, tile.n)
+    is_narrow = out_dtype.size_bytes == 1
+    is_wide = is_narrow and config.schedule is Schedule.PINGPONG and tile.n % (2 * _SUBTILE_N) == 0
+    subtile_n = 2 * _SUBTILE_N if is_wide else math.gcd(_SUBTILE_N, tile.n)
     subtiles = math.ceil(tile.m / rows) * (tile.n // subtile_n)
     of_c, of_d = min(subtiles, _MOST_C_STAGES), min(subtiles, _MOST_D_STAGES)
     elements = rows * subtile_n
     taken = elements * out_dtype.size_bytes * of_d
     widest = out_dtype.size_bytes
     for dtype in _tensors(layer.epilogue):
-        if dtype.size_bytes == out_dtype.size_bytes:
+        if dtype.size_bytes == out_dtype.size_bytes and not is_narrow:
             of_c = max(of_c, of_d + 1)
             taken = elements * dtype.size_bytes * of_c
         else:
@@ -240,12 +268,13 @@ def violations(layer: Layer, config: Cutlass3Config, arch: Arch) -> tuple[Violat
 
 
 def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violation]:
-    tile = config.threadblock
-    if tile.m not in TILE_M or tile.n not in TILE_N or tile.k != TILE_DEPTH:
+    tile, in_dtype = config.threadblock, layer.problem.in_dtype
+    depth = tile_depth(in_dtype)
+    if tile.m not in TILE_M or tile.n not in TILE_N or tile.k != depth:
         yield Violation(
             name="tile",
-            message=f"tile {tile}: m is one of {TILE_M}, n of {TILE_N}, k is {TILE_DEPTH}",
-            reason="wgmma multiplies 64 rows, and 64 of K are a row of TMA's widest swizzle",
+            message=f"tile {tile}: m is one of {TILE_M}, n of {TILE_N}, k is {depth}",
+            reason=f"wgmma multiplies 64 rows, and {depth} of K are a row of TMA's widest swizzle",
         )
         return
     if config.schedule is Schedule.COOPERATIVE and tile.m < 2 * 64:
@@ -255,8 +284,9 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             reason="wgmma multiplies 64 rows, so half a tile has at least so many",
             slack=tile.m / 128 - 1.0,
         )
-    wanted = accumulator_registers(config) + _BOOKKEEPING_REGISTERS
-    if accumulator_registers(config) > MOST_ACCUMULATORS:
+    sums = accumulator_registers(config, in_dtype)
+    wanted = sums + _BOOKKEEPING_REGISTERS
+    if sums > MOST_ACCUMULATORS:
         yield Violation(
             name="registers",
             message=f"{wanted} registers a thread exceed {MATH_REGISTERS}",
@@ -265,7 +295,7 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
         )
     columns = sum(store.kind is LoadKind.ROW for store in layer.epilogue.reductions)
     is_pingpong = config.schedule is Schedule.PINGPONG
-    if columns and is_pingpong and accumulator_registers(config) >= _MOST_BESIDE_COLUMNS:
+    if columns and is_pingpong and sums >= _MOST_BESIDE_COLUMNS:
         yield Violation(
             name="reduced_columns",
             message=f"{columns} numbers for each of {tile.n} columns in a warpgroup that has all "
@@ -299,7 +329,7 @@ def _broken(layer: Layer, config: Cutlass3Config, arch: Arch) -> Iterator[Violat
             reason="CUTLASS's scheduler, cutlass/gemm/kernel/tile_scheduler_params.h",
         )
     yield from _broken_by_splits(layer.problem, config)
-    fitting, size = stages(config, layer, arch), stage_bytes(config, layer.problem.in_dtype)
+    fitting, size = stages(config, layer, arch), stage_bytes(config, in_dtype)
     if fitting < LEAST_STAGES:
         yield Violation(
             name="shared_memory",

@@ -28,7 +28,7 @@ from boltgen.families.roofline import (
     of_element,
     output_bytes_per_element,
 )
-from boltgen.families.wgmma import DEPTH_OF_WGMMA, WARPGROUP, steps
+from boltgen.families.wgmma import WARPGROUP, depth_of_wgmma, steps
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.problems.problem import Problem
@@ -60,7 +60,7 @@ def predict(
 
     # Threadblocks along N share A; threadblocks along M share B.
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k * in_bytes
-    step, bound_by = _step_clocks(config, loaded, in_bytes, arch, c)
+    step, bound_by = _step_clocks(config, problem.in_dtype, loaded, arch, c)
     product = depth * step
     through_l2 = output_bytes_per_element(problem, epilogue) + _bytes_of_half_sectors(epilogue)
     stored = tile.m * tile.n * through_l2
@@ -159,14 +159,15 @@ def _sums_us(config: Cutlass3Config, arch: Arch) -> float:
 
 
 def _step_clocks(
-    config: Cutlass3Config, loaded_bytes: float, in_bytes: int, arch: Arch, c: ModelConstants
+    config: Cutlass3Config, in_dtype: DType, loaded_bytes: float, arch: Arch, c: ModelConstants
 ) -> tuple[float, str]:
     """Return the clocks of a step of K, and the resource that limits it.
 
     Every wgmma reads its 64 rows of A and all of B from shared memory.
     """
-    tile = config.threadblock
-    flop_per_clock = arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
+    tile, in_bytes = config.threadblock, in_dtype.size_bytes
+    rate = arch.narrow_rate if in_bytes == 1 else 1.0
+    flop_per_clock = rate * arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = 2 * tile.m * tile.n * tile.k / flop_per_clock
     instructions = tile.m // _INSTRUCTION_M
     read = instructions * (_INSTRUCTION_M + tile.n) * tile.k * in_bytes
@@ -229,7 +230,7 @@ def instructions(
     parts = tiles * (1 + work.turns)
     loaded = (tile.m / config.cluster_n + tile.n / config.cluster_m) * tile.k
     outputs = work.tiles * tile.m * tile.n / (_MULTIPLYING * WARPGROUP)
-    of_tile = tile.m // _INSTRUCTION_M * tile.k // DEPTH_OF_WGMMA
+    of_tile = tile.m // _INSTRUCTION_M * tile.k // depth_of_wgmma(problem.in_dtype)
     return Instructions(
         threadblocks=min(at_once, parts),
         idle=1.0 - useful / tiles,

@@ -10,7 +10,8 @@ rounding. Where only a ReLU stands between the product and a quantisation, both 
     quantise(relu(dequantise(sum, s t)), u)  ->  quantise(relu(dequantise(sum, s t / u)), 1)
 
 s t and s t / u are rounded to FP32 each, as ONNX Runtime has them in QLinearMatMul and QLinearConv.
-A product that no kernel of integers computes stays as it is: its weights are dequantised.
+A product that no kernel of integers computes stays as it is: its weights are dequantised. So does a
+product that takes longer in integers than in the run's precision.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from boltgen.graph.attributes import Axis, Convolution
 from boltgen.graph.facts import only_reader
 from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType, Layout
+from boltgen.ir.elementwise import BinaryOp
+from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE, QUANTISE
 from boltgen.passes.regions.anchor import CONV2D, MATMUL
 from boltgen.passes.weights.dequantised import Dequantised, dequantised
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
+from boltgen.problems.graph_costs import GraphCosts, shown_us
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
 
@@ -73,10 +77,12 @@ def with_integer_products(
     graph: Graph,
     rejects: Callable[[Workload], str | None],
     refuse: Callable[[Expr, str], None],
+    slower: Callable[[Problem], str | None] = lambda _: None,
 ) -> Graph:
     """Return `graph` with products of integers, where no reason `rejects` them.
 
-    `refuse` is told why a product of quantised tensors stays one of floats.
+    `slower` says that a product takes longer in integers than in floats, and how long; it returns
+    None if it does not. `refuse` is told why a product of quantised tensors stays one of floats.
     """
     found: dict[int, _Product] = {}
     stepped: set[int] = set()
@@ -84,7 +90,7 @@ def with_integer_products(
         if expr.op not in {MATMUL, CONV2D} or graph[expr.args[0]].op != DEQUANTISE:
             continue
         try:
-            product = _matched(graph, index, rejects)
+            product = _matched(graph, index, rejects, slower)
         except _KeptError as error:
             refuse(expr, f"its activation is quantised, and it multiplies floats: {error}")
             continue
@@ -112,11 +118,43 @@ def with_integer_products(
     return builder.graph(mapped(graph.results, names))
 
 
-def _matched(graph: Graph, index: int, rejects: Callable[[Workload], str | None]) -> _Product:
+def slower_by(
+    costs: GraphCosts, precision: DType, accumulate: DType
+) -> Callable[[Problem], str | None]:
+    """Return the function that compares a product of integers with one of `precision`, by `costs`.
+
+    Both store their results in `precision`. What quantises an activation, or dequantises it, is
+    most often a part of the kernel before, and has no time here.
+    """
+
+    def slower(problem: Problem) -> str | None:
+        whole: Any = problem
+        floats = replace(whole, in_dtype=precision, acc_dtype=accumulate, out_dtype=precision)
+        builder = ElementwiseBuilder(whole=True)
+        builder.binary(BinaryOp.MULTIPLY, builder.cast(0, DType.F32), builder.scalar(2.0**-8))
+        integers = Workload.of(replace(whole, out_dtype=precision), builder.build())
+        found = costs.kernels_us([integers, Workload.of(floats)])
+        whole_us, floats_us = found.times_us
+        if whole_us <= floats_us:
+            return None
+        return (
+            f"it takes {shown_us(whole_us)} in {problem.in_dtype.value} and {shown_us(floats_us)} "
+            f"in {precision.value} ({found.origin})"
+        )
+
+    return slower
+
+
+def _matched(
+    graph: Graph,
+    index: int,
+    rejects: Callable[[Workload], str | None],
+    slower: Callable[[Problem], str | None],
+) -> _Product:
     """Return the product of integers at `index`, whose activation is dequantised.
 
     Raises:
-        _KeptError: no kernel of integers computes it.
+        _KeptError: no kernel of integers computes it, or none as fast as one of floats.
     """
     expr = graph[index]
     x, scale, zero = graph[expr.args[0]].args
@@ -136,7 +174,7 @@ def _matched(graph: Graph, index: int, rejects: Callable[[Workload], str | None]
     problem = _problem(graph, expr, DType(graph[x].dtype), more, int(middle))
     if problem.matrix[1] == 1:
         raise _KeptError("it has one column, which takes as long to read as floats")
-    if (reason := rejects(Workload.of(problem))) is not None:
+    if (reason := rejects(Workload.of(problem)) or slower(problem)) is not None:
         raise _KeptError(reason)
     numbers = _around_zero(known)
     scales = _of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
