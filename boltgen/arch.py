@@ -12,8 +12,8 @@ Sources:
         (SM counts, L2 sizes, boost clocks); of GA100: Table 4, p. 36 f., and Table 5, p. 43; of
         GH100: Table 3, which gives one boost clock for tensor-core operations of TF32 and narrower
         types and a higher one for all else.
-    BP: CUDA C++ Best Practices Guide 13.0, "Throughput of Native Arithmetic Instructions"; of its
-        conversions the slowest.
+    BP: CUDA C++ Best Practices Guide 13.0, "Throughput of Native Arithmetic Instructions"; special
+        functions are its reciprocals, exponentials and conversions.
     LUO: Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024
         (arXiv 2402.13499): latencies in Table IV, L2 throughput in Table V.
     BW: NVIDIA's data sheets of HGX B200 and B300, and the Blackwell architecture's technical brief.
@@ -87,7 +87,7 @@ class Arch:
     max_stages: int
     half_per_clock: int
     fp64_per_clock: int
-    conversions_per_clock: int
+    special_per_clock: int
     pcie_gb_per_s: float
     cutlass_api: int = 2
     integer_mma_shapes: tuple[tuple[int, int, int], ...] = ()
@@ -195,7 +195,7 @@ _SM75 = Arch(
     max_stages=2,
     half_per_clock=128,  # BP
     fp64_per_clock=2,  # BP
-    conversions_per_clock=16,  # BP
+    special_per_clock=16,  # BP
     pcie_gb_per_s=16,  # T4: 3.0, 16 lanes
 )
 
@@ -226,7 +226,7 @@ _SM80 = Arch(
     max_stages=5,
     half_per_clock=256,  # BP
     fp64_per_clock=32,  # BP
-    conversions_per_clock=16,  # BP
+    special_per_clock=16,  # BP
     pcie_gb_per_s=32,  # A100: 4.0, 16 lanes
 )
 
@@ -250,6 +250,7 @@ _SM86 = replace(
     max_mhz=1695,
     dram_bytes=24 * _GIB,  # A10
     dram_bus_bits=384,  # A10
+    half_per_clock=128,  # WP: as many as of FP32
     fp64_per_clock=2,  # BP
 )
 
@@ -342,7 +343,6 @@ _SM120 = replace(
     max_mhz=2407,
     dram_bytes=32 * _GIB,  # RTX
     dram_bus_bits=512,  # RTX
-    half_per_clock=128,  # EST
     pcie_gb_per_s=64,  # RTX: 5.0, 16 lanes
     first_nvcc=(12, 8),  # PTX: 8.7
 )

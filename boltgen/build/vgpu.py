@@ -184,7 +184,7 @@ def _device_model(arch: Arch) -> str:
         "fp32_results": arch.fp32_per_clock,
         "half_results": arch.half_per_clock,
         "fp64_results": arch.fp64_per_clock,
-        "conversions": arch.conversions_per_clock,
+        "special_results": arch.special_per_clock,
         "mma_flop": round(tensor_flop * arch.mma_sync_fraction),
         "wgmma_flop": round(tensor_flop),
         "l2_bytes": arch.l2_bytes_per_clock,

@@ -10,15 +10,15 @@ namespace vgpu {
 
 // What a multiprocessor does each clock, and what lies behind it: for the model of time only.
 struct Rates {
-  int fp32_results;   // FP32 additions, multiplications or both
-  int half_results;   // FP16; a packed instruction has two a lane
-  int fp64_results;   //
-  int conversions;    //
-  int mma_flop;       // FP16 tensor cores, of mma.sync
-  int wgmma_flop;     // and of wgmma, where there is one
-  int l2_bytes;       // from L2 to all multiprocessors together
-  int memory_clocks;  // round trip to DRAM
-  int host_mb_per_s;  // PCIe, one way
+  int fp32_results;     // FP32 additions, multiplications or both
+  int half_results;     // FP16; a packed instruction has two a lane
+  int fp64_results;     //
+  int special_results;  // transcendental functions, and most conversions
+  int mma_flop;         // FP16 tensor cores, of mma.sync
+  int wgmma_flop;       // and of wgmma, where there is one
+  int l2_bytes;         // from L2 to all multiprocessors together
+  int memory_clocks;    // round trip to DRAM
+  int host_mb_per_s;    // PCIe, one way
 };
 
 struct DeviceModel {

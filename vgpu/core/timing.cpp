@@ -22,14 +22,12 @@ class Average {
  public:
   Average(const Counters& sum, size_t samples) : c_(sum), n_(static_cast<double>(samples)) {}
   double of(u64 count) const { return static_cast<double>(count) / n_; }
-  double warps(Category k) const { return of(c_.instructions[static_cast<int>(k)]); }
-  double lanes(Category k) const { return kWarpSize * warps(k); }
+  double lanes(Unit unit) const { return kWarpSize * of(c_.results[static_cast<int>(unit)]); }
   double mma() const { return of(c_.mma_cost) / 16; }
   double wgmma() const { return of(c_.wgmma_cost) / 16; }
   double issued() const {
     double n = of(c_.predicated_off);
-    for (int k = 1; k < static_cast<int>(Category::kCount); ++k)
-      n += warps(static_cast<Category>(k));
+    for (int k = 1; k < static_cast<int>(Category::kCount); ++k) n += of(c_.instructions[k]);
     return n;
   }
   double wavefronts() const { return of(c_.shared_wavefronts) / kWavefrontsPerClock; }
@@ -42,15 +40,13 @@ class Average {
 
 // Clocks that a block keeps each unit of a multiprocessor busy, all partitions working.
 std::vector<Bound> units(const Rates& rates, const Average& block) {
-  const double floats = block.lanes(Category::kFloat) + 2 * block.lanes(Category::kFloatPair);
-  const double integer = block.lanes(Category::kInteger) + block.lanes(Category::kCompare);
   return {{"tensor", block.mma() / rates.mma_flop + block.wgmma() / rates.wgmma_flop},
           {"issue", block.issued() / kPartitions},
-          {"fp32", floats / rates.fp32_results},
-          {"fp16", 2 * block.lanes(Category::kHalf) / rates.half_results},
-          {"fp64", block.lanes(Category::kDouble) / rates.fp64_results},
-          {"integer", integer / kIntegerResults},
-          {"conversion", block.lanes(Category::kConvert) / rates.conversions},
+          {"fp32", block.lanes(Unit::kFloat) / rates.fp32_results},
+          {"fp16", block.lanes(Unit::kHalf) / rates.half_results},
+          {"fp64", block.lanes(Unit::kDouble) / rates.fp64_results},
+          {"integer", block.lanes(Unit::kInteger) / kIntegerResults},
+          {"special", block.lanes(Unit::kSpecial) / rates.special_results},
           {"shared memory", block.wavefronts()}};
 }
 

@@ -216,6 +216,7 @@ void with_each(Counters& to, const Counters& from, Do change) {
     change(to.instructions[k], from.instructions[k]);
     change(to.host_cycles[k], from.host_cycles[k]);
   }
+  for (int k = 0; k < static_cast<int>(Unit::kCount); ++k) change(to.results[k], from.results[k]);
   for (int k = 0; k < kCountedForms; ++k) change(to.wgmma[k], from.wgmma[k]);
   for (Traffic Counters::* traffic : {&Counters::loads, &Counters::stores, &Counters::atomics}) {
     for (u64 Traffic::* count : {&Traffic::requests, &Traffic::bytes, &Traffic::sectors})
@@ -251,6 +252,7 @@ void count(Warp& w, const Ins& i, u32 mask) {
       ++c.predicated_off;
     } else {
       ++c.instructions[static_cast<int>(info.category)];
+      c.results[static_cast<int>(info.unit)] += info.results;
       c.thread_instructions += static_cast<u64>(__builtin_popcount(mask));
     }
   }

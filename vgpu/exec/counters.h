@@ -37,11 +37,17 @@ enum class Category : u8 {
 };
 const char* name_of(Category category);
 
+// Units of a multiprocessor whose time a model charges, besides tensor cores and shared memory.
+// kSpecial computes transcendental functions, and converts what kInteger and kHalf do not.
+enum class Unit : u8 { kNone, kInteger, kHalf, kFloat, kDouble, kSpecial, kCount };
+
 enum class Touches : u8 { kNothing, kGlobal, kShared, kGeneric, kAsyncCopy, kMatrix };
 
 // What there is to count about one instruction of a program.
 struct CountInfo {
   Category category = Category::kNone;
+  Unit unit = Unit::kNone;
+  u8 results = 0;        // of that unit, in a lane
   bool is_step = false;  // a further operation of an instruction that is counted already
   Touches touches = Touches::kNothing;
   Category access = Category::kLoad;  // or kStore, kAtomic
@@ -73,7 +79,8 @@ struct Counters {
   u64 instructions[static_cast<int>(Category::kCount)] = {};  // of warps
   // Ticks of the host's time-stamp counter inside operations.
   u64 host_cycles[static_cast<int>(Category::kCount)] = {};
-  u64 predicated_off = 0;  // for all lanes
+  u64 results[static_cast<int>(Unit::kCount)] = {};  // of units, in one lane of each warp
+  u64 predicated_off = 0;                            // for all lanes
   u64 thread_instructions = 0;
   u64 mma_operations = 0;         // multiplications and additions
   u64 mma_cost = 0;               // those, in sixteenths of what FP16 operations take

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "exec/check.h"
 #include "exec/sample.h"
@@ -169,7 +170,10 @@ Draft& Builder::emit(const std::string& name, std::vector<int> slots) {
   d.guard_negated = guard_negated_;
   d.line = current_ ? current_->line : 0;
   d.count = count_info(name);
-  if (current_) d.count.category = category_of(current_->parts);
+  if (current_) {
+    d.count.category = category_of(current_->parts);
+    std::tie(d.count.unit, d.count.results) = work_of(current_->parts);
+  }
   d.count.is_step = counted_;
   counted_ = true;
   code_.push_back(std::move(d));

@@ -11,59 +11,6 @@
 
 namespace vgpu::ptx {
 
-Category category_of(const Parts& parts) {
-  static const std::map<std::string, Category> kByName = {{"mma", Category::kMma},
-                                                          {"ldmatrix", Category::kMatrixLoad},
-                                                          {"wmma", Category::kMma},
-                                                          {"wgmma", Category::kMma},
-                                                          {"stmatrix", Category::kStore},
-                                                          {"cp", Category::kAsyncCopy},
-                                                          {"ld", Category::kLoad},
-                                                          {"ldu", Category::kLoad},
-                                                          {"st", Category::kStore},
-                                                          {"atom", Category::kAtomic},
-                                                          {"red", Category::kAtomic},
-                                                          {"bar", Category::kBarrier},
-                                                          {"barrier", Category::kBarrier},
-                                                          {"mbarrier", Category::kMbarrier},
-                                                          {"tensormap", Category::kOther},
-                                                          {"mapa", Category::kConvert},
-                                                          {"getctarank", Category::kConvert},
-                                                          {"bra", Category::kControl},
-                                                          {"brx", Category::kControl},
-                                                          {"ret", Category::kControl},
-                                                          {"exit", Category::kControl},
-                                                          {"call", Category::kControl},
-                                                          {"trap", Category::kControl},
-                                                          {"shfl", Category::kWarp},
-                                                          {"vote", Category::kWarp},
-                                                          {"match", Category::kWarp},
-                                                          {"redux", Category::kWarp},
-                                                          {"elect", Category::kWarp},
-                                                          {"movmatrix", Category::kWarp},
-                                                          {"activemask", Category::kWarp},
-                                                          {"cvt", Category::kConvert},
-                                                          {"cvta", Category::kConvert},
-                                                          {"mov", Category::kMove},
-                                                          {"setp", Category::kCompare},
-                                                          {"set", Category::kCompare},
-                                                          {"selp", Category::kCompare},
-                                                          {"slct", Category::kCompare},
-                                                          {"membar", Category::kOther},
-                                                          {"fence", Category::kOther},
-                                                          {"nanosleep", Category::kOther},
-                                                          {"createpolicy", Category::kOther},
-                                                          {"isspacep", Category::kOther}};
-  if (parts[0] == "wgmma" && !has(parts, "mma_async")) return Category::kOther;
-  if (const auto it = kByName.find(parts[0]); it != kByName.end()) return it->second;
-  const std::string& type = parts[type_part(parts)];
-  return !is_float(type)   ? Category::kInteger
-         : type == "f32"   ? Category::kFloat
-         : type == "f32x2" ? Category::kFloatPair
-         : type == "f64"   ? Category::kDouble
-                           : Category::kHalf;
-}
-
 void Builder::lower_instruction(const Instruction& ins) {
   if (lower_cluster(ins)) return;
   if (lower_control(ins) || lower_memory(ins) || lower_matrix(ins) || lower_warp(ins)) return;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ptx/ast.h"
@@ -70,6 +71,8 @@ inline u32 control_of(const Parts& parts) {
 
 // What the counters call an instruction.
 Category category_of(const Parts& parts);
+// The unit that computes it, and the results that it makes in a lane.
+std::pair<Unit, u8> work_of(const Parts& parts);
 
 inline const std::set<std::string> kSpaces = {"global", "shared", "local", "const", "param"};
 
