@@ -15,6 +15,8 @@ import numpy as np
 import onnxruntime
 from onnx import helper, numpy_helper
 
+from benchmarks.contrib_quantised_cases import quantised
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # Inputs of an operator by name, in their order; None is one that is left out.
 Inputs: TypeAlias = "Mapping[str, Array | None]"
@@ -703,4 +705,11 @@ def _first_places(*lengths: int, rows: bool = False) -> Callable[[Array], Array]
 
 def cases() -> list[Case]:
     """Every case."""
-    return [*products(), *elementwise(), *norms(), *rotaries(), *attentions()]
+    return [
+        *products(),
+        *elementwise(),
+        *norms(),
+        *rotaries(),
+        *attentions(),
+        *quantised(_case),
+    ]

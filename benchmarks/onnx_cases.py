@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -22,6 +23,12 @@ from onnx.backend.test.case.node import collect_testcases
 OLDEST, NEWEST = 7, 23
 # The newest file format that ONNX Runtime 1.23 reads.
 IR_VERSION = 10
+# Types that NumPy has from ml_dtypes.
+_NARROW = frozenset(
+    getattr(ml_dtypes, name)
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+                 "float4_e2m1fn", "int4", "uint4", "int2", "uint2")
+)  # fmt: skip
 # Operators of two equal operands: both are inputs.
 BOTH = frozenset({"MatMul", "Gemm", "Where", "Equal", "Less", "Greater", "And", "Or", "Xor"})
 
@@ -47,9 +54,9 @@ class Case:
     def save(self, folder: Path) -> None:
         """Write model and data into a folder."""
         onnx.save(self.model, folder / f"{self.label}.onnx")
-        data = {f"in {name}": array for name, array in self.inputs.items()}
-        data |= {f"out {place}": array for place, array in enumerate(self.outputs)}
-        data |= {f"given {place}": array for place, array in enumerate(self.given)}
+        data = {f"in {name}": _stored(array) for name, array in self.inputs.items()}
+        data |= {f"out {place}": _stored(array) for place, array in enumerate(self.outputs)}
+        data |= {f"given {place}": _stored(array) for place, array in enumerate(self.given)}
         np.savez(folder / f"{self.label}.npz", **data)  # type: ignore[arg-type]
 
 
@@ -62,7 +69,7 @@ def cases() -> Iterator[Case]:
         nodes = found.model.graph.node
         if len(nodes) != 1 or nodes[0].domain not in {"", "ai.onnx"} or "expanded" in found.name:
             continue
-        inputs, outputs = found.data_sets[0]
+        inputs, outputs = ([_array(each) for each in side] for side in found.data_sets[0])
         if not all(_is_numeric(each) for each in [*inputs, *outputs]):
             continue
         for opset in opsets(nodes[0].op_type):
@@ -81,8 +88,19 @@ def opsets(operator: str) -> list[int]:
     return sorted(versions)
 
 
+def _array(value: Any) -> Any:
+    """Return the array of a tensor whose type NumPy lacks, such as INT4 and FP8."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
 def _is_numeric(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fiub"
+    is_array = isinstance(value, (np.ndarray, np.generic))
+    return is_array and (value.dtype.kind in "fiub" or value.dtype.type in _NARROW)
+
+
+def _stored(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array in a type of NumPy's own; imports refuse results of the others by name."""
+    return array.view(np.uint8) if array.dtype.type in _NARROW else array
 
 
 def _stamped(found: Any, opset: int, inputs: list[Any], outputs: list[Any]) -> Case | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,3 +62,42 @@ def axis_fault(
                 f"give one, or {extent}",
             )
     return None
+
+
+def blocks_fault(
+    axis: int,
+    extents: Sequence[int | str | None],
+    block: int,
+    shapes: Mapping[str, Sequence[int | str | None]],
+) -> tuple[str, str] | None:
+    """Return what is wrong with a blocked quantisation's axis, block or shapes, or None.
+
+    `shapes` has those of the scales and of the zero points: the tensor's, with a place for each
+    block along the axis.
+    """
+    rank = len(extents)
+    if (fault := axis_fault(axis, rank, {}, None)) is not None:
+        return fault
+    if block < 0:
+        return f"its block_size is {block}", "give the length of a block, which is 1 or more"
+    for name, shape in shapes.items():
+        wanted = list(extents)
+        along = wanted[axis]
+        wanted[axis] = -(-along // block) if isinstance(along, int) else None
+        is_known = all(isinstance(each, int) for each in (*wanted, *shape))
+        if len(shape) != rank or (is_known and list(shape) != wanted):
+            return (
+                f"it has {name} of shape {tuple(shape)}, and blocks of {block} along axis {axis}",
+                f"give {name} of shape {tuple(wanted)}",
+            )
+    return None
+
+
+def types_fault(whole: str, zero: str) -> tuple[str, str] | None:
+    """Return what is wrong with integers of type `whole` and a zero point of `zero`, or None."""
+    if whole == zero:
+        return None
+    return (
+        f"it is {whole}, and its zero point {zero}",
+        f"give the zero point as {whole}: a quantisation and its dequantisation have one type",
+    )

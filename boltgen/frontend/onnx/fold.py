@@ -55,7 +55,7 @@ def fold(node: Any, scope: Scope) -> bool:
     scope.infer(node)
     if not _fits(node, scope, any_size=node.op_type in MOVES | PER_ELEMENT):
         return False
-    results = _evaluated(node, scope)
+    results = evaluated(node, scope)
     if results is None:
         return False
     for name, array in zip(node.output, results, strict=True):
@@ -132,7 +132,8 @@ def _fits(node: Any, scope: Scope, *, any_size: bool) -> bool:
     return all(shape is not None and bool(prod(shape) <= allowed) for shape in shapes)
 
 
-def _evaluated(node: Any, scope: Scope) -> list[Array] | None:
+def evaluated(node: Any, scope: Scope) -> list[Array] | None:
+    """Return the results of a node of constants by ONNX's reference, or None if it lacks it."""
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
 
     onnx = scope.onnx

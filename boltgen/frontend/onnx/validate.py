@@ -110,15 +110,16 @@ def check_tensor(tensor: Any) -> None:
 def _extents_and_data(onnx: Any, tensor: Any) -> tuple[int, int, str]:
     """Return how much data a tensor needs, how much it has, and the unit."""
     count, proto = prod(tensor.dims), onnx.TensorProto
-    packed = {proto.INT4, proto.UINT4, getattr(proto, "FLOAT4E2M1", -1)}
-    bits = 4 if tensor.data_type in packed else 0
+    fours = {proto.INT4, proto.UINT4, getattr(proto, "FLOAT4E2M1", -1)}
+    twos = {getattr(proto, name, -1) for name in ("INT2", "UINT2")}
+    bits = 4 if tensor.data_type in fours else 2 if tensor.data_type in twos else 0
     if tensor.HasField("raw_data"):
         if not bits:
             bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize * 8
         return -(-count * bits // 8), len(tensor.raw_data), "bytes"
     field = onnx.helper.tensor_dtype_to_field(tensor.data_type)
     others = sum(len(getattr(tensor, each)) for each in _FIELDS if each != field)
-    wanted = -(-count // 2) if bits else count
+    wanted = -(-count * bits // 8) if bits else count
     return wanted, len(getattr(tensor, field)) or others, "elements"
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from boltgen.frontend.onnx.rewrites.registry import Builder, rewrites
 
 
-def reduced(build: Builder, operator: str, x: str, axes: list[int]) -> str:
-    """A reduction along axes that stay with extent 1, in the operator set's form."""
+def reduced(
+    build: Builder, operator: str, x: str, axes: Sequence[int], *, keepdims: bool = True
+) -> str:
+    """A reduction along axes in the operator set's form; by `keepdims` they stay, of extent 1."""
     if build.scope.opset >= 18:
-        return build.many(operator, [x, axes], 1, keepdims=1)[0]
-    return build.many(operator, [x], 1, axes=axes, keepdims=1)[0]
+        return build.many(operator, [x, axes], 1, keepdims=int(keepdims))[0]
+    return build.many(operator, [x], 1, axes=axes, keepdims=int(keepdims))[0]
 
 
 @rewrites("LpNormalization", why="it is written as a division by its norm")

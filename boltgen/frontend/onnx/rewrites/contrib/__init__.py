@@ -6,5 +6,6 @@ from boltgen.frontend.onnx.rewrites.contrib import (  # noqa: F401
     grouped_attention,
     norms,
     products,
+    quantised,
     rotary,
 )

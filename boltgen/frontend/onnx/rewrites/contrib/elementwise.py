@@ -186,21 +186,6 @@ def standard(build: Builder) -> str:
     return build.many(build.node.op_type, operands, 1, **given)[0]
 
 
-@rewrites("com.microsoft.QuantizeLinear", "com.microsoft.DequantizeLinear", why=_STANDARD)
-def quantised(build: Builder) -> str | None:
-    """Write quantisation to and from integers of eight bits as the standard operators.
-
-    Raises:
-        UnsupportedError: the integers are others.
-    """
-    is_from = build.node.op_type == "DequantizeLinear"
-    place = 0 if is_from else 2
-    dtype = build.dtype(place) if build.operand(place) else np.dtype(np.uint8)
-    if dtype.name not in {"int8", "uint8"} | ({"int32"} if is_from else set()):
-        raise UnsupportedError(f"it quantises to {dtype}", "quantise to int8 or uint8")
-    return build.many(build.node.op_type, list(build.node.input), 1, axis=build.get("axis"))[0]
-
-
 @rewrites("com.microsoft.GemmaRotaryEmbedding", why=_SPELLED)
 def gemma_rotary(build: Builder) -> list[str]:
     """Turn Q and K by angles; their cosines and sines are computed here."""
