@@ -63,11 +63,10 @@ ALLOWED: dict[str, set[str]] = {
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
-    "bench": {"ir", "problems", "arch", "families", "tuning"},
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "check", "compiler", "bench", "serve", "report", ""},
+    "cli": _MODELS | {"tuner", "check", "compiler", "serve", "report", ""},
     "__main__": {"cli", "settings"},
 }
 _WITH_TVM = ("boltgen.frontend", "boltgen.device", "boltgen.running", "boltgen.tvm_build")
