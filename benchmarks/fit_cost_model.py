@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,19 +29,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.model_report import ModelReport, evaluate, model_cost, predicted_us
 from benchmarks.record import write as write_result
 from boltgen.errors import RecordError
-from boltgen.families.constants import NAMES, Constant, ModelConstants, described, values_of, write
-from boltgen.ir.outcome import DeviceKind
-from boltgen.tuning.choice.model_report import (
-    ModelReport,
-    arch_of,
-    evaluate,
-    measured_us,
-    model_cost,
-    predicted_us,
-    timed,
+from boltgen.families.constants import (
+    NAMES,
+    PATH,
+    Constant,
+    ModelConstants,
+    described,
+    values_of,
 )
+from boltgen.intake.json_text import read_json
+from boltgen.ir.outcome import DeviceKind
+from boltgen.tuning.choice.examples import arch_of, measured_us, timed
 from boltgen.tuning.database.exchange import read_records
 from boltgen.tuning.database.records import Record
 
@@ -244,6 +246,21 @@ def _of_arch(
         name: {"value": fitted.constants[name].value, "was": shipped[name].value} for name in NAMES
     }
     return figures, fitted.constants
+
+
+def write(constants: Mapping[str, Constant], arch: str = "", path: Path = PATH) -> None:
+    """Write constants in the form that `described` reads; with `arch`, only its own values."""
+    form = read_json(path)
+    if arch:
+        shared = described(path=path)
+        form["arches"][arch] = {
+            name: {"value": constant.value, "origin": constant.origin}
+            for name, constant in constants.items()
+            if constant.value != shared[name].value
+        }
+    else:
+        form["constants"] = {name: asdict(constant) for name, constant in constants.items()}
+    path.write_text(json.dumps(form, indent=2) + "\n", encoding="utf-8")
 
 
 def keep(figures: dict[str, Any], constants: dict[str, dict[str, Constant]]) -> list[str]:

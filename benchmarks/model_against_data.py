@@ -26,10 +26,10 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from benchmarks.harness.cross_validation import cross_validated as cross_validated_trees
 from benchmarks.record import write
 from boltgen.arch import Arch, arch_named
 from boltgen.cost.learned import Example, regrets
-from boltgen.cost.learned import cross_validated as cross_validated_trees
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass3.config import Cutlass3Config

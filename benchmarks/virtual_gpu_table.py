@@ -29,10 +29,11 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.arena.tables import VIRTUAL_GPU
+from benchmarks.harness.cross_validation import cross_validated
 from benchmarks.model_against_data import DATA
 from benchmarks.record import write
 from boltgen.arch import arch_named
-from boltgen.cost.learned import Example, cross_validated, regrets
+from boltgen.cost.learned import Example, regrets
 from boltgen.families.family import Level
 from boltgen.families.registry import FAMILIES, compiled, predict
 from boltgen.families.trial import Trial
@@ -40,7 +41,7 @@ from boltgen.measure.bench import BenchOptions, open_vgpu
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from boltgen.settings import settings_from
-from boltgen.tuning.choice.model_report import examples
+from boltgen.tuning.choice.examples import examples
 from boltgen.tuning.database.exchange import read_records, write_records
 from boltgen.tuning.database.records import Record
 

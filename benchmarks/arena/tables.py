@@ -41,7 +41,7 @@ from boltgen.ir.outcome import Failure, Fault, Outcome, Timing
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
-from boltgen.tuning.choice.model_report import examples
+from boltgen.tuning.choice.examples import examples
 from boltgen.tuning.database.exchange import read_records
 from boltgen.tuning.session.transfer import fastest, neighbours
 from boltgen.tuning.strategies.experience import Experience

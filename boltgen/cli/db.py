@@ -22,7 +22,7 @@ from boltgen.ir.outcome import DeviceKind
 from boltgen.problems.kinds import KINDS
 from boltgen.settings import settings_from
 from boltgen.stored import database_path, own_toolchain
-from boltgen.tuning.choice.model_report import examples
+from boltgen.tuning.choice.examples import examples
 from boltgen.tuning.database.database import Database
 from boltgen.tuning.database.exchange import read_records, write_records
 from boltgen.tuning.database.query import Query

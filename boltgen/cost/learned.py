@@ -48,26 +48,16 @@ FOLDS = 5
 # Choices.
 FEWEST_PROBLEMS, FEWEST_TIMES = 2 * FOLDS, 100
 # Choices: many small trees; one thread and one seed, so that equal records make equal models.
-_ROUNDS, _ETA = 200, 0.1
+ROUNDS, ETA = 200, 0.1
 # For shipping, at a third of the size; `benchmarks.model_against_data` records its accuracy.
 _SMALL_ROUNDS, _SMALL_ETA = 60, 0.2
-_TREES = {
+TREES = {
     "max_depth": 6,
     "subsample": 0.8,
     "colsample_bytree": 0.8,
     "min_child_weight": 4,
     "nthread": 1,
     "seed": 0,
-}
-# The ranking loss: the gap of log(time) at which the faster configuration is predicted as such with
-# odds e, and the number of first-ranked configurations per problem that are compared with the
-# others. Choices.
-_RANKED_APART, _RANKED_FIRST = 0.1, 8
-_RANKING = {
-    "objective": "rank:pairwise",
-    "lambdarank_pair_method": "topk",
-    "lambdarank_num_pair_per_sample": _RANKED_FIRST,
-    "base_score": 0.0,
 }
 _ATTRIBUTE = "boltgen"
 # The feature with log(time) of the analytical model.
@@ -146,7 +136,7 @@ class Learned:
         if not configs:
             return []
         rows = [_features(workload, config, arch) for config in configs]
-        matrix = _xgboost().DMatrix(
+        matrix = xgboost_module().DMatrix(
             _table(rows, self._trees.feature_names), feature_names=self._trees.feature_names
         )
         analytical = np.array([row[_ANALYTICAL] for row in rows])
@@ -173,7 +163,7 @@ class Learned:
         try:
             with written_whole(path, lambda _: _is_ours(path)) as staged:
                 self._trees.save_model(staged)
-        except (OSError, _xgboost().core.XGBoostError) as error:
+        except (OSError, xgboost_module().core.XGBoostError) as error:
             reason = getattr(error, "strerror", None) or (str(error).splitlines() or ["?"])[0]
             raise BoltgenError(f"{path} cannot be written: {reason}") from error
 
@@ -192,7 +182,7 @@ def load(path: Path) -> Learned:
     Raises:
         BoltgenError: XGBoost is missing, or the file has no cost model.
     """
-    xgboost = _xgboost()
+    xgboost = xgboost_module()
     trees = xgboost.Booster({"nthread": 1})
     try:
         trees.load_model(path)
@@ -222,9 +212,9 @@ def train(examples: Sequence[Example], *, source: str = "", small: bool = False)
             f"{len(examples)} times of {problems} problems are too few: a cost model takes "
             f"{FEWEST_TIMES} of {FEWEST_PROBLEMS}"
         )
-    learning = _learning(examples)
+    learning = learning_of(examples)
     analytical, measured = learning.analytical, learning.measured
-    unseen = _held_out(learning, analytical, small=small)
+    unseen = held_out(learning, analytical, small=small)
     training = Training(
         arch=archs[0],
         problems=problems,
@@ -239,22 +229,6 @@ def train(examples: Sequence[Example], *, source: str = "", small: bool = False)
     )
     trees = _grown(learning.names, learning.table, measured - analytical, small=small)
     return Learned(trees, training)
-
-
-def cross_validated(
-    examples: Sequence[Example], *, corrects: bool = True, ranks: bool = False, split: int = 0
-) -> Array:
-    """Return log(predicted time) of each example, by a model trained on other folds of problems.
-
-    Each `split` divides problems into other folds. With `corrects` the trees correct the analytical
-    model; without, they learn times alone. With `ranks` they correct it by learning which of two
-    configurations is faster.
-    """
-    learning = _learning(examples, split)
-    analytical = learning.analytical
-    if ranks:
-        return _ranked(learning)
-    return _held_out(learning, analytical if corrects else np.zeros_like(analytical))
 
 
 def fold_of(workload: Workload, split: int = 0) -> int:
@@ -317,12 +291,11 @@ def _space(family: str, workload: Workload, arch: Arch) -> AnySpace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Learning:
-    """Examples as arrays: features, problem, fold and log(measured time) of each."""
+class Learning:
+    """Examples as arrays: features, fold and log(measured time) of each."""
 
     names: list[str]
     table: Array
-    problems: NDArray[np.int64]
     folds: NDArray[np.int64]
     measured: Array
 
@@ -332,20 +305,19 @@ class _Learning:
         return self.table[:, self.names.index(_ANALYTICAL)]
 
 
-def _learning(examples: Sequence[Example], split: int = 0) -> _Learning:
+def learning_of(examples: Sequence[Example], split: int = 0) -> Learning:
+    """Return examples as arrays; each `split` divides problems into other folds."""
     rows = [_features(each.workload, each.config, each.arch) for each in examples]
     names = sorted({name for row in rows for name in row})
-    numbers = {workload: at for at, workload in enumerate({e.workload: 0 for e in examples})}
-    return _Learning(
+    return Learning(
         names=names,
         table=_table(rows, names),
-        problems=np.array([numbers[each.workload] for each in examples]),
         folds=np.array([fold_of(each.workload, split) for each in examples]),
         measured=np.log([each.time_us for each in examples]),
     )
 
 
-def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array:
+def held_out(learning: Learning, base: Array, *, small: bool = False) -> Array:
     """Return `base` plus the trees' correction; trees of the other folds correct each fold."""
     predicted = np.empty_like(base)
     for index in range(FOLDS):
@@ -353,39 +325,8 @@ def _held_out(learning: _Learning, base: Array, *, small: bool = False) -> Array
         if held.any():
             others = learning.table[~held], (learning.measured - base)[~held]
             trees = _grown(learning.names, *others, small=small)
-            matrix = _xgboost().DMatrix(learning.table[held], feature_names=learning.names)
+            matrix = xgboost_module().DMatrix(learning.table[held], feature_names=learning.names)
             predicted[held] = base[held] + trees.predict(matrix)
-    return predicted
-
-
-def _ranked(learning: _Learning) -> Array:
-    """Return the analytical model's log(time) plus the correction of trees that rank.
-
-    The odds that one configuration of a problem is faster than another are exp(difference of
-    log(time) / `_RANKED_APART`). Source: Burges, From RankNet to LambdaRank to LambdaMART, 2010.
-    """
-    base = learning.analytical
-    predicted = np.empty_like(base)
-    for index in range(FOLDS):
-        held = learning.folds == index
-        if held.any():
-            rest = np.flatnonzero(~held)
-            rest = rest[np.argsort(learning.problems[rest], kind="stable")]
-            faster = [
-                learning.measured[learning.problems == problem].max()
-                for problem in learning.problems[rest]
-            ] - learning.measured[rest]
-            margin = -base / _RANKED_APART
-            matrix = _xgboost().DMatrix(
-                learning.table[rest],
-                faster,
-                qid=learning.problems[rest],
-                base_margin=margin[rest],
-            )
-            settings = {**_TREES, "eta": _ETA, **_RANKING}
-            trees = _xgboost().train(settings, matrix, _ROUNDS)
-            asked = _xgboost().DMatrix(learning.table[held], base_margin=margin[held])
-            predicted[held] = -_RANKED_APART * trees.predict(asked)
     return predicted
 
 
@@ -395,17 +336,22 @@ def _table(rows: Sequence[dict[str, float]], names: Sequence[str]) -> Array:
 
 
 def _grown(names: list[str], table: Array, target: Array, *, small: bool = False) -> Any:
-    xgboost = _xgboost()
+    xgboost = xgboost_module()
     matrix = xgboost.DMatrix(table, target, feature_names=names)
-    rounds, eta = (_SMALL_ROUNDS, _SMALL_ETA) if small else (_ROUNDS, _ETA)
-    return xgboost.train({**_TREES, "eta": eta}, matrix, rounds)
+    rounds, eta = (_SMALL_ROUNDS, _SMALL_ETA) if small else (ROUNDS, ETA)
+    return xgboost.train({**TREES, "eta": eta}, matrix, rounds)
 
 
 def _root_mean_square(values: Array) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def _xgboost() -> ModuleType:
+def xgboost_module() -> ModuleType:
+    """Return XGBoost.
+
+    Raises:
+        BoltgenError: it is not installed.
+    """
     try:
         import xgboost  # noqa: PLC0415 (an extra)
     except ImportError as error:

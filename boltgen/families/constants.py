@@ -7,9 +7,8 @@ value for all architectures, and further values for measured ones. Figures of th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -94,21 +93,6 @@ def described(arch: str = "", path: Path = PATH) -> dict[str, Constant]:
                 f"{path}: {name} = {constant.value} is not in {constant.low} to {constant.high}"
             )
     return {name: own.get(name, found[name]) for name in NAMES}
-
-
-def write(constants: Mapping[str, Constant], arch: str = "", path: Path = PATH) -> None:
-    """Write constants in the form that `described` reads; with `arch`, only its own values."""
-    form = read_json(path)
-    if arch:
-        shared = described(path=path)
-        form["arches"][arch] = {
-            name: {"value": constant.value, "origin": constant.origin}
-            for name, constant in constants.items()
-            if constant.value != shared[name].value
-        }
-    else:
-        form["constants"] = {name: asdict(constant) for name, constant in constants.items()}
-    path.write_text(json.dumps(form, indent=2) + "\n", encoding="utf-8")
 
 
 def values_of(constants: Mapping[str, Constant]) -> ModelConstants:

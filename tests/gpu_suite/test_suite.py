@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.gpu.apply import bits
 from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, key_of, read_items
-from boltgen.bench.results import FILE, unpacked
+from benchmarks.gpu.results import FILE, unpacked
 from boltgen.cli import app
 from boltgen.ir.outcome import Timing
 from boltgen.tuning.database.exchange import read_records

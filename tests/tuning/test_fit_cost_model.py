@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import fit_cost_model
 from benchmarks.fit_cost_model import ranking_loss, time_loss
+from benchmarks.harness.model_report import evaluate, model_cost
 from boltgen.arch import arch_named
 from boltgen.errors import RecordError
 from boltgen.families.constants import NAMES, described, values_of
@@ -26,7 +27,6 @@ from boltgen.ir.outcome import DeviceKind
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from boltgen.tuning.choice.model_report import evaluate, model_cost
 from boltgen.tuning.database.exchange import write_records
 from boltgen.tuning.database.records import Record
 from tests.tuning.samples import A100, NOON, TOOLS, timing

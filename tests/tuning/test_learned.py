@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.harness.cross_validation import cross_validated
 from benchmarks.model_against_data import RTX_2080_TI, times
 from boltgen import cli
 from boltgen.arch import arch_named
@@ -19,7 +20,6 @@ from boltgen.cost.learned import (
     Example,
     Learned,
     _features,
-    cross_validated,
     load,
     regrets,
     train,

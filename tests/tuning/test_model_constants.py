@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from benchmarks.fit_cost_model import write
 from boltgen.errors import RecordError
 from boltgen.families.constants import (
     NAMES,
@@ -15,7 +16,6 @@ from boltgen.families.constants import (
     described,
     shared_constants,
     values_of,
-    write,
 )
 
 

@@ -8,12 +8,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from benchmarks.harness.model_report import evaluate, rank_correlation
 from boltgen.arch import arch_named
 from boltgen.families.registry import candidates, predict
 from boltgen.families.trial import Trial
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
-from boltgen.tuning.choice.model_report import arch_of, evaluate, rank_correlation, timed
+from boltgen.tuning.choice.examples import arch_of, timed
 from boltgen.tuning.database.records import Record
 from tests.tuning.samples import A100, CONFIG, GEMM, NO_LAUNCH, NOON, TOOLS, timing
 
