@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,3 +116,30 @@ def test_a_slower_kernel_and_an_image_that_others_read_stay_as_they_are() -> Non
     ]
     both = graph_of(FIRST, readers=2)
     assert convolutions(with_paired_pixels(both, Costs(), DType.F32)) == [FIRST.a_shape] * 2
+
+
+def test_the_sums_of_integers_may_be_dequantised_behind_it() -> None:
+    """The first layer of a quantised model: its result has another type than its sums."""
+    b, rng = GraphBuilder(), np.random.default_rng(1)
+    x = b.add(Expr(op=INPUT, shape=FIRST.a_shape, dtype="int8"))
+    w = b.constant(rng.integers(-127, 128, FIRST.b_shape).astype(np.int8))
+    attrs = {"strides": FIRST.stride, "padding": FIRST.padding}
+    attrs |= {"dilation": FIRST.dilation, "groups": 1}
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+    sums = b.operator("nn.conv2d", (x, w), FIRST.d_shape, "int32", **attrs, **layouts)
+    numbers = b.constant(np.float32(2**-10).reshape(())), b.constant(np.zeros((), np.int8))
+    made = b.operator("dequantize", (sums, *numbers), FIRST.d_shape, "float32", axis=3)
+    graph = b.graph(b.elementwise("nn.relu", made))
+    assert convolutions(with_paired_pixels(graph, Costs(), DType.F32)) != [FIRST.a_shape]
+
+
+def test_an_image_may_have_a_row_of_its_own_behind_it() -> None:
+    b, rng = GraphBuilder(), np.random.default_rng(1)
+    whole = graph_of(FIRST)
+    names: dict[int, int] = {}
+    for index, expr in enumerate(whole.exprs):
+        names[index] = b.add(replace(expr, args=tuple(names[arg] for arg in expr.args)))
+    n, *_, k = FIRST.d_shape
+    row = b.constant(rng.standard_normal((n, 1, 1, k)).astype(np.float16))
+    graph = b.graph(b.elementwise("add", names[len(whole.exprs) - 1], row))
+    assert convolutions(with_paired_pixels(graph, Costs(), DType.F32)) != [FIRST.a_shape]

@@ -43,8 +43,10 @@ def with_paired_pixels(graph: Graph, costs: GraphCosts, accumulate: DType) -> Gr
 
 def _faster(graph: Graph, product: Product, costs: GraphCosts) -> Paired | None:
     """Return the convolution of pairs if there is one and it is faster."""
-    problem = product.anchor.problem
-    if Workload.of(problem).symbols:  # TVM would move such an image, and not the call
+    problem = product.problem(graph)
+    if Workload.of(
+        product.anchor.problem
+    ).symbols:  # TVM would move such an image, and not the call
         return None
     found = paired(problem)
     is_ours = graph[product.anchor.b].op == CONSTANT and has_one_reader(graph, product.anchor.a)

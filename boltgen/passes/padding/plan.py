@@ -340,8 +340,8 @@ def _bytes_more(graph: Graph, product: Product, call: _Call) -> int:
     had, made = extents(product.anchor.problem)
     a_rows = graph[product.anchor.a].elements // had
     d_rows = graph[product.tail.output].elements // made
-    problem = product.anchor.problem
-    a_bytes, d_bytes = problem.in_dtype.size_bytes, problem.out_dtype.size_bytes
+    a_bytes = product.anchor.problem.in_dtype.size_bytes
+    d_bytes = stored(graph, product).size_bytes
     more = a_rows * (call.channels - had) * a_bytes + d_rows * (call.filters - made) * d_bytes
     if not call.moves:
         return more
