@@ -384,6 +384,11 @@ def _of(
     return [Operator(name=name, least=least, most=most, shape=shape, dtype=dtype) for name in names]
 
 
+_UNARY = (
+    *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sign"),
+    *("sigmoid", "sin", "sqrt", "square", "tan", "tanh", "trunc", "bitwise_not", "clip", "nn.relu"),
+    *("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.leakyrelu", "nn.softplus"),
+)
 OPERATORS: Mapping[str, Operator] = {
     each.name: each
     for each in [
@@ -393,13 +398,7 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(1, 1, PART),
         *_of(0, None, REGION),
         # Elementwise operators of one tensor.
-        *_of(1, 1, "abs", "ceil", "cos", "erf", "exp", "floor", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "log", "negative", "round", "rsqrt", "sign", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "sigmoid", "sin", "sqrt", "square", "tan", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "tanh", "trunc", "bitwise_not", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.relu", "nn.gelu", "nn.silu", "nn.selu", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.gelu_tanh", "nn.leakyrelu", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.softplus", "clip", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, *_UNARY, shape=_same, dtype=_first_dtype),
         *_of(1, 1, "isnan", "logical_not", shape=_same, dtype=_truth),
         *_of(1, 1, "astype", shape=_same, dtype=_cast_from),
         # Elementwise operators of several.
@@ -415,8 +414,7 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(3, 3, "quantize", "dequantize", shape=_quantised),
         *_of(2, 2, "nn.prelu", "nn.bias_add", shape=_same, dtype=_first_dtype),
         # Views and other movements.
-        *_of(1, 1, "reshape", "squeeze", "expand_dims", shape=_elements, dtype=_first_dtype),
-        *_of(1, 1, "flatten", "nn.batch_flatten", shape=_elements, dtype=_first_dtype),
+        *_of(1, 1, "reshape", shape=_elements, dtype=_first_dtype),
         *_of(1, 1, "permute_dims", shape=_permuted, dtype=_first_dtype),
         *_of(1, 1, "broadcast_to", shape=_broadcast_to, dtype=_first_dtype),
         *_of(1, None, "concat", shape=_concatenated, dtype=_equal_dtypes),

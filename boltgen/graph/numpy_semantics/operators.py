@@ -38,6 +38,7 @@ from boltgen.graph.attributes import (
     TransposedConvolution,
     Unpack,
 )
+from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import (
     CORNER,
     GROUPED,
@@ -202,10 +203,7 @@ def _counted(op: Operation) -> Array:
 
 
 _MOVES: Mapping[str, _Function] = {
-    **dict.fromkeys(
-        ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"),
-        lambda op, x: x.reshape(op.shape),
-    ),
+    "reshape": lambda op, x: x.reshape(op.shape),
     "permute_dims": _permuted,
     "broadcast_to": lambda op, x: np.broadcast_to(x, op.shape),
     "strided_slice": _sliced,
@@ -333,16 +331,8 @@ _ARITHMETIC: Mapping[str, _Function] = {
         (
             *("add", "subtract", "multiply", "maximum", "minimum", "power", "square"),
             *("sin", "cos", "tan", "floor", "ceil", "trunc", "sign"),
-            *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
-            *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"),
-            *(
-                "bitwise_and",
-                "bitwise_or",
-                "bitwise_not",
-                "floor_divide",
-                "right_shift",
-                "left_shift",
-            ),
+            *("isnan", "isinf", "isfinite", "floor_divide", "right_shift", "left_shift"),
+            *(*COMPARISONS, *AND, *OR, *NOT),
         ),
         _of_numpy,
     ),

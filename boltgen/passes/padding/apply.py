@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from boltgen.graph.facts import permutation
-from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
+from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, written_anew
 from boltgen.passes.padding.plan import Padding
 from boltgen.passes.padding.tensors import extents
 from boltgen.passes.regions.anchor import CONV2D, CONV3D, MATMUL
@@ -31,29 +31,26 @@ def padded(graph: Graph, plan: Sequence[Padding]) -> Graph:
     changed = edits(graph, plan)
     if not changed:
         return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        edit = changed.get(index)
-        args = tuple(
-            names[arg] if edit is None else _operand(graph, builder, names, arg, edit)
-            for arg in expr.args
-        )
-        names[index] = builder.add(_resized(graph, expr, args, builder))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr:
+        args, edit = expr.args, changed.get(index)
+        if edit is not None:
+            pairs = zip(graph[index].args, args, strict=True)
+            args = tuple(_operand(builder, arg, at, edit) for arg, at in pairs)
+        return _resized(graph, graph[index], args, builder)
+
+    return written_anew(graph, write)
 
 
-def _operand(
-    graph: Graph, builder: GraphBuilder, names: Mapping[int, int], arg: int, edit: Edit
-) -> int:
+def _operand(builder: GraphBuilder, arg: int, at: int, edit: Edit) -> int:
+    """Return the operand that was at `arg`, and is at `at`, in its new form."""
     if arg in edit.constants:
-        array = graph[arg].array
+        array = builder[at].array
         assert array is not None
         return builder.constant(np.pad(array, [(0, width) for width in edit.constants[arg]]))
     if arg in edit.values:
-        widths = [(0, width) for width in edit.values[arg]]
-        return builder.pad(names[arg], widths, 0.0, "constant")
-    return names[arg]
+        return builder.pad(at, [(0, width) for width in edit.values[arg]], 0.0, "constant")
+    return at
 
 
 def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:

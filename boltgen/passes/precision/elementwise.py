@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.graph.attributes import NONE, Axis, Clip, Slope
+from boltgen.graph.attributes import NONE, Axis, Clip, Sharpness, Slope
+from boltgen.graph.facts import BYTES, COMPARISONS
 from boltgen.ir.dtypes import DType
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
@@ -41,12 +42,11 @@ _WIDE = frozenset(
 )
 # Elementwise, though no epilogue has them.
 _OTHERS = (
-    *("sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where"),
-    *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
+    *("sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where", *COMPARISONS),
     *("logical_and", "logical_or", "logical_not"),
 )
 # FP16 and BF16 have every number of these types: their significands have at least 8 bits.
-SMALL = frozenset({"bool", "int8", "uint8"})
+SMALL = BYTES | {"bool"}
 
 
 def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
@@ -55,6 +55,16 @@ def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
     made = elementwise(replace(call, name=name, args=args, **options))
     assert isinstance(made, Value)
     return made
+
+
+def softplus(call: OperatorCall, beta: float) -> Item:
+    """Write a softplus of the operand in place of `call`."""
+    x = call.tensor(0)
+    if beta == 1.0:
+        return apply(call, "nn.softplus", x, attrs=Sharpness(1.0))
+    factor = call.store.of_array(np.array(beta, x.dtype))
+    bent = apply(call, "nn.softplus", apply(call, "multiply", x, factor), attrs=Sharpness(1.0))
+    return apply(call, "divide", bent, factor)
 
 
 def _prelu(call: OperatorCall) -> Item | None:
@@ -259,7 +269,7 @@ def _within(call: OperatorCall, mask: Value, lowest: float) -> int:
     hidden = builder.constant(np.array(-np.inf, np.float32))
     shape = builder.shape(wide)
     is_hidden = builder.operator("equal", (wide, hidden), shape, "bool")
-    return builder.operator("where", (is_hidden, hidden, finite), shape, "float32")
+    return builder.where(is_hidden, hidden, finite)
 
 
 def _sum_within(call: OperatorCall) -> Item | None:

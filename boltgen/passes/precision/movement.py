@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -123,13 +122,8 @@ def _slice(call: OperatorCall) -> Item | None:
         return _movement(call)
     if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
         return _movement(call)
-    made = call.builder.operator(
-        call.name,
-        [call.store.get(x, x.order)],
-        permuted(call.shape, x.order),
-        x.stored,
-        replace(attrs, axis=x.order.index(attrs.axis)),
-    )
+    stored, axis = call.store.get(x, x.order), x.order.index(attrs.axis)
+    made = call.builder.slice(stored, axis, attrs.begin, attrs.end)
     return call.result(made, x.order, reach=x.reach)
 
 
@@ -165,16 +159,6 @@ def _pool(call: OperatorCall) -> Item | None:
     return call.result(made, order, reach=x.reach, narrow_early=x.stored == call.narrow)
 
 
-def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
-    shape = tuple(
-        1 if axis in axes else extent
-        for axis, extent in enumerate(call.builder.shape(x))
-        if keepdims or axis not in axes
-    )
-    dtype = call.builder.dtype(x)
-    return call.builder.operator(name, [x], shape, dtype, axis=tuple(axes), keepdims=keepdims)
-
-
 def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> int:
     """Compute the means of an image's channels, in FP32, if `order` makes it NHWC.
 
@@ -184,7 +168,7 @@ def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -
     has_size = not any(isinstance(x.shape[axis], Dim) for axis in order[1:3])
     wide = call.store.get(x, order, "float32")
     name = "image_mean" if is_cast and has_size else "mean"
-    return _reduced(call, name, wide, (1, 2), keepdims=keepdims)
+    return call.builder.reduce(name, wide, (1, 2), keepdims=keepdims)
 
 
 def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
@@ -270,7 +254,7 @@ def _reduction(call: OperatorCall) -> Item | None:
         reduced = _image_mean(call, x, x.order, keepdims=keepdims)
     else:
         expr = call.store.get(x, x.order, None if call.name in {"max", "min"} else "float32")
-        reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
+        reduced = call.builder.reduce(call.name, expr, stored_axes, keepdims=keepdims)
     count = prod(x.shape[axis] for axis in axes)
     # Few elements are left of many: readers take them in FP32.
     result = call.result(reduced, order, reach=_reduction_reach(call.name, x, greatest(count)))
@@ -403,7 +387,7 @@ def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
 
 RULES: dict[str, Rule] = {
     "permute_dims": permute_dims,
-    **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims", "nn.batch_flatten"), _reshape),
+    "reshape": _reshape,
     **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
