@@ -46,14 +46,12 @@ from boltgen.problems.region import LayerRoles, Operand, Region, Stored
 from boltgen.problems.workload import Cutter, Workload, separate
 
 
-def ignored(index: int, reason: str) -> None:
-    """Forget why the operator at `index` is in no region."""
-    del index, reason
+def ignored(*_: object) -> None:
+    """Forget why an operator is in no region."""
 
 
-def computes_all(workload: Workload) -> str | None:
-    """Rejects nothing: some architecture may compute the workload."""
-    del workload
+def computes_all(_: Workload) -> str | None:
+    """Reject nothing: some architecture may compute the workload."""
     return None
 
 

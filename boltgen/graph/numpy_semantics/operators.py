@@ -254,9 +254,8 @@ def _divided(op: Operation, x: Array, y: Array) -> Array:
     return quotient if is_float(op.dtype) else np.trunc(quotient).astype(op.dtype)
 
 
-def _remainder(op: Operation, x: Array, y: Array) -> Array:
+def _remainder(_: Operation, x: Array, y: Array) -> Array:
     """The remainder of integers that are not negative: the sign has two conventions."""
-    del op
     if x.dtype.kind not in "iu" or x.min(initial=0) < 0 or y.min(initial=1) < 1:
         raise ValueError("a remainder of negative numbers, for which there are two conventions")
     return np.asarray(x % y)

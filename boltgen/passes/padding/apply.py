@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,43 +15,31 @@ from boltgen.passes.padding.tensors import extents
 from boltgen.passes.regions.anchor import CONV2D, CONV3D, MATMUL
 from boltgen.passes.regions.products import Product
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """The new form of an operator, by its operands: the elements to append to each dimension.
-
-    `constants` are operands whose values are known, `values` the operands that an operator pads.
-    """
-
-    constants: Mapping[int, tuple[int, ...]]
-    values: Mapping[int, tuple[int, ...]]
+# The elements to append to each dimension of operands.
+_Widths: TypeAlias = "dict[int, tuple[int, ...]]"
 
 
 def padded(graph: Graph, plan: Sequence[Padding]) -> Graph:
     """Return `graph` with the tensors of `plan` padded; its results keep their shapes."""
-    changed = edits(graph, plan)
+    changed = _changed(graph, plan)
     if not changed:
         return graph
 
     def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr:
-        args, edit = expr.args, changed.get(index)
-        if edit is not None:
-            pairs = zip(graph[index].args, args, strict=True)
-            args = tuple(_operand(builder, arg, at, edit) for arg, at in pairs)
-        return _resized(graph, graph[index], args, builder)
+        widths, own = changed.get(index, {}), graph[index]
+        pairs = zip(own.args, expr.args, strict=True)
+        args = (_longer(builder, at, widths[arg]) if arg in widths else at for arg, at in pairs)
+        return _resized(graph, own, tuple(args), builder)
 
     return written_anew(graph, write)
 
 
-def _operand(builder: GraphBuilder, arg: int, at: int, edit: Edit) -> int:
-    """Return the operand that was at `arg`, and is at `at`, in its new form."""
-    if arg in edit.constants:
-        array = builder[at].array
-        assert array is not None
-        return builder.constant(np.pad(array, [(0, width) for width in edit.constants[arg]]))
-    if arg in edit.values:
-        return builder.pad(at, [(0, width) for width in edit.values[arg]], 0.0, "constant")
-    return at
+def _longer(builder: GraphBuilder, x: int, widths: tuple[int, ...]) -> int:
+    """Append zeros to a constant, or to a tensor by an operator."""
+    array, pairs = builder[x].array, [(0, width) for width in widths]
+    if array is None:
+        return builder.pad(x, pairs, 0.0, "constant")
+    return builder.constant(np.pad(array, pairs))
 
 
 def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:
@@ -77,23 +66,20 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     return made
 
 
-def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
-    """Return the new form of each operator of the plan's anchors that reads a padded tensor."""
-    made: dict[int, Edit] = {}
+def _changed(graph: Graph, plan: Sequence[Padding]) -> dict[int, _Widths]:
+    """Return what is appended to operands of each operator of the plan's anchors."""
+    made: dict[int, _Widths] = {}
     for padding in filter(lambda each: each.is_padded, plan):
         anchor = padding.product.anchor
         channels, filters = extents(anchor.problem)
         more_a, more_d = padding.channels - channels, padding.filters - filters
         weights = _weight_widths(graph, padding.product, more_a, more_d)
-        values = {}
-        if padding.moves:
-            values[anchor.a] = (*(0,) * (len(graph[anchor.a].static_shape) - 1), more_a)
-        made[anchor.index] = Edit(constants=weights, values=values)
-        for member in anchor.absorbed:
-            made[member] = Edit(constants=weights, values={})
+        made |= dict.fromkeys(anchor.absorbed, weights)
+        moved = {anchor.a: _along_rows(graph, anchor.a, more_a)} if padding.moves else {}
+        made[anchor.index] = weights | moved
         for member in padding.product.tail.members:
             rows = {
-                arg: (*(0,) * (len(graph[arg].static_shape) - 1), more_d)
+                arg: _along_rows(graph, arg, more_d)
                 for arg in graph[member].args
                 if member != anchor.index
                 and more_d
@@ -102,13 +88,15 @@ def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
                 and graph[arg].scalar is None
             }
             if rows:
-                made[member] = Edit(constants=rows, values={})
+                made[member] = rows
     return made
 
 
-def _weight_widths(
-    graph: Graph, product: Product, more_a: int, more_d: int
-) -> dict[int, tuple[int, ...]]:
+def _along_rows(graph: Graph, index: int, more: int) -> tuple[int, ...]:
+    return (*(0,) * (len(graph[index].static_shape) - 1), more)
+
+
+def _weight_widths(graph: Graph, product: Product, more_a: int, more_d: int) -> _Widths:
     """Return the weight's constant, and the elements to append to each of its dimensions."""
     anchor = product.anchor
     widths = anchor.problem.padding_of_b(more_a, more_d)

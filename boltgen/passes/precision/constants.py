@@ -8,6 +8,7 @@ import numpy as np
 
 from boltgen.errors import ModelImportError
 from boltgen.graph.graph import Array, GraphBuilder
+from boltgen.graph.numpy_semantics.operation import along as in_place
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.call import DeclinedError, OperatorCall
 from boltgen.passes.precision.reach import Reach
@@ -78,9 +79,7 @@ def fold_constants(
     factors = power_of_two(weight, axis, precision, by_channel=reach.is_small)
     scales = None
     if factors is not None:
-        shape = [1] * weight.ndim
-        shape[axis] = -1
-        weight = weight * factors.reshape(shape)
+        weight = weight * in_place(axis, factors, weight.ndim)
         scales = _along(call, 1.0 / factors, along if factors.size > 1 else (), "float32")
     added = _along(call, bias, along, stored)
     narrow = as_weight(weight, call.name, precision, allow_nonfinite=allow)

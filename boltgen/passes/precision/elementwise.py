@@ -9,6 +9,7 @@ import numpy as np
 
 from boltgen.graph.attributes import NONE, Axis, Clip, Sharpness, Slope
 from boltgen.graph.facts import BYTES, COMPARISONS
+from boltgen.graph.numpy_semantics.operation import along
 from boltgen.ir.dtypes import DType
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
@@ -72,10 +73,8 @@ def _prelu(call: OperatorCall) -> Item | None:
     x, slopes = call.tensor(0), call.tensor(1).constant
     if slopes is None or x.flat is not None:
         return None
-    shape = [1] * len(x.shape)
-    if slopes.size > 1:
-        shape[call.attrs.of(Axis).at(len(shape))] = slopes.size
-    zero, slope = np.zeros((), slopes.dtype), slopes.reshape(shape)
+    rank = len(x.shape)
+    zero, slope = np.zeros((), slopes.dtype), along(call.attrs.of(Axis).at(rank), slopes, rank)
     negative = apply(call, "minimum", x, call.store.of_array(zero), single_use=True)
     scaled = apply(call, "multiply", call.store.of_array(slope), negative, single_use=True)
     positive = apply(call, "nn.relu", x, single_use=True)
@@ -123,8 +122,8 @@ def _add(call: OperatorCall) -> Item | None:
             continue
         channels = x.shape[x.pending.channel]
         full = (1,) * (len(x.shape) - bias.ndim) + bias.shape
-        along = tuple(e for axis, e in enumerate(full) if axis != x.pending.channel)
-        if set(along) <= {1} and bias.size == channels:
+        others = {e for axis, e in enumerate(full) if axis != x.pending.channel}
+        if others <= {1} and bias.size == channels:
             x.pending.add(bias.reshape(channels))
             x.single_use = call.single_use
             return x
@@ -133,15 +132,15 @@ def _add(call: OperatorCall) -> Item | None:
 
 def _bias_add(call: OperatorCall) -> Item | None:
     """Write an `add` whose second operand lies along an axis of its own."""
-    x, bias = call.tensor(0), call.tensor(1)
-    shape = [1] * len(x.shape)
-    shape[call.attrs.of(Axis).at(len(shape))] = bias.shape[0]
+    x, bias, rank = call.tensor(0), call.tensor(1), len(call.shape)
+    axis = call.attrs.of(Axis).at(rank)
     if bias.constant is not None:
-        along = call.store.of_array(bias.constant.reshape(shape))
+        placed = call.store.of_array(along(axis, bias.constant, rank))
     else:
+        shape = tuple(bias.shape[0] if at == axis else 1 for at in range(rank))
         expr = call.builder.reshape(call.store.get(bias), shape)
-        along = call.store.of_expr(expr, tuple(shape), bias.dtype)
-    return _add(replace(call, name="add", original=None, attrs=NONE, args=(x, along)))
+        placed = call.store.of_expr(expr, shape, bias.dtype)
+    return _add(replace(call, name="add", original=None, attrs=NONE, args=(x, placed)))
 
 
 def elementwise(call: OperatorCall) -> Item | None:

@@ -114,16 +114,21 @@ def viewed(call: OperatorCall) -> Value:
     return value
 
 
-def _slice(call: OperatorCall) -> Item | None:
-    """Slice neighbours along an axis from a tensor as it lies, if a frontend says which."""
-    x = call.store.settle(call.tensor(0))
-    attrs, is_constant = call.attrs, x.constant is not None
-    if not isinstance(attrs, Slice) or x.flat is not None or is_constant or not x.is_float:
+def _as_it_lies(call: OperatorCall) -> Item | None:
+    """Slice, or gather by a row of known indices, along one axis of a tensor as it lies."""
+    x, attrs = call.store.settle(call.tensor(0)), call.attrs
+    if isinstance(attrs, Take) and attrs.axis is not None:
+        rows = call.tensor(1).constant
+        is_known = rows is not None and rows.ndim == 1
+    else:
+        is_known = isinstance(attrs, Slice)
+    is_moved = x.is_float and x.flat is None and not moves_nothing(x.shape, x.order)
+    if not is_known or not is_moved or x.constant is not None or x.reach.is_beyond:
         return _movement(call)
-    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
-        return _movement(call)
-    stored, axis = call.store.get(x, x.order), x.order.index(attrs.axis)
-    made = call.builder.slice(stored, axis, attrs.begin, attrs.end)
+    assert isinstance(attrs, Slice | Take) and attrs.axis is not None
+    args = [call.store.get(x, x.order), *map(call.store.result, call.tensors[1:])]
+    own, shape = replace(attrs, axis=x.order.index(attrs.axis)), permuted(call.shape, x.order)
+    made = call.builder.operator(call.name, args, shape, x.stored, own)
     return call.result(made, x.order, reach=x.reach)
 
 
@@ -353,25 +358,6 @@ def _resize2d(call: OperatorCall) -> Item | None:
     return call.result(expr, order, reach=x.reach)
 
 
-def _take(call: OperatorCall) -> Item | None:
-    """Gather along one axis of a tensor as it lies, by a row of known indices."""
-    x, rows = call.store.settle(call.tensor(0)), call.tensor(1)
-    axis, is_constant = call.attrs.of(Take).axis, x.constant is not None
-    is_row = rows.constant is not None and rows.constant.ndim == 1
-    if axis is None or not is_row or is_constant or x.flat is not None or not x.is_float:
-        return _movement(call)
-    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
-        return _movement(call)
-    made = call.builder.operator(
-        call.name,
-        [call.store.get(x, x.order), call.store.result(rows)],
-        permuted(call.shape, x.order),
-        x.stored,
-        replace(call.attrs.of(Take), axis=x.order.index(axis)),
-    )
-    return call.result(made, x.order, reach=x.reach)
-
-
 def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
     """Copy elements of its first operand as they are stored, in the narrow type if allowed."""
     x = call.tensor(0)
@@ -398,8 +384,7 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
-    "take": _take,
     **dict.fromkeys(("tile", "flip", CORNER), _movement),
-    "strided_slice": _slice,
+    **dict.fromkeys(("strided_slice", "take"), _as_it_lies),
     "repeat": _repeat,
 }

@@ -9,6 +9,7 @@ import numpy as np
 
 from boltgen.graph.attributes import BatchNorm, Convolution
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, Array, Expr
+from boltgen.graph.numpy_semantics.operation import along
 from boltgen.ir.dtypes import DType, alignment_elements
 from boltgen.passes.precision.call import DeclinedError, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, check_unscaled, fold_constants
@@ -322,11 +323,8 @@ def _batch_norm(call: OperatorCall) -> Item | None:
         x.pending.scale(scale)
         x.pending.add(shift)
         return x
-    shape = [1] * len(x.shape)
-    shape[axis] = -1
-    factors, shifts = (
-        call.store.of_array(each.astype(np.float32).reshape(shape)) for each in (scale, shift)
-    )
+    arrays = (along(axis, each.astype(np.float32), len(x.shape)) for each in (scale, shift))
+    factors, shifts = map(call.store.of_array, arrays)
     return apply(call, "add", apply(call, "multiply", x, factors, single_use=True), shifts)
 
 

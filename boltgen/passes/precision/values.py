@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from boltgen.graph.graph import Array, GraphBuilder
+from boltgen.graph.numpy_semantics.operation import along
 from boltgen.graph.view import Factor, Factors, extent_of, in_shape, split_factor
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.reach import WITHIN, Reach
@@ -100,9 +101,8 @@ class Linear:
 
     def scale(self, scale: Array) -> None:
         """Multiply the result by `scale`, one number per channel."""
-        shape = [1] * self.weight.ndim
-        shape[self.axis] = -1
-        self.weight = self.weight * scale.reshape(shape).astype(np.float32)
+        factors = along(self.axis, scale.astype(np.float32), self.weight.ndim)
+        self.weight = self.weight * factors
         self.bias = None if self.bias is None else self.bias * scale
 
     def add(self, shift: Array) -> None:

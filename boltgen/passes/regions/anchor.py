@@ -297,8 +297,7 @@ def recurrent_problem(graph: Graph, expr: Expr, dtype: DType, out_dtype: DType) 
     )
 
 
-def _match_recurrent(graph: Graph, index: int, accumulate: DType) -> Anchor:
-    del accumulate  # FP32
+def _match_recurrent(graph: Graph, index: int, _: DType) -> Anchor:
     expr = graph[index]
     a, *further = expr.args
     problem = recurrent_problem(graph, expr, DType(graph[a].dtype), DType(expr.dtype))
