@@ -15,7 +15,7 @@ from boltgen.graph.text import parse_graph
 from boltgen.passes import partition
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.pipeline import PIPELINE
-from boltgen.passes.run import Partitioned, Pass, Passes, Run, Stage
+from boltgen.passes.run import Partitioned, Pass, Passes, Stage
 from boltgen.passes.trace import read_trace
 
 PASSES = Path(boltgen.__file__).parent / "passes"
@@ -105,9 +105,8 @@ def test_a_trace_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> Non
         partitioned(model(), Passes(trace=tmp_path))
 
 
-def wrong_pass(graph: Graph, run: Run) -> Graph:
+def wrong_pass(graph: Graph) -> Graph:
     """Say that a matmul has a column more than it has."""
-    del run
     exprs = tuple(
         replace(expr, shape=(8, 25)) if expr.op == "matmul" else expr for expr in graph.exprs
     )
@@ -118,7 +117,7 @@ def test_a_pass_that_breaks_a_rule_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = [each.name for each in PIPELINE].index("set_precision")
-    wrong = Pass(Stage.PRECISION, "widen", "pipeline", wrong_pass, "Wrong.", "Wrong.")
+    wrong = Pass(Stage.PRECISION, "widen", wrong_pass, "Wrong.", "Wrong.")
     monkeypatch.setattr(partition, "PIPELINE", (*PIPELINE[:place], wrong, *PIPELINE[place:]))
     said = r"after the pass widen, the function main is no graph: operator matmul breaks the rule"
     with pytest.raises(GraphError, match=said) as caught:

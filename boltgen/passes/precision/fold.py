@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from boltgen.errors import InterpretError
+from boltgen.graph.facts import POINTWISE
 from boltgen.graph.graph import Array
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
@@ -20,15 +21,11 @@ from boltgen.passes.precision.values import Value
 # A result that is larger than this, and larger than its operands, is computed at run time.
 _MOST_ELEMENTS = 1 << 22
 # Operators that models apply to their weights and to their sizes. TVM computes all others.
-_FOLDED = frozenset(
+_FOLDED = POINTWISE.union(
     {
-        *("add", "subtract", "multiply", "divide", "mod", "maximum", "minimum", "power"),
-        *("negative", "abs", "sqrt", "rsqrt", "square", "exp", "log", "sin", "cos", "tanh"),
-        *("sigmoid", "erf", "floor", "ceil", "clip", "where", "matmul", "dequantize"),
-        *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
-        *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
-        *("sum", "mean", "max", "min", "cumsum", "astype", "full_like", "triu", "tril"),
-        *("reshape", "expand_dims", "squeeze", "flatten", "broadcast_to", "permute_dims"),
+        *("mod", "erf", "matmul", "dequantize"),
+        *("sum", "mean", "max", "min", "cumsum", "full_like", "triu", "tril"),
+        *("reshape", "broadcast_to", "permute_dims"),
         *("concat", "stack", "strided_slice", "slice_scatter", "gather_elements", "take"),
     }
 )

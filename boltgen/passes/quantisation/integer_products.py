@@ -25,8 +25,8 @@ import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Axis, Convolution
-from boltgen.graph.facts import only_reader
-from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.facts import BYTES, NARROWED, only_reader
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, renamed, rewritten
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -39,8 +39,6 @@ from boltgen.problems.graph_costs import GraphCosts, shown_us
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
 
-_TYPES = frozenset({DType.I8.value, DType.U8.value})
-_FLOATS = frozenset({"float16", "float32"})
 # A kernel of integers copies images in vectors of four bytes at least.
 LEAST_CHANNELS = 4
 # A bias is a whole number of steps if it is so far from one at most, relative to its size: it was
@@ -97,37 +95,35 @@ def with_integer_products(
         product, readers = _requantised(graph, product)
         stepped.update(readers)
         found[product.root] = product
-    if not found:
-        return graph
     dropped = {each.index for each in found.values() if each.index != each.root}
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        if index in dropped:
-            continue
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        own = renamed(graph[index], names) if index not in found else graph[index]
         if index in found:
-            observed = None if index in stepped else expr.observed
+            observed = None if index in stepped else own.observed
             names[index] = _written(graph, found[index], observed, builder, names)
-            continue
-        own = renamed(expr, names)
-        if index in stepped and expr.op == QUANTISE:
+        elif own.op == QUANTISE:
             one = builder.constant(np.float32(1.0).reshape(()))
-            own = replace(own, args=(own.args[0], one, own.args[2]), origin=None)
-        elif index in stepped:
-            own = replace(own, observed=None)
-        names[index] = builder.add(own)
-    return builder.graph(mapped(graph.results, names))
+            args = (own.args[0], one, own.args[2])
+            names[index] = builder.add(replace(own, args=args, origin=None))
+        else:
+            names[index] = builder.add(replace(own, observed=None))
+
+    return rewritten(graph, found.keys() | stepped, write, dropped)
 
 
 def slower_by(
-    costs: GraphCosts, precision: DType, accumulate: DType
+    costs: GraphCosts | None, precision: DType, accumulate: DType
 ) -> Callable[[Problem], str | None]:
     """Return the function that compares a product of integers with one of `precision`, by `costs`.
 
     Both store their results in `precision`. What quantises an activation, or dequantises it, is
-    most often a part of the kernel before, and has no time here.
+    most often a part of the kernel before, and has no time here. Without `costs` nothing is slower.
     """
 
     def slower(problem: Problem) -> str | None:
+        if costs is None:
+            return None
         whole: Any = problem
         floats = replace(whole, in_dtype=precision, acc_dtype=accumulate, out_dtype=precision)
         builder = ElementwiseBuilder(whole=True)
@@ -158,7 +154,7 @@ def _matched(
     """
     expr = graph[index]
     x, scale, zero = graph[expr.args[0]].args
-    if graph[x].dtype not in _TYPES or expr.dtype not in _FLOATS:
+    if graph[x].dtype not in BYTES or expr.dtype not in NARROWED:
         types = f"{graph[x].dtype} to {expr.dtype}"
         raise _KeptError(f"kernels multiply int8 and uint8 to float16 and float32, and not {types}")
     if not (expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static):
@@ -401,7 +397,7 @@ def _written(
     wide = DType.F32.value
     made = builder.operator(DEQUANTISE, (sums, *numbers), shape, wide, Axis(product.axis))
     builder.exprs[made] = replace(builder[made], observed=observed)
-    return made if root.dtype == wide else builder.astype(made, root.dtype)
+    return builder.in_dtype(made, root.dtype)
 
 
 def _widths(attrs: Convolution, more: int, border: int) -> list[tuple[int, int]]:

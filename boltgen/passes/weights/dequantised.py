@@ -14,15 +14,13 @@ from typing import TypeAlias
 import numpy as np
 
 from boltgen.graph.attributes import Axis
-from boltgen.graph.facts import permutation
+from boltgen.graph.facts import NARROWED, permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
 from boltgen.problems.gemm.packed import GROUPS, PackedWeights
-
-_FLOATS = frozenset({"float16", "float32"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +40,7 @@ class Dequantised:
 
 # Operators that only move elements, here and among whole numbers.
 _MOVES: Mapping[str, Callable[[Expr, Array], Array]] = {
-    **dict.fromkeys(
-        ("reshape", "expand_dims", "squeeze", "flatten"),
-        lambda expr, x: x.reshape(expr.static_shape),
-    ),
+    "reshape": lambda expr, x: x.reshape(expr.static_shape),
     "broadcast_to": lambda expr, x: np.broadcast_to(x, expr.static_shape),
     "permute_dims": lambda expr, x: x.transpose(permutation(expr)),
 }
@@ -84,12 +79,7 @@ def _constant(graph: Graph, index: int) -> Steps[int, Array | None]:
                 return None
             arrays.append(each)
         if expr.op == "quantize":
-            return compute(
-                Operation(
-                    name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype
-                ),
-                arrays,
-            )
+            return compute(Operation.of(expr), arrays)
         if expr.op == "astype":
             return arrays[0].astype(expr.dtype)
         return _ON_NUMBERS[expr.op](expr, *arrays).astype(expr.dtype)
@@ -106,7 +96,7 @@ _Found: TypeAlias = "Dequantised | None"
 
 def _dequantised(graph: Graph, index: int) -> Steps[int, _Found]:
     expr = graph[index]
-    if not expr.is_static or expr.dtype not in _FLOATS or not expr.args:
+    if not expr.is_static or expr.dtype not in NARROWED or not expr.args:
         return None
     if expr.op in _MOVES:
         x = yield expr.args[0]
