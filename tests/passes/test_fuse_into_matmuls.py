@@ -22,7 +22,7 @@ from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 from tests.passes.differential import checked
 
-without_normed = checked(norm_of_sums.without_normed, others=True, unit=2.0**-24)
+without_normed = checked(norm_of_sums.without_normed, others=True, has_sizes=True, unit=2.0**-24)
 norms_in_products = checked(fuse_into_matmuls.norms_in_products, others=True, unit=2.0**-24)
 
 F16, F32 = "float16", "float32"

@@ -25,7 +25,16 @@ from typing import TypeAlias
 import numpy as np
 
 from boltgen.graph.attributes import Clip
-from boltgen.graph.facts import AND, NOT, OR, are_static, axis_of, is_without_inputs, only_reader
+from boltgen.graph.facts import (
+    AND,
+    NOT,
+    OR,
+    are_static,
+    axis_of,
+    is_static_call,
+    is_without_inputs,
+    only_reader,
+)
 from boltgen.graph.graph import Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.extent import broadcast
@@ -137,7 +146,9 @@ class _Walk:
     def _choice(self, index: int) -> _Joint | None:
         """Match a choice by booleans, of keys among others, of a number that hides."""
         expr = self._graph[index]
-        if expr.op != _WHERE or len(expr.static_shape) < 3 or expr.static_shape[-2] == 1:
+        if expr.op != _WHERE or not is_static_call(self._graph, index):
+            return None
+        if len(expr.static_shape) < 3 or expr.static_shape[-2] == 1:
             return None
         truths, *choices = expr.args
         for hidden, shown in (choices, choices[::-1]):
@@ -147,7 +158,8 @@ class _Walk:
             joined = tuple(self._joined(truths, negated=hidden == choices[0]))
             known = tuple(each for each in joined if self._is_known(each[0]))
             keys = tuple(each for each in joined if not self._is_known(each[0]))
-            if keys and all(self._is_of_keys(each) for each, _ in keys):
+            are_known = are_static(self._graph, *(each for each, _ in known))
+            if keys and are_known and all(self._is_of_keys(each) for each, _ in keys):
                 return _Joint(shown, hidden, known, keys)
         return None
 
