@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from boltgen.graph.attributes import (
     AdaptivePool,
@@ -124,9 +124,11 @@ def _broadcast(_: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 def _elements(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     """A view: as many elements as the operand."""
-    before, after = prod(shapes[0]), prod(cast("Shape", expr.shape))
+    if not expr.is_static:
+        return None
+    before, after = prod(shapes[0]), expr.elements
     _require(not differs(before, after), f"{before} elements cannot be {after}")
-    return expr.shape if expr.is_static else None  # type: ignore[return-value]
+    return expr.static_shape
 
 
 def _axis(axis: int, rank: int) -> int:

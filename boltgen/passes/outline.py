@@ -134,10 +134,8 @@ def carve(
     kept: dict[int, str] = {}
     regions = find_regions(graph, cut, accumulate, rejects)
     claimed = {member for region in regions for member in region.members}
-    norms = find_norms(graph, claimed - _casts_before(graph, regions))
+    norms = find_norms(graph, claimed)
     kept.update(norms.refused)
-    written = {member for norm in norms.found for member in norm.members}
-    regions = [_reading(region, written) for region in regions]
     regions += [Found((norm,)) for norm in norms.found]
     claimed.update(member for norm in norms.found for member in norm.members)
     others = find_others(graph, claimed, accumulate)
@@ -190,27 +188,6 @@ def _reasons(
             if graph[index].op in ANCHORS:
                 continue  # the operator begins a region of its own, or has a reason of its own
             yield index, f"the kernel of the {before} before it cannot compute it: {reason}"
-
-
-def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:
-    """Return the casts that are all that calls of regions would do before their kernels."""
-    entries = (region.products[0].entry for region in regions)
-    return {
-        member
-        for entry in entries
-        if entry is not None and all(graph[each].op == "astype" for each in entry.members)
-        for member in entry.members
-    }
-
-
-def _reading(found: Found, written: set[int]) -> Found:
-    """Return `found` without its call's casts before the kernel, if a norm has `written` the cast
-    tensor.
-    """
-    first, *rest = found.products
-    if first.entry is None or written.isdisjoint(first.entry.members):
-        return found
-    return replace(found, products=(replace(first, entry=None), *rest))
 
 
 def _extended(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,8 +17,9 @@ from tests.passes.differential import checked, operators
 
 # The epsilon of a norm becomes a number of FP32.
 norms_of_joint_rows = checked(flatten_axes.norms_of_joint_rows, others=True, unit=2.0**-24)
-image_norms_in_place = checked(image_norms.image_norms_in_place, others=True, unit=2.0**-24)
-without_image_norms = checked(image_norms.without_image_norms, others=True, unit=2.0**-24)
+own = partial(checked, others=True, has_sizes=True, unit=2.0**-24)
+image_norms_in_place = own(image_norms.image_norms_in_place)
+without_image_norms = own(image_norms.without_image_norms)
 F32 = "float32"
 EPSILON = 2.0**-10
 

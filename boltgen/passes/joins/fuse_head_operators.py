@@ -19,7 +19,14 @@ from math import prod
 import numpy as np
 
 from boltgen.graph.attributes import Slice
-from boltgen.graph.facts import MOVES, axis_of, is_only_read_by, only_reader, readers_through
+from boltgen.graph.facts import (
+    MOVES,
+    axis_of,
+    is_only_read_by,
+    is_static_call,
+    only_reader,
+    readers_through,
+)
 from boltgen.graph.graph import (
     CONSTANT,
     INPUT,
@@ -86,7 +93,7 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
         return None
     at = _source(graph, index)
     cut = graph[at]
-    if cut.op != _SLICE or not cut.is_static or not isinstance(cut.attrs, Slice):
+    if cut.op != _SLICE or not is_static_call(graph, at) or not isinstance(cut.attrs, Slice):
         return None
     heads, columns = view.static_shape[-2:]
     if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
@@ -151,7 +158,7 @@ def _is_shared(graph: Graph, index: int) -> bool:
 def _is_product(graph: Graph, reader: int, value: int) -> bool:
     """Return whether a batched matmul reads a value, or a join with others, as with a cache."""
     expr = graph[reader]
-    is_batched = expr.op == MATMUL and len(graph[value].static_shape) > 2
+    is_batched = expr.op == MATMUL and len(graph[value].shape or ()) > 2
     return is_batched or expr.op == _JOIN
 
 

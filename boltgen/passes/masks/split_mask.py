@@ -29,6 +29,7 @@ from boltgen.graph.facts import (
     NOT,
     OR,
     Values,
+    are_static,
     axis_of,
     is_static_call,
     is_without_inputs,
@@ -94,7 +95,9 @@ def _parts(found: Match) -> tuple[_Truths, _Truths] | None:
     joined = tuple(_joined(values, choice.args[0], negated=negated))
     known = tuple(each for each in joined if is_without_inputs(values, each[0]))
     keys = tuple(each for each in joined if each not in known)
-    return (known, keys) if keys and all(_is_of_keys(values, at) for at, _ in keys) else None
+    if not keys or not are_static(values, *(at for at, _ in known)):
+        return None
+    return (known, keys) if all(_is_of_keys(values, at) for at, _ in keys) else None
 
 
 def _joined(values: Values, index: int, *, negated: bool) -> Iterator[tuple[int, bool]]:

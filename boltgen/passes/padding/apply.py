@@ -49,7 +49,7 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     """
     made = replace(expr, args=args)
     is_same = [graph[arg].shape for arg in expr.args] == [builder[arg].shape for arg in args]
-    if is_same or not expr.is_static:
+    if is_same:
         return made
     before = expr.static_shape
     if expr.op in {CONV2D, CONV3D}:
@@ -59,11 +59,9 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     if expr.op == "permute_dims":
         shape = builder.shape(args[0])
         return replace(made, shape=tuple(shape[axis] for axis in permutation(expr)))
-    for old, new in zip(expr.args, args, strict=True):
-        have, made_so = graph[old].shape, builder[new].shape
-        if have and made_so and have != made_so:  # by its channels, which the operator keeps
-            return replace(made, shape=(*before[:-1], made_so[-1]))
-    return made
+    both = zip(expr.args, args, strict=True)
+    wide = next(new for old, new in both if graph[old].shape != builder[new].shape)
+    return replace(made, shape=(*before[:-1], builder.shape(wide)[-1]))
 
 
 def _changed(graph: Graph, plan: Sequence[Padding]) -> dict[int, _Widths]:

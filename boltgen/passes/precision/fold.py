@@ -16,7 +16,6 @@ from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.ir.extent import has_dynamic
 from boltgen.passes.precision.call import OperatorCall
-from boltgen.passes.precision.values import Value
 
 # A result that is larger than this, and larger than its operands, is computed at run time.
 _MOST_ELEMENTS = 1 << 22
@@ -35,12 +34,8 @@ def evaluate(call: OperatorCall) -> Array | None:
     """Return the value of an operator whose tensors are all constants, or None if only TVM can
     compute it.
     """
-    arrays = [arg.constant for arg in call.args if isinstance(arg, Value)]
-    is_symbolic = has_dynamic(call.shape)
-    if len(arrays) != len(call.args) or is_symbolic:
-        return None
-    known = [array for array in arrays if array is not None]
-    if len(known) != len(arrays) or _grows(call, known):
+    known = [value.constant for value in call.tensors if value.constant is not None]
+    if len(known) != len(call.args) or has_dynamic(call.shape) or _grows(call, known):
         return None
     return applied(
         Operation(name=call.name, attrs=call.attrs, shape=call.shape, dtype=call.dtype), known

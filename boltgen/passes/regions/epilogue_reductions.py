@@ -15,7 +15,7 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Reduce
-from boltgen.graph.facts import readers_through
+from boltgen.graph.facts import is_static_call, readers_through
 from boltgen.graph.graph import NORMED, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
@@ -161,7 +161,12 @@ def _rounded(graph: Graph, product: Product, found: _Reduced, claimed: Collectio
         return found
     (reader,) = readers
     is_cast = graph[reader].op == "astype" and graph[reader].dtype == dtype.value
-    if not is_cast or reader in claimed or found.output in graph.escaping:
+    if (
+        not is_cast
+        or not graph[reader].is_static
+        or reader in claimed
+        or found.output in graph.escaping
+    ):
         return found
     return replace(found, output=reader, inner=(*found.inner, found.output), dtype=dtype)
 
@@ -191,6 +196,8 @@ def _sums(
     them.
     """
     expr = graph[index]
+    if not is_static_call(graph, index):
+        return []
     if expr.op != "reshape":
         return _of(graph, product, index, inner, reduction)
     before, shape = graph[expr.args[0]].static_shape, expr.static_shape
