@@ -222,6 +222,37 @@ class Space(Generic[C]):
 AnySpace = Space[Any]
 
 
+def small_space(
+    family: str,
+    knobs: tuple[Knob, ...],
+    config_at: Callable[[Mapping[str, int]], C | None],
+    point_of: Callable[[C], dict[str, int]],
+    broken: Callable[[C], tuple[Violation, ...]],
+    *,
+    is_sensible: Callable[[C], bool] = lambda _: True,
+    launched: frozenset[str] = frozenset(),
+) -> Space[C]:
+    """Return a space of which every point is tried; the sensible legal ones are listed."""
+
+    def tried() -> Iterator[C]:
+        names = [knob.name for knob in knobs]
+        for values in itertools.product(*(knob.values for knob in knobs)):
+            config = config_at(dict(zip(names, values, strict=True)))
+            if config is not None:
+                yield config
+
+    return Space(
+        family=family,
+        knobs=knobs,
+        config_at=config_at,
+        point_of=point_of,
+        listed=lambda: (each for each in tried() if is_sensible(each) and not broken(each)),
+        tried=tried,
+        broken=broken,
+        launched=launched,
+    )
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
     """Extents along M, N and K, in elements."""
