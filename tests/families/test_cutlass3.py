@@ -209,9 +209,9 @@ def test_too_little_shared_memory_for_two_stages_breaks_a_rule() -> None:
 def test_the_space_holds_legal_candidates_of_every_tile_and_can_encode_them() -> None:
     space = FAMILY.space(WORKLOAD, SM90A)
     assert len(set(space.candidates)) == len(space.candidates) > 50
+    assert len(set(map(space.encode, space.candidates))) == len(space.candidates)
     for config in space.candidates:
         assert config in space
-        assert space.decode(space.encode(config)) == config
         assert not space.broken(config)
         footprint = FAMILY.footprint(WORKLOAD, config)
         assert footprint.shared_memory_bytes <= SM90A.shared_memory_per_cta_bytes

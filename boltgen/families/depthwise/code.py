@@ -12,7 +12,7 @@ from boltgen.families.depthwise_tile import window_text
 from boltgen.ir.kernel import KernelSpec
 
 ARGUMENTS = "boltgen_depthwise_args"
-_HEADERS = ("boltgen/activations.h", "boltgen/depthwise.h")
+HEADERS = ("boltgen/activations.h", "boltgen/depthwise.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,6 @@ class DepthwiseView:
     threads: int
     rows: int
     columns: int
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:

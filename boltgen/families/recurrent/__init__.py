@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
-from boltgen.families.family import KernelFamily, of_layer
+from boltgen.families.family import KernelFamily, always, of_layer
 from boltgen.families.recurrent import code
 from boltgen.families.recurrent.config import RecurrentConfig
 from boltgen.families.recurrent.legality import GROUPS, ROWS, footprint, rejection, violations
 from boltgen.families.recurrent.model import instructions, predict
 from boltgen.families.recurrent.traits import compiled_traits, recurrent_of
-from boltgen.families.space import Knob, Space
+from boltgen.families.space import Knob, Space, small_space
 from boltgen.ir.kernel import Launch
 from boltgen.ir.recurrence import Cell
 from boltgen.problems.workload import Workload
 
-_NAMES = ("groups", "places")
 # The places of the weights: registers, or memory.
 _PLACES = (1, 2)
 
@@ -26,24 +24,12 @@ _PLACES = (1, 2)
 def _space(workload: Workload, arch: Arch) -> Space[RecurrentConfig]:
     """Groups of hidden units of a warp, and the place of the weights."""
     layer = workload.single
-
-    def tried() -> Iterator[RecurrentConfig]:
-        for point in itertools.product(GROUPS, _PLACES):
-            yield _config_at(dict(zip(_NAMES, point, strict=True)))
-
-    def listed() -> Iterator[RecurrentConfig]:
-        for config in tried():
-            if not violations(layer, config, arch):
-                yield config
-
-    return Space(
-        family=RecurrentConfig.family,
-        knobs=(Knob("groups", GROUPS, 1), Knob("places", _PLACES, 1)),
-        config_at=_config_at,
-        point_of=_point_of,
-        listed=listed,
-        tried=tried,
-        broken=lambda config: violations(layer, config, arch),
+    return small_space(
+        RecurrentConfig.family,
+        (Knob("groups", GROUPS, 1), Knob("places", _PLACES, 1)),
+        _config_at,
+        _point_of,
+        lambda config: violations(layer, config, arch),
     )
 
 
@@ -111,6 +97,6 @@ FAMILY = KernelFamily(
     boundaries=_boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
 )

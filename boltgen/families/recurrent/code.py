@@ -14,7 +14,7 @@ from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.recurrence import Cell
 
 ARGUMENTS = "boltgen_recurrent_args"
-_HEADERS = ("boltgen/activations.h", "boltgen/recurrent.h")
+HEADERS = ("boltgen/activations.h", "boltgen/recurrent.h")
 # The enumerators of boltgen::Cell.
 _CELLS = {
     Cell.LSTM: "kLstm",
@@ -43,12 +43,6 @@ class RecurrentView:
     resident: str
     vector: int
     whole_vectors: str
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
@@ -107,7 +101,4 @@ def _instruction(spec: KernelSpec) -> Shape:
 
 
 def _parts(spec: KernelSpec) -> tuple[RecurrentConfig, RecurrentTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, RecurrentConfig)
-    assert isinstance(traits, RecurrentTraits)
-    return config, traits
+    return spec.config, spec.traits

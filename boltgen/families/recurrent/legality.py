@@ -10,7 +10,7 @@ from boltgen.families.recurrent.code import warps_of
 from boltgen.families.recurrent.config import RecurrentConfig
 from boltgen.families.recurrent.traits import BLOCK, WHOLE_VECTOR, recurrent_of, units_of
 from boltgen.families.rejections import others_rejection
-from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violations
+from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violations, value_violations
 from boltgen.families.space import Violation
 from boltgen.ir.elementwise import MAX_OPERANDS
 from boltgen.ir.recurrence import Cell
@@ -81,11 +81,8 @@ def violations(layer: Layer, config: RecurrentConfig, arch: Arch) -> tuple[Viola
 
 def _value_violations(layer: Layer, config: RecurrentConfig) -> Iterator[Violation]:
     if config.groups not in GROUPS:
-        yield Violation(
-            name="values",
-            message=f"groups: {config.groups} of {config}; there are {', '.join(map(str, GROUPS))}",
-            reason=f"the warps share whole blocks of hidden units; {_HEADER}",
-        )
+        reason = f"the warps share whole blocks of hidden units; {_HEADER}"
+        yield from value_violations(config, {"groups": GROUPS}, name="values", reason=reason)
         return
     threads = _WARP * warps_of(units_of(recurrent_of(layer)), config)
     if threads > _MOST_THREADS:

@@ -32,7 +32,13 @@ from boltgen.families.rejections import (
     others_rejection,
     type_rejection,
 )
-from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
+from boltgen.families.resources import (
+    BOOKKEEPING_REGISTERS,
+    INT32_MAX,
+    capacity_violations,
+    overflow_violations,
+    value_violations,
+)
 from boltgen.families.separable.config import SeparableConfig
 from boltgen.families.space import Violation
 from boltgen.problems.depthwise.problem import Depthwise
@@ -93,18 +99,14 @@ def violations(workload: Workload, config: SeparableConfig, arch: Arch) -> tuple
             threads=config.threads,
             spilt="accumulators, and sums of the depthwise convolution,",
         ),
-        *_extent_violations(workload, config),
+        *overflow_violations(_counted(workload, config), f"they are counted in 32 bits; {_HEADER}"),
     )
 
 
 def _value_violations(workload: Workload, config: SeparableConfig) -> Iterator[Violation]:
     if config.columns not in COLUMNS:
-        yield Violation(
-            name="values",
-            message=f"columns: {config.columns} of {config}; there are "
-            f"{', '.join(map(str, COLUMNS))}",
-            reason=f"the code of a thread is unrolled for its pixels; {_HEADER}",
-        )
+        reason = f"the code of a thread is unrolled for its pixels; {_HEADER}"
+        yield from value_violations(config, {"columns": COLUMNS}, name="values", reason=reason)
     elif config.threadblock.m % config.columns or config.threadblock.k % 8:
         yield Violation(
             name="whole_tiles",
@@ -114,22 +116,15 @@ def _value_violations(workload: Workload, config: SeparableConfig) -> Iterator[V
         )
 
 
-def _extent_violations(workload: Workload, config: SeparableConfig) -> Iterator[Violation]:
+def _counted(workload: Workload, config: SeparableConfig) -> dict[str, tuple[int, int]]:
+    """Return what is counted in 32 bits, and the most of it."""
     first = depthwise_of(workload.first)
-    counted = {
+    return {
         "pixels of the output": (workload.last.problem.gemm.m, _MOST_ROWS),
         "threadblocks": (blocks(workload, config), INT32_MAX),
         "elements of a row of pixels": (first.w * first.c, INT32_MAX),
         "elements of the filters": (first.r * first.s * first.k, INT32_MAX),
     }
-    for name, (count, most) in counted.items():
-        if count > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {count} exceeds {most}",
-                reason=f"they are counted in 32 bits; {_HEADER}",
-                slack=1.0 - count / most,
-            )
 
 
 def column_tiles(workload: Workload, config: SeparableConfig) -> int:

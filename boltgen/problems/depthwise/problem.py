@@ -13,18 +13,16 @@ from boltgen.ir.functions import Array
 from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.windows import (
+    Windowed,
     check_windows,
     padded_images,
     profiled_extents,
     taps,
-    touched_elements,
-    window_sizes,
-    windows_along,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Depthwise:
+class Depthwise(Windowed):
     """Forward convolution (cross-correlation) of as many groups as channels, summed in FP32.
 
     Activation: (N, H, W, C). Weight: (R, S, K, 1), K = C * multiplier. Output: (N, P, Q, K), whose
@@ -59,24 +57,9 @@ class Depthwise:
         _ = self.gemm  # whose extents are checked when it is made
 
     @property
-    def acc_dtype(self) -> DType:
-        """FP32."""
-        return DType.F32
-
-    @property
     def k(self) -> int:
         """Channels of the output."""
         return self.c * self.multiplier
-
-    @property
-    def p(self) -> int:
-        """Rows of the output."""
-        return windows_along(self, 0)
-
-    @property
-    def q(self) -> int:
-        """Columns of the output."""
-        return windows_along(self, 1)
 
     @property
     def short(self) -> str:
@@ -98,59 +81,9 @@ class Depthwise:
         )
 
     @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self) -> Depthwise:
-        """Itself."""
-        return self
-
-    @property
-    def has_b(self) -> bool:
-        """True: each pixel's neighbourhood is multiplied."""
-        return True
-
-    @property
-    def is_exact(self) -> bool:
-        """No: sums are rounded."""
-        return False
-
-    @property
-    def storable(self) -> frozenset[DType]:
-        """The type of its operands, and FP32."""
-        return frozenset({self.in_dtype, DType.F32})
-
-    @property
-    def matrix(self) -> tuple[int, int]:
-        """(N*P*Q, K)."""
-        return self.n * self.p * self.q, self.k
-
-    @property
-    def is_matrix(self) -> bool:
-        """It is not: which pixels a filter meets depends on each dimension."""
-        return False
-
-    @property
-    def a_shape(self) -> tuple[int, ...]:
-        """(N, H, W, C)."""
-        return self.n, self.h, self.w, self.c
-
-    @property
     def b_shape(self) -> tuple[int, ...]:
         """(R, S, K, 1): the layout HWOI."""
         return self.r, self.s, self.k, 1
-
-    @property
-    def d_shape(self) -> tuple[int, ...]:
-        """(N, P, Q, K)."""
-        return self.n, self.p, self.q, self.k
-
-    @property
-    def alignment_a(self) -> int:
-        """Elements of the activation per vector access."""
-        return alignment_elements(self.in_dtype, self.c)
 
     @property
     def alignment_b(self) -> int:
@@ -158,44 +91,14 @@ class Depthwise:
         return alignment_elements(self.in_dtype, self.k)
 
     @property
-    def alignment_d(self) -> int:
-        """Elements of the output, and of every tensor of its shape, per vector access."""
-        return alignment_elements(self.out_dtype, self.k)
-
-    @property
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
         return 2 * self.n * self.p * self.q * self.k * self.r * self.s
 
     @property
-    def a_bytes(self) -> int:
-        """Bytes of the pixels that the filter touches; strides may leave some out."""
-        return touched_elements(self) * self.in_dtype.size_bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Bytes of the filters."""
-        return self.k * self.r * self.s * self.in_dtype.size_bytes
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of `boltgen_depthwise_args`."""
-        return window_sizes(self)
-
-    @property
     def extents(self) -> dict[str, int]:
         """The fields of `profiler_conv`, with a group for each channel."""
         return profiled_extents(self, self.c)
-
-    @property
-    def slice_rows(self) -> int:
-        """The pixels of an image."""
-        return self.p * self.q
-
-    def in_slices(self, rows: int) -> Depthwise:
-        """Itself: its images are its slices."""
-        del rows
-        return self
 
     def resized(self, channels: int, filters: int) -> Depthwise:
         """The convolution of so many channels, each with as many filters as before."""
