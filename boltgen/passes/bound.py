@@ -20,6 +20,8 @@ from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import with_integer_products
+from boltgen.passes.quantisation.leaving import leaving
+from boltgen.passes.quantisation.widened_products import with_narrow_products
 from boltgen.passes.run import Run
 from boltgen.passes.weights.packed import with_packed_weights
 
@@ -47,10 +49,25 @@ def pack_weights(graph: Graph, run: Run) -> Graph:
 def multiply_integers(graph: Graph, run: Run) -> Graph:
     """Multiply integers, and keep the reasons of products that stay products of floats."""
 
+    kept: list[tuple[Expr, str]] = []
+
     def refuse(expr: Expr, reason: str) -> None:
         run.refuse("multiply_integers", expr, reason)
+        kept.append((expr, reason))
 
-    return with_integer_products(graph, run.passes.rejects, refuse)
+    made = with_integer_products(graph, run.passes.rejects, refuse)
+    run.notes.update(dict.fromkeys(leaving(made, kept)))
+    return made
+
+
+def narrow_integers(graph: Graph, run: Run) -> Graph:
+    """Multiply bytes, and keep the reasons of products of widened bytes that stay."""
+
+    def refuse(expr: Expr, reason: str) -> None:
+        run.refuse("narrow_integers", expr, reason)
+        run.notes[f"{expr.op} leaves INT8: {reason}."] = None
+
+    return with_narrow_products(graph, run.passes.rejects, refuse)
 
 
 def unroll_rejected(graph: Graph, run: Run) -> Noted:

@@ -67,6 +67,15 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         Stage.IMPORT,
+        "narrow_integers",
+        "quantisation/widened_products",
+        bound.narrow_integers,
+        "Multiply bytes where a model widens them for a product of int32 or FP64.",
+        "Folding in `set_precision` would make FP16 of some widened constants.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.IMPORT,
         "pack_weights",
         "weights/packed",
         bound.pack_weights,

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from boltgen.errors import ModelImportError
-from boltgen.graph.attributes import Convolution
+from boltgen.graph.attributes import Axis, Convolution
 from boltgen.graph.graph import INPUT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import Symbols, carve, computes_all
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import with_integer_products
+from boltgen.passes.quantisation.leaving import leaving
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.problems.workload import Workload
 
@@ -85,10 +86,11 @@ def passed(
     made = with_integer_products(
         with_late_dequantisations(graph), rejects, lambda expr, reason: reasons.append(reason)
     )
-    for shape in [expr.shape for expr in graph.exprs if expr.op == INPUT]:
-        x = 4 * np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-        before, after = run(graph, [x]), run(made, [x])
-        assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+    rng = np.random.default_rng(1)
+    shapes = [expr.static_shape for expr in graph.exprs if expr.op == INPUT]
+    inputs = [4 * rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    before, after = run(graph, inputs), run(made, inputs)
+    assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
     return made, reasons
 
 
@@ -495,3 +497,29 @@ def test_rounding_is_half_to_even_and_clamps() -> None:
     x = np.float32([0.5, 1.5, 2.5, -0.5, 200.0, -200.0, np.inf, -np.inf])
     (found,) = run(graph, [x])
     assert found.tolist() == [2, 4, 4, 2, 127, -128, 127, -128]
+
+
+@pytest.mark.parametrize("other", [2.0**-4, 2.0**-5])
+def test_a_concatenation_of_equal_scales_joins_bytes(other: float) -> None:
+    net = Net()
+    parts = [net.rounded(net.input(4, 6), scale, 5, "uint8") for scale in (2.0**-4, other)]
+    joined = net.operator("concat", tuple(parts), (4, 12), "float32", Axis(1))
+    graph, _ = passed(net.graph(net.rounded(joined, 2.0**-4, 5, "uint8")))
+    (made,) = (expr for expr in graph.exprs if expr.op == "concat")
+    is_equal = other == 2.0**-4
+    assert made.dtype == ("uint8" if is_equal else "float32")
+    assert len(graph.operators["quantize"]) == (2 if is_equal else 3)
+    wanted = "concat leaves INT8 in 2 places: its operands have different scales or zero points"
+    notes = leaving(graph, [])
+    assert [note.startswith(wanted) for note in notes] == [True] * (not is_equal)
+
+
+def test_what_leaves_integers_is_named() -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    soft = net.operator("nn.softmax", (x,), net.shape(x), "float32", Axis(-1))
+    graph = net.graph(net.rounded(net.elementwise("nn.relu", soft), 2.0**-7, 0, "int8"))
+    (note,) = leaving(with_late_dequantisations(graph), [])
+    assert note == (
+        "nn.softmax leaves INT8 in 1 place: no kernel computes it of integers; it reads floats."
+    )
