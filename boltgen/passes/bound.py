@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Input
-from boltgen.graph.graph import INPUT, Graph, Noted
+from boltgen.graph.graph import INPUT, Expr, Graph, Noted
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import carve
 from boltgen.passes.padding.apply import padded
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
+from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
+from boltgen.passes.quantisation.leaving import leaving
+from boltgen.passes.quantisation.widened_products import with_narrow_products
 from boltgen.passes.run import Run
 
 
@@ -29,6 +32,30 @@ def mark_inputs(graph: Graph, run: Run) -> Graph:
     for index, observed in passes.observed.items():
         exprs[index] = replace(exprs[index], observed=observed)
     return replace(graph, exprs=tuple(exprs))
+
+
+def multiply_integers(graph: Graph, run: Run) -> Graph:
+    """Multiply integers by the times of the run, and keep the reasons of products of floats."""
+    passes, kept = run.passes, list[tuple[Expr, str]]()
+
+    def refuse(expr: Expr, reason: str) -> None:
+        run.refuse("multiply_integers", expr, reason)
+        kept.append((expr, reason))
+
+    slower = slower_by(passes.joining, passes.precision, passes.accumulate)
+    made = with_integer_products(graph, passes.rejects, refuse, slower)
+    run.notes.update(dict.fromkeys(leaving(made, kept)))
+    return made
+
+
+def narrow_integers(graph: Graph, run: Run) -> Graph:
+    """Multiply bytes, and keep the reasons of products of widened bytes that stay."""
+
+    def refuse(expr: Expr, reason: str) -> None:
+        run.refuse("narrow_integers", expr, reason)
+        run.notes[f"{expr.op} leaves INT8: {reason}."] = None
+
+    return with_narrow_products(graph, run.passes.rejects, refuse)
 
 
 def set_precision(graph: Graph, run: Run) -> Noted:

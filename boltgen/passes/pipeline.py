@@ -6,7 +6,6 @@ runs once at its place, calls no other pass, and has a reason for its place.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from boltgen.passes import bound
@@ -35,7 +34,6 @@ from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
 from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
 from boltgen.passes.padding.pairs import with_paired_pixels
-from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.run import FUSING, NORMALISING, PACKING, PADDING, Pass, Run, Stage, the_run
 from boltgen.passes.weights.packed import with_floats, with_packed_weights
@@ -65,15 +63,22 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.IMPORT,
         "multiply_integers",
-        with_integer_products,
+        bound.multiply_integers,
         "Multiply integers of quantised tensors where that is as fast, and dequantise the sums.",
         "`pack_weights` and folding in `set_precision` would make other weights of the integers.",
         when=NORMALISING,
-        given=lambda run: (
-            run.passes.rejects,
-            partial(run.refuse, "multiply_integers"),
-            slower_by(run.passes.joining, run.passes.precision, run.passes.accumulate),
-        ),
+        given=the_run,
+        works_in="quantisation/integer_products",
+    ),
+    Pass(
+        Stage.IMPORT,
+        "narrow_integers",
+        bound.narrow_integers,
+        "Multiply bytes where a model widens them for a product of int32 or FP64.",
+        "Folding in `set_precision` would make FP16 of some widened constants.",
+        when=NORMALISING,
+        given=the_run,
+        works_in="quantisation/widened_products",
     ),
     Pass(
         Stage.IMPORT,

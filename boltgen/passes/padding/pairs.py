@@ -51,6 +51,10 @@ def _faster(graph: Graph, product: Product, costs: GraphCosts) -> Paired | None:
     is_ours = graph[product.anchor.b].op == CONSTANT and has_one_reader(graph, product.anchor.a)
     if found is None or not is_ours:
         return None
-    workloads = [Workload.of(each, product.tail.epilogue) for each in (problem, found.problem)]
+    own = product.problem(graph)  # its results have the type that the tail makes
+    workloads = [
+        Workload.of(each, product.tail.epilogue)
+        for each in (own, replace(found.problem, out_dtype=own.out_dtype))
+    ]
     before_us, after_us = costs.kernels_us(workloads).times_us
     return found if after_us < before_us else None

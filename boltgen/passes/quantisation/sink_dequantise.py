@@ -1,6 +1,7 @@
 """Move dequantisations behind operators that only move or compare elements.
 
     view(dequantise(q)) -> dequantise(view(q))        a maximum of pixels too: scales are positive
+    concat(dequantise(q), ...) -> dequantise(concat(q, ...))      with one scale and zero point
     quantise(dequantise(q)) -> q                      with one scale, zero point and type
     int8 around -128 -> uint8 around 0                and uint8 around 128 -> int8 around 0
 
@@ -24,7 +25,7 @@ from boltgen.passes.weights.dequantised import constant
 
 QUANTISE, DEQUANTISE = "quantize", "dequantize"
 # Operators of one operand that commute with a scale for the whole tensor.
-_COMMUTING = VIEWS | {"nn.max_pool2d"}
+COMMUTING = VIEWS | {"nn.max_pool2d"}
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
 # The other type with the same numbers, by type and zero point: both shifts are of 128.
 _OTHERS = {("int8", -128.0): "uint8", ("uint8", 128.0): "int8"}
@@ -88,11 +89,31 @@ def _moved(_: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
             builder[at].scalar for at in (scale, zero)
         ]
         return x if is_same and expr.dtype == builder[x].dtype else expr
-    if expr.op not in _COMMUTING or builder[x].op == CONSTANT:
+    if expr.op == "concat":
+        integers = _alike(expr, builder)
+    elif expr.op in COMMUTING and builder[x].op != CONSTANT:
+        integers = (x,)
+    else:
+        integers = None
+    if integers is None:
         return expr
-    made = builder.add(replace(expr, args=(x,), dtype=builder[x].dtype, observed=None))
+    origin = expr.origin if expr.op != "concat" else None  # the author's call reads a tuple
+    moved = replace(expr, args=integers, dtype=builder[x].dtype, observed=None, origin=origin)
+    made = builder.add(moved)
     attrs = Axis(0)
     return builder.operator(DEQUANTISE, (made, scale, zero), expr.shape or (), expr.dtype, attrs)
+
+
+def _alike(expr: Expr, builder: GraphBuilder) -> tuple[int, ...] | None:
+    """Return the integers that a concatenation's operands dequantise by equal numbers, or None."""
+    parts = [builder[arg] for arg in expr.args]
+    if any(part.op != DEQUANTISE for part in parts):
+        return None
+    numbers = {
+        (builder[x].dtype, builder[scale].scalar, builder[zero].scalar)
+        for x, scale, zero in (part.args for part in parts)
+    }
+    return tuple(part.args[0] for part in parts) if len(numbers) == 1 else None
 
 
 def _around_zero(graph: Graph) -> Graph:
@@ -133,7 +154,7 @@ def _readers(graph: Graph, index: int) -> list[int] | None:
             is_number = expr.op == DEQUANTISE and expr.args[0] == at
             if is_number and graph[expr.args[2]].scalar == graph[graph[index].args[2]].scalar:
                 found.append(reader)
-            elif expr.op in _COMMUTING:
+            elif expr.op in COMMUTING:
                 found.append(reader)
                 pending.append(reader)
             else:

@@ -48,6 +48,8 @@ def _binary(op: BinaryOp) -> _Rule:
 
 def _astype(call: Call) -> int:
     target, source = call.expr.dtype, call.expr.attrs.of(Cast).from_dtype
+    if target == DType.F32.value and call.builder.is_whole(call.args[0]):
+        return call.builder.cast(call.args[0], DType.F32)
     if DType.I32.value in (target, source):
         raise NotFusibleError(f"a cast of {source} to {target}")
     if target == DType.F32.value:
