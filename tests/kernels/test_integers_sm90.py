@@ -49,7 +49,7 @@ KERNELS: Mapping[str, tuple[Cutlass3Config, Workload]] = {
     ),
     "half": (
         replace(_COOPERATIVE, scheduler=Scheduler.STREAM_K),
-        Workload.of(replace(_GEMM, out_dtype=_F16), floats(UnaryOp.RELU)),
+        Workload.of(replace(_GEMM, k=2048, out_dtype=_F16), floats(UnaryOp.RELU)),
     ),
     "float": (
         _COOPERATIVE,

@@ -30,7 +30,10 @@ _SCHEDULER = {
     Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
     Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
 }
-_INTEGERS_HEADER = "boltgen/integers_sm90.h"
+_OPERATION_OF_BYTES = {
+    **dict.fromkeys((DType.I8, DType.U8), "boltgen/integers_sm90.h"),
+    **dict.fromkeys((DType.E4M3, DType.E5M2), "boltgen/narrow_sm90.h"),
+}
 _SHORT = {
     (Schedule.PINGPONG, Scheduler.PERSISTENT): "pp",
     (Schedule.COOPERATIVE, Scheduler.PERSISTENT): "co",
@@ -77,8 +80,7 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
     epilogue = traits.epilogue
     results = "reductions" if epilogue.reductions else "results"
     last = (f"boltgen/{results}_sm90.h",) if epilogue.further else ()
-    if traits.in_dtype.is_whole:
-        operation = _INTEGERS_HEADER
+    operation = _OPERATION_OF_BYTES.get(traits.in_dtype, operation)
     return *first, "boltgen/activations.h", operation, *last
 
 
