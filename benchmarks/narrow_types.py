@@ -44,7 +44,7 @@ def workload(name: str, size: tuple[int, int, int]) -> Workload:
     if result.is_whole:
         builder.unary(UnaryOp.CLIP, builder.unary(UnaryOp.ROUND, x), -128.0, 127.0)
     m, n, k = size
-    types = {"in_dtype": operand, "acc_dtype": sums, "out_dtype": result}
+    types: dict[str, Any] = {"in_dtype": operand, "acc_dtype": sums, "out_dtype": result}
     return Workload.of(Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN, **types), builder.build())
 
 

@@ -25,14 +25,14 @@ class Conversions:
     `cutlass` is the type in kernels, `moved` the type in moves, which need no CUTLASS. `rounding`
     is the device function that rounds FP32 to the type, None if that changes nothing. `adapter` is
     the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler` the
-    number in the enumeration of `profiler.h`.
+    number in the enumeration of `profiler.h`, None if that has none.
     """
 
     cutlass: str
     moved: str
     rounding: str | None
     adapter: str
-    profiler: int
+    profiler: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ _ROWS = {
             moved="uint8_t",
             rounding=None,
             adapter="boltgen::kFloat8E4m3",
-            profiler=6,
+            profiler=None,
         ),
         # PTX ISA, mma.sync: m16n8k32 of 8-bit floats, with FP32 accumulators, from sm_89.
         accumulators={"float32": (8, 9)},
@@ -129,7 +129,7 @@ _ROWS = {
             moved="uint8_t",
             rounding=None,
             adapter="boltgen::kFloat8E5m2",
-            profiler=7,
+            profiler=None,
         ),
         accumulators={"float32": (8, 9)},
     ),
@@ -255,6 +255,20 @@ class DType(Enum):
     def adapter(self) -> str:
         """The constant by which an adapter checks a tensor."""
         return self.conversions.adapter
+
+    @property
+    def profiler(self) -> int:
+        """The number by which the profiler knows it.
+
+        Raises:
+            InvalidProblemError: it has none.
+        """
+        number = self.conversions.profiler
+        if number is None:
+            raise InvalidProblemError(
+                f"the profiler knows no {self.value}, so its kernels are chosen by predicted time"
+            )
+        return number
 
     @property
     def numpy(self) -> np.dtype[Any]:

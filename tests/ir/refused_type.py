@@ -96,13 +96,13 @@ UNCONVERTED: Mapping[str, Callable[[], object]] = {
     "store": stored,
     "kernel text": lambda: ASKED.cutlass,
     "adapter": lambda: ASKED.adapter,
-    "profiler": lambda: ASKED.conversions.profiler,
+    "profiler": lambda: ASKED.profiler,
     "comparison": lambda: compare(ZEROS.astype(ASKED.numpy), ZEROS, ZEROS),
     "middle end": multiplied,
 }
 # The layers among these that take floats of 8 bits.
 MULTIPLY = {"matmul", "convolution", "depthwise convolution", "grouped matmul", "recurrent layer"}
-TAKE_NARROW = MULTIPLY | {"kernel text", "adapter", "profiler", "comparison"}
+TAKE_NARROW = MULTIPLY | {"kernel text", "adapter", "comparison"}
 # Layers that refuse it whatever its conversions are.
 ALWAYS: Mapping[str, Callable[[], object]] = {
     "accumulator": lambda: Gemm(**PRODUCT, acc_dtype=ASKED),

@@ -115,8 +115,8 @@ def _narrow_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | Non
     name = problem.in_dtype.value
     if problem.in_dtype.size_bytes > 1:
         return None
-    if not problem.is_matrix:
-        return f"kernels of wgmma multiply matrices of {name}, and no images"
+    if problem.in_dtype.is_narrow and not problem.is_matrix:
+        return f"no kernel convolves images of {name}: multiply them in int8 or float16"
     if problem.gemm.b_layout is Layout.ROW:
         return f"B is row-major: wgmma reads {name} with K side by side, in B column-major"
     if epilogue.further:
