@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT_TYPES, DType
 
 # CUTLASS 2.x takes extents as int32.
 MAX_EXTENT = 2**31 - 1
@@ -71,22 +71,27 @@ def check_dtypes(problem: Typed) -> None:
 
 
 def check_floats(problem: Typed) -> None:
-    """Check that a problem without a product reads and writes floats.
+    """Check that a problem without a product reads and writes floats of 16 bits or more.
 
     Raises:
-        InvalidProblemError: a type is of integers.
+        InvalidProblemError: a type is of integers, or of 8 bits.
     """
     for dtype in (problem.in_dtype, problem.out_dtype):
-        if dtype.is_whole:
+        if dtype.is_whole or dtype.is_narrow:
             raise InvalidProblemError(
-                f"{type(problem).__name__}: {dtype.value}; its kernels read and write floats: "
+                f"{type(problem).__name__}: {dtype.value}; its kernels take wider floats: "
                 "dequantise the tensor first"
             )
 
 
 def storable(operand: DType) -> frozenset[DType]:
-    """Return the types of results of products of `operand`: integers may become any type."""
-    return frozenset(DType) if operand.is_whole else frozenset({operand, DType.F32})
+    """Return the types of results of products of `operand`.
+
+    Integers become any type but floats of 8 bits; these become themselves or wider floats.
+    """
+    if operand.is_whole:
+        return frozenset(dtype for dtype in DType if not dtype.is_narrow)
+    return frozenset({operand, *FLOAT_TYPES} if operand.is_narrow else {operand, DType.F32})
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:

@@ -13,11 +13,12 @@ from boltgen.families.json_form import decode, encode
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.key import canonical
+from boltgen.problems.accumulation import accumulation_rounding
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
 from boltgen.problems.problem import Problem
-from boltgen.problems.reference import accumulation_rounding, compare
+from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload
 
 SMALL: dict[str, Any] = {"n": 2, "h": 9, "w": 8, "c": 6, "r": 3, "s": 2}

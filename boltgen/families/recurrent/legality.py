@@ -9,7 +9,7 @@ from boltgen.families.family import Footprint
 from boltgen.families.recurrent.code import warps_of
 from boltgen.families.recurrent.config import RecurrentConfig
 from boltgen.families.recurrent.traits import BLOCK, WHOLE_VECTOR, recurrent_of, units_of
-from boltgen.families.rejections import others_rejection
+from boltgen.families.rejections import MMA_SYNC, others_rejection, type_rejection
 from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violations, value_violations
 from boltgen.families.space import Violation
 from boltgen.ir.elementwise import MAX_OPERANDS
@@ -39,8 +39,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     problem = layer.problem
     if not isinstance(problem, Recurrent):
         return f"it computes recurrent layers, not a {type(problem).__name__}"
-    reason = problem.in_dtype.accumulator_rejection(problem.acc_dtype, arch.compute_capability)
-    if reason is not None:
+    if (reason := type_rejection(problem, arch, MMA_SYNC)) is not None:
         return reason
     if problem.hidden > MOST_HIDDEN:
         return (
