@@ -10,6 +10,7 @@ from dataclasses import replace
 from boltgen.graph.attributes import Input
 from boltgen.graph.graph import INPUT, Expr, Graph, Noted
 from boltgen.ir.dtypes import DType
+from boltgen.passes.joins.copy_inputs import with_copied_inputs
 from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.unroll_recurrent import without_rejected
@@ -85,6 +86,13 @@ def fuse_norms(graph: Graph, run: Run) -> Noted:
     passes = run.passes
     assert passes.joining is not None
     return norms_in_products(graph, passes.joining, passes.rejects, passes.accumulate)
+
+
+def copy_inputs(graph: Graph, run: Run) -> Noted:
+    """Join inputs of depthwise convolutions with their results by the times of the run."""
+    passes = run.passes
+    assert passes.joining is not None
+    return with_copied_inputs(graph, passes.joining, passes.rejects, passes.accumulate)
 
 
 def pad_channels(graph: Graph, run: Run) -> Graph:

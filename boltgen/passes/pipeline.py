@@ -277,6 +277,15 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         Stage.JOIN,
+        "copy_inputs",
+        "joins/copy_inputs",
+        bound.copy_inputs,
+        "Join the input of a depthwise convolution with its result in the convolution's kernel.",
+        "Casts, layouts and folded norms show which input a concatenation has.",
+        when=FUSING,
+    ),
+    Pass(
+        Stage.JOIN,
         "pad_channels",
         "padding/apply",
         bound.pad_channels,
