@@ -72,6 +72,7 @@ class ConvExtents(ctypes.Structure):
             *("n", "depth", *"hwcktrszpq"),
             *(f"{name}_{axis}" for name in ("pad", "stride", "dilation") for axis in "dhw"),
             "groups",
+            "with_input",
         )
     )
 

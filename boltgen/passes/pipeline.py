@@ -13,6 +13,7 @@ from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
 from boltgen.passes.arithmetic.fold_constant_sums import with_sums_of_constants
 from boltgen.passes.arithmetic.hoist_scale import factors_behind_products
+from boltgen.passes.joins.copy_inputs import with_copied_inputs
 from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_head_operators import with_joint_heads
 from boltgen.passes.joins.fuse_qkv import join_siblings
@@ -275,6 +276,15 @@ PIPELINE: tuple[Pass, ...] = (
         norms_in_products,
         "Compute the sums of a norm in the matmul before it; apply the norm in the one after.",
         "The gain is known after `fuse_qkv`: a fused matmul reads a norm once.",
+        when=FUSING,
+        given=_joining,
+    ),
+    Pass(
+        Stage.JOIN,
+        "copy_inputs",
+        with_copied_inputs,
+        "Join the input of a depthwise convolution with its result in the convolution's kernel.",
+        "Casts, layouts and folded norms show which input a concatenation has.",
         when=FUSING,
         given=_joining,
     ),

@@ -165,7 +165,7 @@ def window_sizes(problem: Windowed) -> dict[str, int]:
 def profiled_extents(problem: Windowed, groups: int) -> dict[str, int]:
     """Return the fields of `profiler_conv`: images have a depth of one."""
     flat = {"depth": 1, "t": 1, "z": 1, "pad_d": 0, "stride_d": 1, "dilation_d": 1}
-    return flat | window_sizes(problem) | {"groups": groups}
+    return flat | window_sizes(problem) | {"groups": groups, "with_input": 0}
 
 
 def padded_images(problem: Windowed, images: Array) -> Array:

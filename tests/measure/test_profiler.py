@@ -181,6 +181,11 @@ def test_filters_of_single_channels(device, rng, dtype):
     check(device, problem, ElementwiseGraph(), rng)
 
 
+def test_an_input_beside_its_convolution(device, rng):
+    problem = Depthwise(n=2, h=9, w=8, c=7, r=3, s=5, padding=(1, 2, 1, 2), with_input=True)
+    check(device, problem, EPILOGUES["bias_relu"], rng)
+
+
 @pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])
 def test_a_shared_operand_of_a_batch(device, rng, a_batched, b_batched):
     problem = Gemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)

@@ -54,6 +54,18 @@ def test_it_computes_what_pytorch_does(name: str) -> None:
     np.testing.assert_allclose(problem.product(a, b), wanted, rtol=0, atol=1e-12)
 
 
+def test_its_input_may_be_its_first_channels() -> None:
+    given = {**SMALL, "s": 3, "padding": (1, 1, 1, 1)}
+    plain, problem = Depthwise(**given), Depthwise(**given, with_input=True)
+    a, b = _random(problem.a_shape, 0), _random(problem.b_shape, 1)
+    assert (problem.k, problem.b_shape, problem.flops) == (12, plain.b_shape, plain.flops)
+    assert problem.short == "depthwise 2x9x8x6 to 12, 3x3, with its input"
+    np.testing.assert_array_equal(problem.product(a, b)[..., :6], a)
+    np.testing.assert_array_equal(problem.product(a, b)[..., 6:], plain.product(a, b))
+    assert problem.resized(8, 16).c == 8
+    assert decode(Problem, encode(Problem, problem)) == problem
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_sums_in_fp32_in_any_order_are_within_the_bound(order: int) -> None:
     problem = Depthwise(**SMALL, out_dtype=DType.F32)
@@ -94,6 +106,7 @@ def test_its_work() -> None:
         ({"padding": (0, 0, -1, 0)}, "padding=.* at least 0"),
         ({"in_dtype": DType.F32, "out_dtype": DType.F32}, "operands are float32"),
         ({"out_dtype": DType.BF16}, "the result is bfloat16"),
+        ({"with_input": True}, "an output of 7x7 pixels and 1 filters .* the activation's 9x8"),
     ],
 )
 def test_what_is_none_is_refused(change: dict[str, Any], message: str) -> None:

@@ -32,6 +32,7 @@ class DepthwiseView:
     threads: int
     rows: int
     columns: int
+    with_input: str
 
 
 def stem(spec: KernelSpec) -> str:
@@ -39,9 +40,10 @@ def stem(spec: KernelSpec) -> str:
     config, traits = _parts(spec)
     window = traits.window
     taps = "any" if window is None else f"{window.taps}s{window.stride}"
+    joined = "_with_input" if traits.with_input else ""
     return (
         f"depthwise_{spec.arch.replace('_', '')}_{taps}_{config.tile}_t{config.threads}"
-        f"_v{traits.vector}"
+        f"_v{traits.vector}{joined}"
     )
 
 
@@ -51,6 +53,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     window = traits.window
     columns = "any" if window is None else f"{window.taps}, stride {window.stride}"
     filters = "" if traits.multiplier == 1 else f", {traits.multiplier} filters of each channel"
+    if traits.with_input:
+        filters += ", D begins with A's channels"
     operands, result = traits.in_dtype.value, traits.out_dtype.value
     return {
         "Problem": f"Depthwise, A: (N, H, W, C) {operands}, B: (R, S, K, 1) {operands}, "
@@ -78,6 +82,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> DepthwiseView:
         threads=config.threads,
         rows=config.rows,
         columns=config.columns,
+        with_input=str(traits.with_input).lower(),
     )
 
 

@@ -59,6 +59,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return "it computes a depthwise convolution and a 1x1 one, not one layer"
     if not isinstance(first, Depthwise):
         return f"it begins with a depthwise convolution, not a {type(first).__name__}"
+    if first.with_input:
+        return "the depthwise convolution's input goes on beside its result"
     if len(workload.layers) > 2:
         following = len(workload.layers) - 1
         return f"it computes one 1x1 convolution after the depthwise one, not {following}"

@@ -5,14 +5,14 @@ IR-neutral. An operator that no kernel computes is not an error: it is `Rejected
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Convolution, RecurrentSteps, Unpack
-from boltgen.graph.facts import BYTES, swaps_matrices
+from boltgen.graph.facts import BYTES, axis_of, only_reader, swaps_matrices
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, UNPACK, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
@@ -184,10 +184,10 @@ def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
         "out_dtype": DType(expr.dtype),
     }
     if is_depthwise:
-        problem: Problem = Depthwise(**given, multiplier=extents["O"] // image["C"])
-    elif of_volumes:
+        return _depthwise(graph, index, extents["O"] // image["C"], given)
+    if of_volumes:
         given |= {"depth": image["D"], "t": extents["D"]}
-        problem = Conv3d(**given, k=extents["O"], acc_dtype=accumulate)
+        problem: Problem = Conv3d(**given, k=extents["O"], acc_dtype=accumulate)
     else:
         problem = Conv2d(
             **given,
@@ -195,6 +195,21 @@ def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
             groups=attrs.groups,
             acc_dtype=_summed(accumulate, DType(graph[x].dtype)),
         )
+    return Anchor(index=index, problem=problem, a=x, operand_b=weight)
+
+
+def _depthwise(graph: Graph, index: int, multiplier: int, given: Mapping[str, Any]) -> Anchor:
+    """Match a depthwise convolution, and the joining of its input with its result, if nothing else
+    reads the result.
+    """
+    x, weight = graph[index].args
+    problem = Depthwise(**given, multiplier=multiplier)
+    reader = only_reader(graph, index)
+    if reader is not None and graph[reader].op == "concat" and graph[reader].args == (x, index):
+        is_last = axis_of(graph[reader]) == len(graph[reader].static_shape) - 1
+        if is_last and problem.has_place_for_input:
+            problem = replace(problem, with_input=True)
+            return Anchor(index=reader, problem=problem, a=x, operand_b=weight, inner=(index,))
     return Anchor(index=index, problem=problem, a=x, operand_b=weight)
 
 
