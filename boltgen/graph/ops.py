@@ -266,12 +266,9 @@ def _placed(
             before, after = attrs.padding[place], attrs.padding[place + len(pixels)]
             free = x[axis] + before + after - attrs.dilation[place] * (window[axis] - 1) - 1
             step = attrs.strides[place]
-            if isinstance(attrs, Pool) and attrs.ceil_mode:
-                # TVM and PyTorch have a last window that begins behind the image in different
-                # cases.
-                made[axis] = None if free % step else free // step + 1
-            else:
-                made[axis] = free // step + 1
+            # TVM and PyTorch have a last window that begins behind the image in different cases.
+            is_unknown = isinstance(attrs, Pool) and attrs.ceil_mode and free % step
+            made[axis] = None if is_unknown else free // step + 1
     return made
 
 

@@ -73,9 +73,8 @@ def infinities(graph: Graph) -> frozenset[int]:
     found: set[int] = set()
     for index, expr in enumerate(graph.exprs):
         if expr.op == CONSTANT:
-            array = expr.array
-            is_float = array is not None and array.dtype.kind == "f"
-            is_infinite = array is not None and is_float and bool(np.isinf(array).any())
+            array = _constant(graph, index)
+            is_infinite = array is not None and bool(np.isinf(array).any())
         else:
             is_infinite = expr.op in _CARRIERS and not found.isdisjoint(expr.args)
         if is_infinite:
