@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from boltgen.graph.attributes import Indexed, Slice
-from boltgen.graph.facts import is_known_matrix, is_only_read_by, only_reader
+from boltgen.graph.facts import is_known_matrix, is_only_read_by, keeps_inner, only_reader
 from boltgen.graph.graph import (
     HALF,
     Choice,
@@ -152,12 +152,9 @@ def _split(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
 def _reader(graph: Graph, index: int) -> int | None:
     """The view or the cast of whole rows that alone reads a value."""
     reader = only_reader(graph, index)
-    if reader is None:
+    if reader is None or not graph[reader].is_static:
         return None
-    expr = graph[reader]
-    if expr.op not in {_VIEW, _CAST} or not expr.is_static:
-        return None
-    return reader if expr.static_shape[-1:] == graph[index].static_shape[-1:] else None
+    return reader if graph[reader].op == _CAST or keeps_inner(graph, reader) else None
 
 
 def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]] | None:
