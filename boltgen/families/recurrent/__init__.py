@@ -28,8 +28,8 @@ def _space(workload: Workload, arch: Arch) -> Space[RecurrentConfig]:
         RecurrentConfig.family,
         (Knob("groups", GROUPS, 1), Knob("places", _PLACES, 1)),
         _config_at,
-        _point_of,
         lambda config: violations(layer, config, arch),
+        point_of=_point_of,
     )
 
 
