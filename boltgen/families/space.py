@@ -202,16 +202,19 @@ def small_space(
     family: str,
     knobs: tuple[Knob, ...],
     config_at: Callable[[Mapping[str, int]], C | None],
-    point_of: Callable[[C], dict[str, int]],
     broken: Callable[[C], tuple[Violation, ...]],
     *,
+    point_of: Callable[[C], dict[str, int]] | None = None,
     is_sensible: Callable[[C], bool] = lambda _: True,
     launched: frozenset[str] = frozenset(),
 ) -> Space[C]:
-    """Return a space of which every point is tried; the sensible legal ones are listed."""
+    """Return a space of which every point is tried; the sensible legal ones are listed.
+
+    Without `point_of`, knobs are named like the fields of configurations.
+    """
+    names = [knob.name for knob in knobs]
 
     def tried() -> Iterator[C]:
-        names = [knob.name for knob in knobs]
         for values in itertools.product(*(knob.values for knob in knobs)):
             config = config_at(dict(zip(names, values, strict=True)))
             if config is not None:
@@ -221,7 +224,7 @@ def small_space(
         family=family,
         knobs=knobs,
         config_at=config_at,
-        point_of=point_of,
+        point_of=point_of or (lambda config: {name: getattr(config, name) for name in names}),
         listed=lambda: (each for each in tried() if is_sensible(each) and not broken(each)),
         tried=tried,
         broken=broken,

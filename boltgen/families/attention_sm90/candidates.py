@@ -21,7 +21,6 @@ def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:
         AttentionSm90Config.family,
         (Knob("rows", ROWS, 128), Knob("keys", KEYS, 128)),
         config_at,
-        lambda config: {"rows": config.rows, "keys": config.keys},
         lambda config: violations(workload, config, arch),
     )
 

@@ -31,11 +31,11 @@ def space_of(workload: Workload, arch: Arch) -> Space[B2bSm90Config]:
         B2bSm90Config.family,
         (Knob("threadblock_m", ROWS, ROWS[-1]), Knob("residence", (1, 2), 1)),
         config_at,
-        lambda config: {
+        lambda config: violations(workload, config, arch),
+        point_of=lambda config: {
             "threadblock_m": config.threadblock_m,
             "residence": _RESIDENCES.index(config.residence) + 1,
         },
-        lambda config: violations(workload, config, arch),
     )
 
 

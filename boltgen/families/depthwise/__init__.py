@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
@@ -29,8 +28,6 @@ from boltgen.ir.kernel import Launch
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
 
-_NAMES = ("threads", "rows", "columns", "slab")
-
 
 def _space(workload: Workload, arch: Arch) -> Space[DepthwiseConfig]:
     """Threads of a threadblock, pixels of a thread, and channels of a threadblock."""
@@ -44,8 +41,7 @@ def _space(workload: Workload, arch: Arch) -> Space[DepthwiseConfig]:
             Knob("columns", COLUMNS, 4),
             Knob("slab", SLABS, 16),
         ),
-        _config_at,
-        _point_of,
+        lambda point: DepthwiseConfig(**point),
         lambda config: violations(layer, config, arch),
         is_sensible=lambda config: is_sensible(problem, config),
         launched=frozenset({"slab"}),
@@ -91,14 +87,6 @@ def _sized(problem: Depthwise, images: int, rows: int, columns: int, vectors: in
         w=input_extent(problem, 1, columns),
         c=vectors * vector_of_a(problem),
     )
-
-
-def _config_at(point: Mapping[str, int]) -> DepthwiseConfig:
-    return DepthwiseConfig(**point)
-
-
-def _point_of(config: DepthwiseConfig) -> dict[str, int]:
-    return {name: getattr(config, name) for name in _NAMES}
 
 
 FAMILY = KernelFamily(

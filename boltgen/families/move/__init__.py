@@ -14,7 +14,7 @@ from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
 from boltgen.families.family import Footprint, KernelFamily, Prediction, always
 from boltgen.families.instructions import Instructions
-from boltgen.families.space import Space
+from boltgen.families.space import Space, small_space
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.problems.layout_transform.problem import ImageLayout, LayoutTransform, Move
 from boltgen.problems.workload import Workload
@@ -72,15 +72,7 @@ def _rejects(workload: Workload, arch: Arch) -> str | None:
 def _space(workload: Workload, arch: Arch) -> Space[MoveConfig]:
     """Return a space of one configuration."""
     del workload, arch
-    return Space(
-        family=MoveConfig.family,
-        knobs=(),
-        config_at=always(MoveConfig()),
-        point_of=lambda _: {},
-        listed=always((MoveConfig(),)),
-        tried=always((MoveConfig(),)),
-        broken=always(()),
-    )
+    return small_space(MoveConfig.family, (), always(MoveConfig()), always(()))
 
 
 def _predict(

@@ -51,8 +51,8 @@ def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:
             Knob("passes", _PASSES, 1),
         ),
         _config_at,
-        _point_of,
         lambda config: violations(layer, config, arch),
+        point_of=_point_of,
         is_sensible=lambda config: is_sensible(problem, config),
     )
 

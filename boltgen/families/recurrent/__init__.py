@@ -46,8 +46,8 @@ def _space(workload: Workload, arch: Arch) -> Space[RecurrentConfig]:
             Knob("slices", SLICES, 1),
         ),
         _config_at,
-        _point_of,
         lambda config: violations(layer, config, arch),
+        point_of=_point_of,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
@@ -42,8 +41,7 @@ def _space(workload: Workload, arch: Arch) -> Space[SkinnyConfig]:
             Knob("warps", WARPS, 8),
             Knob("steps", STEPS, 2),
         ),
-        _config_at,
-        _point_of,
+        lambda point: SkinnyConfig(**point),
         lambda config: violations(problem, config, arch),
         is_sensible=lambda config: is_sensible(problem, config),
     )
@@ -84,14 +82,6 @@ def _boundaries(workload: Workload, config: SkinnyConfig, arch: Arch) -> tuple[W
     small = last_below(small, config.columns, _with_columns, fits)
     found = (each for each in (large, small) if not violations(each, config, arch))
     return tuple(dict.fromkeys(Workload.of(each, epilogue) for each in found))
-
-
-def _config_at(point: Mapping[str, int]) -> SkinnyConfig:
-    return SkinnyConfig(**point)
-
-
-def _point_of(config: SkinnyConfig) -> dict[str, int]:
-    return {name: getattr(config, name) for name in ("rows", "columns", "warps", "steps")}
 
 
 def _product(workload: Workload) -> Gemm:
