@@ -27,6 +27,7 @@ from boltgen.frontend.onnx.rewrites.registry import (
 from boltgen.frontend.onnx.scope import Scope, attribute, described
 from boltgen.frontend.onnx.unroll import Unroller
 from boltgen.frontend.onnx.validate import STANDARD
+from boltgen.frontend.onnx.windows import WINDOWED, check_windows
 
 # A rewriting's nodes are rewritten again, but no chain of rules is as long.
 MOST_REWRITINGS = 12
@@ -120,6 +121,8 @@ class Rewriter:
     def _visit(self, node: Any, opset: int, left: int, maker: Rule | None = None) -> None:
         """Rewrite a node by all rules except the rule that made it."""
         standard = node.domain in STANDARD
+        if standard and node.op_type in WINDOWED and maker is None:
+            check_windows(node, self.scope)
         if standard and opset < LIFTED_TO and self._lift(node, opset, left):
             return
         if standard and fold(node, self.scope):

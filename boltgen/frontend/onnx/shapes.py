@@ -161,13 +161,14 @@ def fix_shape(
             f"instance shapes={{{name!r}: {example}}}, or on the command line --shape {name}={text}"
         )
     known = ("?",) * len(given) if declared is None else tuple(declared)
-    is_positive = all(isinstance(each, str) or each > 0 for each in given)
-    if len(known) != len(given) or not is_positive or not all(map(_fits, known, given)):
-        shown = "any rank" if declared is None else f"({', '.join(map(str, known))})"
+    shown = f"the shape ({', '.join(map(str, given))}) given for input {name!r}"
+    if any(isinstance(each, int) and each < 1 for each in given):
         raise ModelImportError(
-            f"the shape ({', '.join(map(str, given))}) given for input {name!r} does not fit the "
-            f"model's {shown}"
+            f"{shown} has no elements; give it extents of at least 1, or ranges such as 1..64"
         )
+    if len(known) != len(given) or not all(map(_fits, known, given)):
+        wanted = "any rank" if declared is None else f"({', '.join(map(str, known))})"
+        raise ModelImportError(f"{shown} does not fit the model's {wanted}")
     return tuple(
         each if isinstance(each, int) else extent for extent, each in zip(known, given, strict=True)
     )

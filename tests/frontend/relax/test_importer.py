@@ -124,10 +124,19 @@ def test_shapes_fix_dynamic_dimensions() -> None:
     assert model.outputs[0].shape == (3, 16)
 
 
-@pytest.mark.parametrize("shape", [(3, 9), (3, 8, 1), (0, 8), (-1, 8)])
+@pytest.mark.parametrize("shape", [(3, 9), (3, 8, 1)])
 def test_shapes_that_contradict_the_model(shape: tuple[int, ...]) -> None:
     message = _message(_model(shape=("batch", 8)), shapes={"x": shape})
     assert message == f"the shape {shape} given for input 'x' does not fit the model's (batch, 8)"
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (-1, 8)])
+def test_shapes_without_elements(shape: tuple[int, ...]) -> None:
+    message = _message(_model(shape=("batch", 8)), shapes={"x": shape})
+    assert message == (
+        f"the shape {shape} given for input 'x' has no elements; give it extents of at least 1, or "
+        "ranges such as 1..64"
+    )
 
 
 def test_shapes_for_an_input_that_is_not_there() -> None:
