@@ -20,7 +20,8 @@ from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import with_integer_products
-from boltgen.passes.quantisation.leaving import leaving
+from boltgen.passes.quantisation.leaving import leaving, unmatched
+from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.quantisation.widened_products import with_narrow_products
 from boltgen.passes.run import Run
 from boltgen.passes.weights.packed import with_packed_weights
@@ -44,6 +45,12 @@ def pack_weights(graph: Graph, run: Run) -> Graph:
     """Pack weights for kernels that take them, in the precision of the run."""
     packs = run.packs_weights and run.passes.precision is DType.F16
     return with_packed_weights(graph, run.passes.rejects, run.passes.accumulate, packs=packs)
+
+
+def sink_dequantisations(graph: Graph, run: Run) -> Graph:
+    """Sink dequantisations, and note quantisations that do not match."""
+    run.notes.update(dict.fromkeys(unmatched(graph)))
+    return with_late_dequantisations(graph)
 
 
 def multiply_integers(graph: Graph, run: Run) -> Graph:

@@ -27,7 +27,6 @@ from boltgen.passes.movement.sink_row_permutations import with_rows_in_place
 from boltgen.passes.movement.unflatten_matmul import products_of_open_rows
 from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
-from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.run import (
     FUSING,
     NORMALISING,
@@ -51,8 +50,8 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.IMPORT,
         "sink_dequantisations",
         "quantisation/sink_dequantise",
-        plain(with_late_dequantisations),
-        "Move dequantisations behind views and maxima; cancel them with equal quantisations.",
+        bound.sink_dequantisations,
+        "Move dequantisations behind views, maxima and joins; cancel equal quantisations.",
         "`multiply_integers` looks for them right before a product.",
         when=NORMALISING,
     ),

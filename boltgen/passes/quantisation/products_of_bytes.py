@@ -22,7 +22,7 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 
 BYTES = frozenset({DType.I8.value, DType.U8.value})
-_LEAST_CHANNELS = 4
+_VECTOR = 4
 
 
 class KeptError(Exception):
@@ -42,15 +42,16 @@ def channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
 
 
 def more_channels(graph: Graph, expr: Expr) -> int:
-    """Return the channels that make an image's one to three channels a vector of four bytes.
+    """Return the channels that make an image's few, or odd, channels a multiple of four bytes.
 
-    A kernel copies four bytes at least without passing them through registers.
+    A kernel copies four bytes at least without passing them through registers, and two with it.
     """
     if expr.op != CONV2D:
         return 0
     attrs = expr.attrs.of(Convolution)
     channels = graph[expr.args[0]].static_shape[attrs.data_layout.index("C")]
-    return _LEAST_CHANNELS - channels if attrs.groups == 1 and channels < _LEAST_CHANNELS else 0
+    is_ragged = channels < _VECTOR or channels % 2 == 1
+    return -channels % _VECTOR if attrs.groups == 1 and is_ragged else 0
 
 
 def problem_of(graph: Graph, expr: Expr, operand: DType, more: int, border: int) -> Problem:
