@@ -15,6 +15,8 @@ from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
 _PRODUCTS = frozenset({MATMUL, CONV2D})
 _VIEWS = COMMUTING - {"nn.max_pool2d"}
+# Views that compute nothing: what reads them is said where it is a product.
+_SILENT = frozenset({QUANTISE, "broadcast_to"}) | _PRODUCTS
 
 
 def leaving(graph: Graph, kept: Sequence[tuple[Expr, str]]) -> list[str]:
@@ -41,7 +43,7 @@ def leaving(graph: Graph, kept: Sequence[tuple[Expr, str]]) -> list[str]:
 
 def _reason(graph: Graph, reader: Expr) -> str | None:
     """Return why the reader of a dequantised tensor computes floats, or None if it is said."""
-    if reader.op in _PRODUCTS or reader.op == QUANTISE or reader.op in ELEMENTWISE - _VIEWS:
+    if reader.op in _SILENT or reader.op in ELEMENTWISE - _VIEWS:
         return None
     if reader.op == "concat":
         return "its operands have different scales or zero points; quantise all by the result's"
