@@ -15,7 +15,8 @@ from boltgen.passes.padding.apply import padded
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
-from boltgen.passes.quantisation.leaving import leaving
+from boltgen.passes.quantisation.leaving import leaving, unmatched
+from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.quantisation.widened_products import with_narrow_products
 from boltgen.passes.run import Run
 
@@ -32,6 +33,12 @@ def mark_inputs(graph: Graph, run: Run) -> Graph:
     for index, observed in passes.observed.items():
         exprs[index] = replace(exprs[index], observed=observed)
     return replace(graph, exprs=tuple(exprs))
+
+
+def sink_dequantisations(graph: Graph, run: Run) -> Graph:
+    """Sink dequantisations, and note quantisations that do not match."""
+    run.notes.update(dict.fromkeys(unmatched(graph)))
+    return with_late_dequantisations(graph)
 
 
 def multiply_integers(graph: Graph, run: Run) -> Graph:

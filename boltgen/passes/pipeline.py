@@ -35,7 +35,6 @@ from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
 from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
 from boltgen.passes.padding.pairs import with_paired_pixels
-from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.run import FUSING, NORMALISING, PACKING, PADDING, Pass, Run, Stage, the_run
 from boltgen.passes.weights.packed import with_floats, with_packed_weights
 
@@ -56,10 +55,12 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.IMPORT,
         "sink_dequantisations",
-        with_late_dequantisations,
-        "Move dequantisations behind views and maxima; cancel them with equal quantisations.",
+        bound.sink_dequantisations,
+        "Move dequantisations behind views, maxima and joins; cancel equal quantisations.",
         "`multiply_integers` looks for them right before a product.",
         when=NORMALISING,
+        given=the_run,
+        works_in="quantisation/sink_dequantise",
     ),
     Pass(
         Stage.IMPORT,

@@ -13,7 +13,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.passes.quantisation.products_of_bytes import LEAST_CHANNELS
+from boltgen.passes.quantisation.products_of_bytes import widened
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
@@ -38,7 +38,7 @@ def times_of(
         floats = _problem(layer, weight, seen[layer.activation].shape, seen[layer.output].shape)
         types: dict[str, Any] = {"in_dtype": DType.I8, "acc_dtype": DType.I32}
         if layer.operator == "Conv" and floats.groups == 1:
-            types["c"] = max(floats.c, LEAST_CHANNELS)  # as the passes widen an image
+            types["c"] = widened(floats.c)
         integers: Any = replace(floats, **types, out_dtype=DType.I8)
         both = Layer(problem=floats), Layer(problem=integers, epilogue=_requantised())
         of_floats, of_integers = (predicted_us(Workload(layers=(each,)), arch) for each in both)

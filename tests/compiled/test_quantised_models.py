@@ -98,6 +98,20 @@ def _cnn() -> onnx.ModelProto:
     return net.model(net.add("Gemm", flat, net.weight(128, 10), net.weight(10)), 2, 10)
 
 
+def _odd() -> onnx.ModelProto:
+    """Matrices whose rows are no vectors: K of 99 and of 98, seven columns."""
+    net = Network(24, 99)
+    made = net.add("Add", net.add("MatMul", "x", net.weight(99, 98)), net.weight(98))
+    return net.model(net.add("MatMul", net.add("Relu", made), net.weight(98, 7)), 24, 7)
+
+
+def _few() -> onnx.ModelProto:
+    """Images of six and of five channels, and seven filters."""
+    net = Network(2, 6, 9, 9)
+    made = net.add("Relu", net.conv("x", 6, 5, 3))
+    return net.model(net.conv(made, 5, 7, 3), 2, 7, 9, 9)
+
+
 class Samples(CalibrationDataReader):
     """Random inputs."""
 
@@ -110,7 +124,7 @@ class Samples(CalibrationDataReader):
         return next(self._left, None)
 
 
-MODELS = {"mlp": _mlp, "wide": _wide, "cnn": _cnn}
+MODELS = {"mlp": _mlp, "wide": _wide, "cnn": _cnn, "odd": _odd, "few": _few}
 
 
 def _quantised(name: str, activation: str, folder: Path, **options: Any) -> Path:
@@ -152,6 +166,8 @@ def _of_integers(path: Path, x: Array) -> Array:
         ("cnn", "symmetric", True, "sm_80"),
         ("cnn", "uint8", False, "sm_80"),
         ("wide", "int8", True, "sm_90a"),
+        ("odd", "uint8", False, "sm_80"),
+        ("few", "uint8", True, "sm_80"),
     ],
 )
 def test_a_quantised_model_equals_the_oracle_of_integers(

@@ -20,7 +20,7 @@ from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import Symbols, carve, computes_all
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
-from boltgen.passes.quantisation.leaving import leaving
+from boltgen.passes.quantisation.leaving import leaving, unmatched
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.workload import Workload
@@ -569,3 +569,16 @@ def test_what_leaves_integers_is_named() -> None:
     assert note == (
         "nn.softmax leaves INT8 in 1 place: no kernel computes it of integers; it reads floats."
     )
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(0.5, 3), (0.25, 3), (0.5, 4)])
+def test_a_pair_that_does_not_match_is_noted(scale: float, zero: int) -> None:
+    net = Net()
+    whole = net.quantised(net.input(4, 6), 0.5, 3, "int8")
+    graph = net.graph(net.number(whole, scale, zero))
+    wanted = (
+        "A tensor (4, 6) is quantised to int8 by 0.5 around 3 and dequantised by "
+        f"{scale:g} around {zero}, and computed so: give both one scale"
+    )
+    notes = unmatched(graph)
+    assert [note.startswith(wanted) for note in notes] == [True] * ((scale, zero) != (0.5, 3))

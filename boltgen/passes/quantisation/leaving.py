@@ -1,4 +1,7 @@
-"""Say where a model leaves INT8, and why: sentences for `boltgen inspect`."""
+"""Say where a model leaves INT8, and why, and which of its quantisations do not match.
+
+These are sentences for `boltgen inspect`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
 _PRODUCTS = frozenset({MATMUL, CONV2D})
 _VIEWS = COMMUTING - {"nn.max_pool2d"}
+# Views that compute nothing: what reads them is said where it is a product.
+_SILENT = frozenset({QUANTISE, "broadcast_to"}) | _PRODUCTS
 
 
 def leaving(graph: Graph, kept: Sequence[tuple[Expr, str]]) -> list[str]:
@@ -38,10 +43,32 @@ def leaving(graph: Graph, kept: Sequence[tuple[Expr, str]]) -> list[str]:
 
 def _reason(graph: Graph, reader: Expr) -> str | None:
     """Return why the reader of a dequantised tensor computes floats, or None if it is said."""
-    if reader.op in _PRODUCTS or reader.op == QUANTISE or reader.op in ELEMENTWISE - _VIEWS:
+    if reader.op in _SILENT or reader.op in ELEMENTWISE - _VIEWS:
         return None
     if reader.op == "concat":
         return "its operands have different scales or zero points; quantise all by the result's"
     if reader.op in COMMUTING:
         return "the tensor has a scale for each channel; quantise activations per tensor"
     return "no kernel computes it of integers; it reads floats"
+
+
+def unmatched(graph: Graph) -> list[str]:
+    """Return sentences on tensors that are dequantised by other numbers than they are quantised by.
+
+    A model may do so; few mean it.
+    """
+    found: dict[str, None] = {}
+    for index in graph.operators.get(DEQUANTISE, ()):
+        after, before = graph[index], graph[graph[index].args[0]]
+        if before.op != QUANTISE:
+            continue
+        pairs = [[graph[arg].scalar for arg in expr.args[1:]] for expr in (before, after)]
+        if None in pairs[0] + pairs[1] or pairs[0] == pairs[1]:
+            continue
+        (step, zero), (other, middle) = pairs
+        found[
+            f"A tensor {before.shape} is quantised to {before.dtype} by {step:g} around {zero:g} "
+            f"and dequantised by {other:g} around {middle:g}, and computed so: give both one scale "
+            "and zero point, unless the author means it."
+        ] = None
+    return list(found)

@@ -21,8 +21,7 @@ from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 
-# A kernel of integers copies images in vectors of four bytes at least.
-LEAST_CHANNELS = 4
+_VECTOR = 4
 
 
 class KeptError(Exception):
@@ -41,16 +40,23 @@ def channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
     return channel, attrs.out_layout.index("C"), prod(shape) // shape[channel]
 
 
-def more_channels(graph: Graph, expr: Expr) -> int:
-    """Return the channels that make an image's one to three channels a vector of four bytes.
+def widened(channels: int) -> int:
+    """Return the channels of an image of bytes with so many: few or odd ones become a multiple of
+    four.
 
-    A kernel copies four bytes at least without passing them through registers.
+    A kernel copies four bytes at least without passing them through registers, and two with it.
     """
+    is_ragged = channels < _VECTOR or channels % 2 == 1
+    return channels + (-channels % _VECTOR if is_ragged else 0)
+
+
+def more_channels(graph: Graph, expr: Expr) -> int:
+    """Return the channels that an image of one group gets."""
     if expr.op != CONV2D:
         return 0
     attrs = expr.attrs.of(Convolution)
     channels = graph[expr.args[0]].static_shape[attrs.data_layout.index("C")]
-    return LEAST_CHANNELS - channels if attrs.groups == 1 and channels < LEAST_CHANNELS else 0
+    return widened(channels) - channels if attrs.groups == 1 else 0
 
 
 def problem_of(graph: Graph, expr: Expr, operand: DType, more: int, border: int) -> Problem:
