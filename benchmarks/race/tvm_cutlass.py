@@ -2,7 +2,9 @@
 
 The generator writes a kernel's type and the host code that calls it. TVM's compiler calls it by C++
 code that the wheel does not contain (USE_CUTLASS is off), so that the race calls it itself, with
-TVM's own attributes of a matmul. It sums in the type of the result, which is FP16 here.
+TVM's own attributes of a matmul. TVM sums in the type of the result. The errors of FP16 sums exceed
+what the race allows (0.0022 to 0.0063, and 0.002 is allowed), so the race asks for FP32 sums, which
+are the generator's default.
 """
 
 from __future__ import annotations
@@ -59,10 +61,9 @@ def _generated() -> dict[str, dict[str, Any]]:
         _HALF,
         partial(gen_gemm.enumerate_gemm_operators),
         lambda alignment: alignment == 8,
-        accumlator_dtype=_HALF,
     )
     # The names of kernels for sm_75 have another instruction.
-    ampere = (each for each in operators if "h16816gemm" in each["name"])
+    ampere = (each for each in operators if "s16816gemm" in each["name"])
     return {each["tile_description"].procedural_name(): each for each in ampere}
 
 
@@ -75,8 +76,8 @@ class TvmCutlassEntry:
 
     @property
     def label(self) -> str:
-        """The tile, and the type of the sums."""
-        return f"contrib.cutlass {self.tile}, FP16 sums"
+        """The tile."""
+        return f"contrib.cutlass {self.tile}"
 
     @cached_property
     def _library(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import numpy as np
@@ -309,20 +310,29 @@ def test_fence_mbarrier_init_is_for_mbarriers_of_its_own_thread(
 
 
 SEEDS = range(1, 9)
-# Blocks of which some are not counted, even if the process has asked for a time.
-_UNCOUNTED = 16
+# In a grid of one block all blocks are counted for a modelled time, in one of sixteen some are.
+_GRIDS = (1, 16)
 
 
+def want_times(driver: Driver) -> None:
+    """Record an event that may be asked for a time, so that later launches are counted."""
+    event = ctypes.c_void_p()
+    driver.call("cuEventCreate", ctypes.byref(event), 0)
+    driver.call("cuEventRecord", event, None)
+
+
+@pytest.mark.parametrize("blocks", _GRIDS)
 @pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
-def test_a_wait_whose_answer_is_ignored(hopper: Driver, wait: str) -> None:
+def test_a_wait_whose_answer_is_ignored(hopper: Driver, wait: str, blocks: int) -> None:
     """Waits return early under checks always, with a seed sometimes, and else never."""
+    want_times(hopper)
     loop = "mbarrier.try_wait.parity.shared.b64 %q, [bar], 0; @!%q bra W;"
     once = f"mbarrier.{wait}.parity.shared.b64 %q, [bar], 0;"
     assert loop in BULK
     np.testing.assert_array_equal(run_bulk(hopper, BULK.replace(loop, once)), INPUT + 1)
     hopper.vgpu.set_option("check", "racecheck")
     hopper.vgpu.clear_findings()
-    run_bulk(hopper, BULK.replace(loop, once), _UNCOUNTED)
+    run_bulk(hopper, BULK.replace(loop, once), blocks)
     assert "access to a copy under way" in {f.kind for f in hopper.vgpu.findings()}
     hopper.vgpu.clear_findings()
     np.testing.assert_array_equal(run_bulk(hopper, BULK), INPUT + 1)

@@ -176,6 +176,8 @@ CountInfo count_info(const std::string& name) {
     info.rows = static_cast<u8>(8 * info.address);
   } else if (name == "poll") {
     info.polls = true;
+  } else if (starts_with(name, "mbarrier.t")) {  // try_wait, test_wait
+    info.looks = true;
   } else if (name == "cp.async") {
     info.touches = Touches::kAsyncCopy;
   } else if (starts_with(name, "ld.") || starts_with(name, "st.") || starts_with(name, "atom.")) {

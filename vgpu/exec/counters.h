@@ -59,6 +59,9 @@ struct CountInfo {
   u32 wgmma_cost = 0;
   int form = -1;       // of wgmma: in Program::forms
   bool polls = false;  // follows a load that another block may be waited for with
+  bool looks = false;  // at a phase of an mbarrier, which may not be over yet
+  bool retried =
+      false;           // it looks again, in a loop that does nothing else, until the phase is over
   bool waits = false;  // in a loop that does nothing but wait: how often it runs means nothing
   bool acts = false;   // a product, or what others than the block could see: exec/empty.h
 };

@@ -84,9 +84,18 @@ Status arrive(Warp& w, const Ins& i, u32 mask) {
 
 constexpr u32 kMostEarly = 8;  // waits in a row, so a warp that looks at phases in turn goes on
 
-// Under checks the first look at a phase fails, but in blocks whose instructions are counted.
-bool fails_at_first(Warp& w, u32 address, u32 parity) {
-  if (w.sample || w.launch->counting) return false;
+// Whether a look of a block whose instructions are counted may fail. Checks are to change no time,
+// so a look that a loop repeats may not. Other looks may where no other block makes them.
+bool fails_though_counted(const Warp& w, const Ins& i) {
+  const LaunchState& l = *w.launch;
+  const u64 blocks = static_cast<u64>(l.grid[0]) * l.grid[1] * l.grid[2];
+  return !l.counting && blocks <= l.samples &&
+         !l.program->counted[static_cast<size_t>(&i - l.code)].retried;
+}
+
+// Under checks the first look at a phase fails.
+bool fails_at_first(Warp& w, const Ins& i, u32 address, u32 parity) {
+  if ((w.sample || w.launch->counting) && !fails_though_counted(w, i)) return false;
   WarpCheck& c = *w.check;
   if (c.early_run == kMostEarly || (c.early_at == address && c.early_parity == parity)) {
     c.early_at = ~0u;
@@ -101,9 +110,9 @@ bool fails_at_first(Warp& w, u32 address, u32 parity) {
 
 // With a seed or under checks a wait may return false at its first look, as PTX allows, with no
 // copy landed: code that does not ask again shows then. With a seed, by a coin that it repeats.
-bool fails_early(Warp& w, u32 address, u32 parity) {
+bool fails_early(Warp& w, const Ins& i, u32 address, u32 parity) {
   if (w.parked || w.gave_up) return false;
-  if (!w.launch->seed) return w.launch->checks && fails_at_first(w, address, parity);
+  if (!w.launch->seed) return w.launch->checks && fails_at_first(w, i, address, parity);
   u64 x = w.launch->seed ^ w.instructions * 0x9e3779b97f4a7c15ull;
   for (const u32 part : {static_cast<u32>(w.index), w.cta->id[0], w.cta->id[1], w.cta->id[2]})
     x = (x ^ part) * 0xbf58476d1ce4e5b9ull;
@@ -145,7 +154,7 @@ Status wait(Warp& w, const Ins& i, u32 mask) {
     return kState ? static_cast<u32>(doubles(w, i, 2)[l] >> 63) : words(w, i, 2)[l] & 1;
   };
   const int first = __builtin_ctz(mask);
-  const bool early = fails_early(w, address_of(w, i, 1, first), parity_of(first));
+  const bool early = fails_early(w, i, address_of(w, i, 1, first), parity_of(first));
   for (u32 left = mask; left; left &= left - 1) {
     const int l = __builtin_ctz(left);
     const u32 address = address_of(w, i, 1, l);

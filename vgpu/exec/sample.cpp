@@ -25,14 +25,19 @@ void mark_waits(Program& program) {
     const Ins& branch = program.code[end];
     if (branch.kind != Kind::kBranch || branch.target > static_cast<s32>(end)) continue;
     bool polls = false;
+    bool looks = false;
     bool works = false;
     for (size_t k = static_cast<size_t>(branch.target); k <= end; ++k) {
       const bool look = k < end && counted[k + 1].polls;
       polls |= look;
+      looks |= counted[k].looks;
       works |= counted[k].mma_operations || (counted[k].touches != Touches::kNothing && !look);
     }
-    if (!polls || works) continue;
-    for (size_t k = static_cast<size_t>(branch.target); k <= end; ++k) counted[k].waits = true;
+    if (works || (!polls && !looks)) continue;
+    for (size_t k = static_cast<size_t>(branch.target); k <= end; ++k) {
+      counted[k].waits |= polls;
+      counted[k].retried |= counted[k].looks;
+    }
   }
 }
 

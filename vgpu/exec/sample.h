@@ -34,6 +34,7 @@ struct BlockSample {
 
 // Finds the loops that only look at memory until another block has written it. How often they run
 // depends on the host's threads: they are left out, so that equal launches have equal samples.
+// Marks the looks at mbarriers that a loop repeats, too.
 void mark_waits(Program& program);
 
 }  // namespace vgpu
