@@ -12,6 +12,7 @@ import numpy as np
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Extents, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.graph.numpy_semantics.operation import is_float, numpy_dtype
+from boltgen.graph.verify import Verifier
 from boltgen.ir.extent import Dim, Symbol
 
 AnyArray = np.ndarray[Any, Any]
@@ -118,11 +119,13 @@ def assert_same(
     inputs: Callable[[Graph, Sizes], Sequence[AnyArray]] | None = None,
     regions: Mapping[str, Graph] | None = None,
 ) -> None:
-    """Check that two graphs of the same inputs have the same results, rounding left out.
+    """Check that two graphs of the same inputs have the same results, rounding left out, and that
+    the second one keeps the rules of graphs.
 
     A pass that writes constants anew rounds them, at most by `unit`. Dimensions have the sizes that
     are `known`, and all others any.
     """
+    Verifier().verify(after)
     for others in sizes_of(before):
         sizes = {**others, **(known or {})}
         given = (inputs or drawn)(before, sizes)

@@ -202,9 +202,10 @@ def test_a_broadcast_result_is_not_fused() -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "float64"])
 def test_an_operand_of_another_dtype_is_not_fused(dtype: str) -> None:
+    """The graph breaks a rule, so that no values are compared."""
     g = Maker()
     out = g.op("multiply", g.product, g.input((N,), dtype))
-    assert g.grow(out).output == g.product
+    assert _refused(g, g.product, out)
 
 
 def test_a_symbolic_operand_is_not_fused() -> None:
