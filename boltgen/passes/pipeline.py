@@ -27,6 +27,7 @@ from boltgen.passes.movement.sink_row_permutations import with_rows_in_place
 from boltgen.passes.movement.unflatten_matmul import products_of_open_rows
 from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
+from boltgen.passes.precision.early_casts import with_early_casts
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.run import (
     FUSING,
@@ -169,6 +170,15 @@ PIPELINE: tuple[Pass, ...] = (
         bound.set_precision,
         "Set precision and layout; fold constants and batch norms; recognise softmax.",
         "All spellings are canonical, and all passes below see the dtypes and layouts of kernels.",
+        when=NORMALISING,
+    ),
+    Pass(
+        Stage.PRECISION,
+        "cast_early",
+        "precision/early_casts",
+        plain(with_early_casts),
+        "Cast before a reshape, so that the kernel before it casts.",
+        "`set_precision` puts a cast where it is read: behind the reshape.",
         when=NORMALISING,
     ),
     Pass(

@@ -70,18 +70,22 @@ def check_dtypes(problem: Typed) -> None:
         )
 
 
-def check_floats(problem: Typed) -> None:
-    """Check that a problem without a product reads and writes floats.
+def check_read_floats(problem: Typed) -> None:
+    """Check that a problem without a product reads floats, and does not store whole sums.
 
     Raises:
-        InvalidProblemError: a type is of integers.
+        InvalidProblemError: a type is of integers that its kernels cannot read or write.
     """
-    for dtype in (problem.in_dtype, problem.out_dtype):
-        if dtype.is_whole:
-            raise InvalidProblemError(
-                f"{type(problem).__name__}: {dtype.value}; its kernels read and write floats: "
-                "dequantise the tensor first"
-            )
+    name = type(problem).__name__
+    if problem.in_dtype.is_whole:
+        raise InvalidProblemError(
+            f"{name}: its kernels read floats, and not {problem.in_dtype.value}: dequantise the "
+            "tensor first"
+        )
+    if problem.out_dtype is DType.I32:
+        raise InvalidProblemError(
+            f"{name}: its kernels store floats, int8 and uint8, and not int32: quantise to int8"
+        )
 
 
 def storable(operand: DType) -> frozenset[DType]:
