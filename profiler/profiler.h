@@ -152,6 +152,7 @@ typedef struct profiler_conv {
   int32_t dilation_h;
   int32_t dilation_w;
   int32_t groups;
+  int32_t with_input; /* whether D begins with A's own channels, as only a depthwise one's may */
 } profiler_conv;
 
 /* Between which values each element of a right output lies. `nodes` is on the host; the rest is on

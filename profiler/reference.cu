@@ -150,10 +150,15 @@ struct Depthwise {
   __device__ bool is_paired() const { return false; }
 
   __device__ Sum<kIsExact> operator()(Place at, bool) const {
-    uint64_t const channel = at.column / (c.k / c.c);
     Sum<kIsExact> sum;
+    uint64_t const before = c.with_input ? c.c : 0, filters = c.k - before;
+    if (at.column < before) {  // D's pixels are A's
+      sum.add(a, a_error, at.row * c.c + at.column, Element(1.0f));
+      return sum;
+    }
+    uint64_t const filter = at.column - before, channel = filter / (filters / c.c);
     visit(c, at, [&](uint64_t pixel, uint64_t tap) {
-      sum.add(a, a_error, pixel * c.c + channel, b[tap * c.k + at.column]);
+      sum.add(a, a_error, pixel * c.c + channel, b[tap * filters + filter]);
     });
     return sum;
   }

@@ -674,6 +674,14 @@ def golden_specs() -> dict[str, KernelSpec]:
             DepthwiseConfig(threads=128, rows=1, columns=4, slab=4),
             "sm_80",
         ),
+        "depthwise_with_input_sm80": kernel_spec(
+            Workload.of(
+                Depthwise(n=2, h=56, w=56, c=36, r=3, s=3, padding=(1, 1, 1, 1), with_input=True),
+                EPILOGUES["bias_relu"],
+            ),
+            DepthwiseConfig(threads=128, rows=1, columns=4, slab=4),
+            "sm_80",
+        ),
         "grouped_gemm_sm80": kernel_spec(
             Workload.of(
                 GroupedGemm(groups=8, m=150, n=136, k=104, b_layout=Layout.COLUMN),

@@ -37,12 +37,15 @@ class Reporter(Protocol):
 
     def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
         """Begin a task, perhaps within another one."""
+        return
 
     def step(self, what: str) -> None:
         """Note that a step of the task is done."""
+        return
 
     def end(self) -> None:
         """End the task, completed or not."""
+        return
 
 
 @contextmanager
@@ -55,17 +58,8 @@ def telling(reporter: Reporter, title: str) -> Iterator[None]:
         reporter.end()
 
 
-class Silent:
+class Silent(Reporter):
     """Report nothing."""
-
-    def start(self, title: str, total: int = 0, left: Left | None = None) -> None:
-        """Do nothing."""
-
-    def step(self, what: str) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
 
 
 @dataclass(slots=True)

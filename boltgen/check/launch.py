@@ -31,7 +31,7 @@ from boltgen.problems.workload import Workload
 Array = NDArray[Any]
 
 # Elements between the rows of a matrix: a multiple of every vector's length.
-_GAP = 8
+_GAP = 16
 _POISON = 0xFF  # NaN in every floating-point type, and a semaphore that never opens
 _TO_DEVICE, _TO_HOST = 1, 2
 _SEED = 0

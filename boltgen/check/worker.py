@@ -28,7 +28,6 @@ _OPTIONS: dict[str, str | int] = {
     "slack": 0,
     "times": "host",
     "seed": 1,
-    "sms": CHECKED_SMS,
 }
 # Limit for one launch, in seconds; a launch takes far less than a second.
 _MOST_SECONDS = 60
@@ -53,6 +52,8 @@ class Worker:
         """Run a launch; any failure becomes part of the verdict."""
         started = time.monotonic()
         worst, wrong = None, ""
+        # A multiprocessor runs at least one of the threadblocks that wait for each other.
+        self._vgpu.set_option("sms", max(CHECKED_SMS, job.launch.threadblocks_at_once))
         try:
             worst = run_job(self._device, self._library, job)
             self._device.free_all()

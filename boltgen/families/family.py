@@ -19,7 +19,9 @@ from boltgen.codegen.views import View
 from boltgen.families.constants import ModelConstants
 from boltgen.families.instructions import Instructions
 from boltgen.families.space import Space, Violation
+from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.kernel import KernelSpec, Launch
+from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
 
 # The multiprocessors of the device that executes boundaries before a kernel ships: so few that a
@@ -131,24 +133,29 @@ def of_layer(
     return of_workload
 
 
+def of_anchor(
+    function: Callable[Concatenate[Problem, ElementwiseGraph, Given], Made],
+) -> Callable[Concatenate[Workload, Given], Made]:
+    """Return a function of a problem and its epilogue as one of the workload with only these."""
+
+    def of_workload(workload: Workload, /, *given: Given.args, **named: Given.kwargs) -> Made:
+        layer = workload.single
+        return function(layer.problem, layer.epilogue, *given, **named)
+
+    return of_workload
+
+
 def _itself(config: C) -> C:
     return config
 
 
-def _unranked(workload: Workload) -> None:
-    del workload
+def always(value: Made) -> Callable[..., Made]:
+    """Return a function that returns `value`, whatever it is asked."""
+    return lambda *_: value
 
 
-def _in_no_library(
-    arch: Arch, level: Level, alignments: Sequence[int]
-) -> Mapping[str, list[tuple[KernelSpec, ...]]]:
-    del arch, level, alignments
-    return {}
-
-
-def _not_held(workload: Workload, arch: Arch, level: Level) -> frozenset[Any]:
-    del workload, arch, level
-    return frozenset()
+_UNRANKED, _NOT_HELD = always(None), always(frozenset[Any]())
+_IN_NO_LIBRARY = always(dict[str, list[tuple[KernelSpec, ...]]]())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +206,11 @@ class KernelFamily(Generic[C]):
     view: Callable[[KernelSpec, str, str], View]
     times_us: TimesUs[C] | None = None
     compiled: Callable[[C], C] = _itself
-    ranking: Callable[[Workload], Workload | None] = _unranked
+    ranking: Callable[[Workload], Workload | None] = _UNRANKED
     library: Callable[[Arch, Level, Sequence[int]], Mapping[str, list[tuple[KernelSpec, ...]]]] = (
-        _in_no_library
+        _IN_NO_LIBRARY
     )
-    held: Callable[[Workload, Arch, Level], frozenset[C]] = _not_held
+    held: Callable[[Workload, Arch, Level], frozenset[C]] = _NOT_HELD
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from boltgen.arch import Arch
 from boltgen.families.space import Violation
@@ -45,3 +45,29 @@ def capacity_violations(
             reason=f"{spilt} would spill to local memory",
             slack=1.0 - registers / most,
         )
+
+
+def value_violations(
+    config: object, known: Mapping[str, Sequence[int]], *, name: str, reason: str
+) -> Iterator[Violation]:
+    """Yield violations for fields of `config` whose value is none of the `known` values."""
+    for field, values in known.items():
+        value = getattr(config, field)
+        if value not in values:
+            yield Violation(
+                name=name,
+                message=f"{field}: {value} of {config}; there are {', '.join(map(str, values))}",
+                reason=reason,
+            )
+
+
+def overflow_violations(counted: Mapping[str, tuple[int, int]], reason: str) -> Iterator[Violation]:
+    """Yield violations for counts beyond their greatest values, which 32 bits allow."""
+    for name, (count, most) in counted.items():
+        if count > most:
+            yield Violation(
+                name="index_overflow",
+                message=f"{name}: {count} exceeds {most}",
+                reason=reason,
+                slack=1.0 - count / most,
+            )

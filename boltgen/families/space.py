@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -65,10 +65,6 @@ class Knob:
         """Return a value's place from 0 (least) to 1 (greatest); the value need not be listed."""
         low, high = math.log2(self.values[0]), math.log2(self.values[-1])
         return (math.log2(value) - low) / (high - low) if high > low else 0.0
-
-    def decode(self, place: float) -> int:
-        """Return the value nearest to a place, which may be outside 0 to 1."""
-        return min(self.values, key=lambda value: (abs(self.encode(value) - place), value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +130,6 @@ class Space(Generic[C]):
         worst = "; ".join(f"{name} x{n}: {examples[name]}" for name, n in counts.most_common(3))
         return f"rules broken most often: {worst or 'no tile holds the columns of every layer'}"
 
-    def pinned(self, **values: int) -> Space[C]:
-        """Return the space with the named knobs fixed at these values."""
-        held = {name: Knob(name, (value,), value) for name, value in values.items()}
-        knobs = tuple(held.get(knob.name, knob) for knob in self.knobs)
-        return replace(self, knobs=knobs, kernels=None)
-
     def only(self, configs: Iterable[C]) -> Space[C]:
         """Return the space in which only these legal configurations are legal."""
         kept = tuple(dict.fromkeys(configs))
@@ -163,19 +153,10 @@ class Space(Generic[C]):
             kernels=lambda: kept,
         )
 
-    @property
-    def size(self) -> int:
-        """The number of settings."""
-        return math.prod(len(knob.values) for knob in self.knobs)
-
     def __contains__(self, config: C) -> bool:
         point = self.point_of(config)
         listed = all(point[knob.name] in knob.values for knob in self.knobs)
         return listed and self.config_at(point) == config
-
-    def default(self) -> C | None:
-        """Return the configuration with every knob at its default, or None."""
-        return self.config_at({knob.name: knob.default for knob in self.knobs})
 
     def random(self, rng: random.Random) -> C | None:
         """Return the configuration with every knob at a random value, or None."""
@@ -209,17 +190,43 @@ class Space(Generic[C]):
             for knob in self.knobs
         )
 
-    def decode(self, places: Sequence[float]) -> C | None:
-        """Return the configuration nearest to an encoding, legal or not."""
-        pairs = zip(self.knobs, places, strict=True)
-        return self.config_at({knob.name: knob.decode(place) for knob, place in pairs})
-
     def penalty(self, config: C) -> float:
         """Return 0 if it is legal, else the sum of excesses; a rule without degrees counts 1."""
         return sum(1.0 if each.slack is None else -each.slack for each in self.broken(config))
 
 
 AnySpace = Space[Any]
+
+
+def small_space(
+    family: str,
+    knobs: tuple[Knob, ...],
+    config_at: Callable[[Mapping[str, int]], C | None],
+    point_of: Callable[[C], dict[str, int]],
+    broken: Callable[[C], tuple[Violation, ...]],
+    *,
+    is_sensible: Callable[[C], bool] = lambda _: True,
+    launched: frozenset[str] = frozenset(),
+) -> Space[C]:
+    """Return a space of which every point is tried; the sensible legal ones are listed."""
+
+    def tried() -> Iterator[C]:
+        names = [knob.name for knob in knobs]
+        for values in itertools.product(*(knob.values for knob in knobs)):
+            config = config_at(dict(zip(names, values, strict=True)))
+            if config is not None:
+                yield config
+
+    return Space(
+        family=family,
+        knobs=knobs,
+        config_at=config_at,
+        point_of=point_of,
+        listed=lambda: (each for each in tried() if is_sensible(each) and not broken(each)),
+        tried=tried,
+        broken=broken,
+        launched=launched,
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)

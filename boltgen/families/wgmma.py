@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from boltgen.families.rejections import INTEGER_OUTPUTS, Multiplied
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT_TYPES, DType
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.problem import Problem
 
@@ -29,6 +29,10 @@ WGMMA = (
 # The combinations of 8-bit integers, in which B is int8.
 WGMMA_OF_INTEGERS = tuple(
     Multiplied(a, DType.I8, DType.I32, INTEGER_OUTPUTS) for a in (DType.I8, DType.U8)
+)
+# The combinations of 8-bit floats, whose sums kernels promote to FP32.
+WGMMA_OF_NARROW = tuple(
+    Multiplied(each, each, DType.F32, (each, *FLOAT_TYPES)) for each in (DType.E4M3, DType.E5M2)
 )
 # One stage is filled while another one is multiplied.
 LEAST_STAGES = 2

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from boltgen.graph.attribute_kinds import KINDS
-from boltgen.graph.attributes import Attributes
+from boltgen.graph.attributes import KINDS, Attributes
 
 _Record = TypeVar("_Record", bound=Attributes)
 

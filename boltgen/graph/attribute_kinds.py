@@ -1,7 +1,4 @@
-"""The operators that have each kind of attributes.
-
-An operator that is not in `KINDS` has no attributes.
-"""
+"""Make the record of an operator's attributes by its name, and check the types of its fields."""
 
 from __future__ import annotations
 
@@ -9,96 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any
 
 from boltgen.errors import GraphError
-from boltgen.graph.attributes import (
-    AdaptivePool,
-    Attributes,
-    Axis,
-    BatchNorm,
-    Cast,
-    Clip,
-    Convolution,
-    Count,
-    Diagonal,
-    DynamicSlice,
-    Einsum,
-    ImageNorm,
-    Indexed,
-    Input,
-    LayerNorm,
-    MeanPool,
-    Normalised,
-    Normed,
-    Opaque,
-    Pad,
-    Permutation,
-    Pool,
-    RecurrentSteps,
-    Reduce,
-    RegionCall,
-    Repeat,
-    Resize,
-    RunningSum,
-    ScaledGroupNorm,
-    Scatter,
-    Sharpness,
-    Slice,
-    Slope,
-    SteppedSlice,
-    Take,
-    TransposedConvolution,
-    Unpack,
-)
-
-_Kinds: TypeAlias = "tuple[type[Attributes], ...]"
-# The records that an operator may have, by its name. The attributes of a slice or a range are
-# unknown if its author's call computes them.
-KINDS: Mapping[str, _Kinds] = {
-    "input": (Attributes, Input),
-    "opaque": (Opaque,),
-    "region": (RegionCall,),
-    **dict.fromkeys(("part", "boltgen.half"), (Indexed,)),
-    "nn.leakyrelu": (Slope,),
-    "nn.softplus": (Sharpness,),
-    "clip": (Clip,),
-    "astype": (Cast,),
-    **dict.fromkeys(
-        (
-            *("nn.softmax", "nn.log_softmax", "concat", "stack", "split", "flip"),
-            *("nn.prelu", "nn.bias_add", "gather_elements", "quantize", "dequantize"),
-        ),
-        (Axis,),
-    ),
-    "take": (Take,),
-    "cumsum": (RunningSum,),
-    "repeat": (Repeat,),
-    "strided_slice": (Slice, SteppedSlice, DynamicSlice, Attributes),
-    "slice_scatter": (Scatter, Attributes),
-    "permute_dims": (Permutation,),
-    "nn.pad": (Pad,),
-    **dict.fromkeys(("triu", "tril"), (Diagonal,)),
-    "arange": (Count, Attributes),
-    "image.resize2d": (Resize,),
-    **dict.fromkeys(
-        ("mean", "image_mean", "sum", "max", "min", "prod", "variance", "std"), (Reduce,)
-    ),
-    "nn.rms_norm": (Normalised,),
-    "nn.layer_norm": (LayerNorm,),
-    "nn.group_norm": (ScaledGroupNorm,),
-    "nn.batch_norm": (BatchNorm,),
-    "group_norm": (ImageNorm,),
-    "boltgen.normed": (Normed,),
-    **{f"nn.conv{axes}d": (Convolution,) for axes in (1, 2, 3)},
-    **{f"nn.conv{axes}d_transpose": (TransposedConvolution,) for axes in (1, 2, 3)},
-    "nn.max_pool2d": (Pool,),
-    "nn.avg_pool2d": (MeanPool,),
-    "nn.adaptive_avg_pool2d": (AdaptivePool,),
-    "boltgen.unpack": (Unpack,),
-    "recurrent": (RecurrentSteps,),
-    "einsum": (Einsum,),
-}
+from boltgen.graph.attributes import KINDS, Attributes
 
 
 def attributes_of(operator: str, given: Mapping[str, Any]) -> Attributes:

@@ -1,11 +1,11 @@
-"""The attributes of operators: one frozen record for each family of operators.
+"""The attributes of operators: one frozen record for each family of operators, by their names.
 
 A field has the same name in both IRs and in a graph's text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +36,23 @@ class Attributes:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
+# The records that an operator may have, by its name; an operator that is not among them has no
+# attributes. The attributes of a slice or a range are unknown if its author's call computes them.
+KINDS: dict[str, tuple[type[Attributes], ...]] = dict.fromkeys(
+    ("input", "strided_slice", "slice_scatter", "arange"), (Attributes,)
+)
+
+
+def _of(*operators: str) -> Callable[[type[_Record]], type[_Record]]:
+    """Make a class the record of operators."""
+
+    def added(kind: type[_Record]) -> type[_Record]:
+        KINDS.update({each: (kind, *KINDS.get(each, ())) for each in operators})
+        return kind
+
+    return added
+
+
 def _within(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Return axes without negative numbers."""
     if any(not -rank <= axis < rank for axis in axes):
@@ -43,6 +60,7 @@ def _within(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(axis % rank for axis in axes)
 
 
+@_of("input")
 @dataclass(frozen=True, slots=True)
 class Input(Attributes):
     """The type that an input's author gave it, where the caller gives another one."""
@@ -50,6 +68,7 @@ class Input(Attributes):
     authored: str
 
 
+@_of("opaque")
 @dataclass(frozen=True, slots=True)
 class Opaque(Attributes):
     """The name of what is called, and the `Graph` of its body if it has one."""
@@ -58,6 +77,7 @@ class Opaque(Attributes):
     inside: object = None  # the module of `Graph` imports this one
 
 
+@_of("part", "boltgen.half")
 @dataclass(frozen=True, slots=True)
 class Indexed(Attributes):
     """The index of a part of a tuple, or of one half of the columns of a pair."""
@@ -65,6 +85,7 @@ class Indexed(Attributes):
     index: int
 
 
+@_of("region")
 @dataclass(frozen=True, slots=True)
 class RegionCall(Attributes):
     """A call of the region of that symbol.
@@ -77,6 +98,7 @@ class RegionCall(Attributes):
     further: tuple[tuple[tuple[int, ...], str], ...] = ()
 
 
+@_of("nn.leakyrelu")
 @dataclass(frozen=True, slots=True)
 class Slope(Attributes):
     """The slope of a leaky ReLU left of zero."""
@@ -84,6 +106,7 @@ class Slope(Attributes):
     alpha: float
 
 
+@_of("nn.softplus")
 @dataclass(frozen=True, slots=True)
 class Sharpness(Attributes):
     """The factor `beta` of softplus, log(1 + exp(beta x)) / beta."""
@@ -91,6 +114,7 @@ class Sharpness(Attributes):
     beta: float
 
 
+@_of("clip")
 @dataclass(frozen=True, slots=True)
 class Clip(Attributes):
     """Both ends of a range."""
@@ -99,6 +123,7 @@ class Clip(Attributes):
     high: float
 
 
+@_of("astype")
 @dataclass(frozen=True, slots=True)
 class Cast(Attributes):
     """The dtype of the operand."""
@@ -106,6 +131,19 @@ class Cast(Attributes):
     from_dtype: str
 
 
+@_of(
+    "nn.softmax",
+    "nn.log_softmax",
+    "concat",
+    "stack",
+    "split",
+    "flip",
+    "nn.prelu",
+    "nn.bias_add",
+    "gather_elements",
+    "quantize",
+    "dequantize",
+)
 @dataclass(frozen=True, slots=True)
 class Axis(Attributes):
     """One axis; None for all elements in a row."""
@@ -122,6 +160,7 @@ class Axis(Attributes):
         return axis
 
 
+@_of("take")
 @dataclass(frozen=True, slots=True)
 class Take(Axis):
     """The axis of a gather, and the treatment of indices beyond it."""
@@ -129,6 +168,7 @@ class Take(Axis):
     mode: str = "fast"
 
 
+@_of("cumsum")
 @dataclass(frozen=True, slots=True)
 class RunningSum(Axis):
     """A sum of all elements before each one, and of the element itself unless `exclusive`."""
@@ -136,6 +176,7 @@ class RunningSum(Axis):
     exclusive: bool
 
 
+@_of("repeat")
 @dataclass(frozen=True, slots=True)
 class Repeat(Axis):
     """The number of copies of each element along an axis."""
@@ -143,6 +184,7 @@ class Repeat(Axis):
     repeats: int
 
 
+@_of("strided_slice")
 @dataclass(frozen=True, slots=True)
 class Slice(Attributes):
     """Neighbours along one axis."""
@@ -152,6 +194,7 @@ class Slice(Attributes):
     end: int
 
 
+@_of("strided_slice")
 @dataclass(frozen=True, slots=True)
 class SteppedSlice(Attributes):
     """(axis, begin, step) of a slice to the end of an axis."""
@@ -159,6 +202,7 @@ class SteppedSlice(Attributes):
     every: tuple[int, int, int]
 
 
+@_of("strided_slice")
 @dataclass(frozen=True, slots=True)
 class DynamicSlice(Attributes):
     """(axis, begin) for each axis of a slice that has the result's extents."""
@@ -166,6 +210,7 @@ class DynamicSlice(Attributes):
     within: tuple[tuple[int, int], ...]
 
 
+@_of("slice_scatter")
 @dataclass(frozen=True, slots=True)
 class Scatter(Attributes):
     """The slice of the first operand that the second one replaces."""
@@ -176,6 +221,7 @@ class Scatter(Attributes):
     step: int
 
 
+@_of("permute_dims")
 @dataclass(frozen=True, slots=True)
 class Permutation(Attributes):
     """The operand's axis for each axis of the result; None reverses them."""
@@ -183,6 +229,7 @@ class Permutation(Attributes):
     axes: tuple[int, ...] | None
 
 
+@_of("nn.pad")
 @dataclass(frozen=True, slots=True)
 class Pad(Attributes):
     """The number of elements before and after each axis, and their value."""
@@ -192,6 +239,7 @@ class Pad(Attributes):
     mode: str
 
 
+@_of("triu", "tril")
 @dataclass(frozen=True, slots=True)
 class Diagonal(Attributes):
     """The diagonal at which a triangle of a matrix begins; 0 is the main diagonal."""
@@ -199,6 +247,7 @@ class Diagonal(Attributes):
     k: int
 
 
+@_of("arange")
 @dataclass(frozen=True, slots=True)
 class Count(Attributes):
     """The first number of a range, and the distance between numbers."""
@@ -207,6 +256,7 @@ class Count(Attributes):
     step: int
 
 
+@_of("mean", "image_mean", "sum", "max", "min", "prod", "variance", "std")
 @dataclass(frozen=True, slots=True)
 class Reduce(Attributes):
     """The reduced axes; None for all."""
@@ -223,6 +273,7 @@ class Reduce(Attributes):
         return tuple(range(rank)) if self.axis is None else _within(self.axis, rank)
 
 
+@_of("nn.rms_norm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalised(Attributes):
     """The normalised axes."""
@@ -231,6 +282,7 @@ class Normalised(Attributes):
     epsilon: float
 
 
+@_of("nn.layer_norm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerNorm(Normalised):
     """A norm that multiplies by its scale and adds its shift only if the flags tell so."""
@@ -239,6 +291,7 @@ class LayerNorm(Normalised):
     center: bool = True
 
 
+@_of("nn.group_norm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledGroupNorm(LayerNorm):
     """The number of groups of channels, and the axis of channels."""
@@ -247,6 +300,7 @@ class ScaledGroupNorm(LayerNorm):
     channel_axis: int
 
 
+@_of("nn.batch_norm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNorm(Attributes):
     """The axis of channels; the flags tell the same as in `LayerNorm`."""
@@ -258,6 +312,7 @@ class BatchNorm(Attributes):
     training: bool = False
 
 
+@_of("group_norm")
 @dataclass(frozen=True, slots=True)
 class ImageNorm(Attributes):
     """A group norm without scale and shift."""
@@ -267,6 +322,7 @@ class ImageNorm(Attributes):
     channel_axis: int
 
 
+@_of("boltgen.normed")
 @dataclass(frozen=True, slots=True)
 class Normed(Attributes):
     """The role of each operand of a norm that is computed from sums of rows."""
@@ -276,6 +332,7 @@ class Normed(Attributes):
     epsilon: float
 
 
+@_of("nn.conv1d", "nn.conv2d", "nn.conv3d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution(Attributes):
     """A convolution; `padding` has all befores first, a layout is a word of N, C, D, H, W, O, I."""
@@ -289,6 +346,7 @@ class Convolution(Attributes):
     out_layout: str
 
 
+@_of("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransposedConvolution(Convolution):
     """The gradient of a convolution; `padding` is taken off the result, `output_padding` added."""
@@ -304,6 +362,7 @@ class Layouts(Attributes):
     out_layout: str = ""
 
 
+@_of("nn.max_pool2d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool(Layouts):
     """Windows of pixels; `padding` has all befores first."""
@@ -315,6 +374,7 @@ class Pool(Layouts):
     ceil_mode: bool
 
 
+@_of("nn.avg_pool2d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanPool(Pool):
     """Whether zeros around the image are among the numbers of a mean."""
@@ -322,6 +382,7 @@ class MeanPool(Pool):
     count_include_pad: bool
 
 
+@_of("nn.adaptive_avg_pool2d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptivePool(Layouts):
     """The result's size in pixels."""
@@ -329,6 +390,7 @@ class AdaptivePool(Layouts):
     output_size: tuple[int, ...]
 
 
+@_of("image.resize2d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize(Layouts):
     """The size of the result in pixels, and TVM's options of a resize."""
@@ -344,6 +406,7 @@ class Resize(Layouts):
     out_dtype: str
 
 
+@_of("boltgen.unpack")
 @dataclass(frozen=True, slots=True)
 class Unpack(Attributes):
     """The form of packed weights, and their K."""
@@ -352,6 +415,7 @@ class Unpack(Attributes):
     k: int
 
 
+@_of("einsum")
 @dataclass(frozen=True, slots=True)
 class Einsum(Attributes):
     """The letters of each operand's axes and of the result's."""
@@ -359,6 +423,7 @@ class Einsum(Attributes):
     subscripts: str
 
 
+@_of("recurrent")
 @dataclass(frozen=True, slots=True)
 class RecurrentSteps(Attributes):
     """The steps of a recurrent layer; `roles` name its operands behind A and the weights."""

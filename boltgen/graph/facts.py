@@ -6,7 +6,7 @@ elements also hold for a graph that a builder grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial, update_wrapper, wraps
 from inspect import signature
 from math import inf
@@ -22,10 +22,8 @@ from boltgen.ir.dtypes import CONVERTED, IndexType
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")
 
-# The same elements in the same order, in another shape.
-RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"})
 # The same elements, each once, in any order; and each at least once.
-VIEWS = RESHAPES | {"permute_dims"}
+VIEWS = frozenset({"reshape", "permute_dims"})
 MOVES = VIEWS | {"broadcast_to"}
 # PyTorch's `~`, `&` and `|` of truths are operators on bits.
 NOT = frozenset({"logical_not", "bitwise_not"})
@@ -33,8 +31,19 @@ AND = frozenset({"logical_and", "bitwise_and"})
 OR = frozenset({"logical_or", "bitwise_or"})
 COMPARISONS = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal"})
 COMMUTATIVE = AND | OR | {"add", "multiply", "maximum", "minimum", "equal", "not_equal"}
-# Types that kernels compute with, and types of indices that they take.
+# Operators that compute each element from elements at the same place.
+POINTWISE = frozenset(
+    {
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negative"),
+        *("abs", "sqrt", "rsqrt", "square", "exp", "log", "sin", "cos", "tanh", "sigmoid"),
+        *("floor", "ceil", "where", "astype", "clip", *COMPARISONS, *AND, *OR, *NOT),
+    }
+)
+# Types that kernels compute with, types that normalisation narrows, the integers that kernels
+# multiply, and types of indices that they take.
 FLOATS = frozenset(CONVERTED)
+NARROWED = frozenset({"float16", "float32"})
+BYTES = frozenset({"int8", "uint8"})
 INDICES = frozenset(dtype.value for dtype in IndexType)
 
 
@@ -99,14 +108,26 @@ def has_one_reader(graph: Graph, index: int) -> bool:
     return only_reader(graph, index) is not None
 
 
-def is_read_once(graph: Graph, index: int) -> bool:
-    """Whether one operator reads a value, as one of its operands only, and nothing else."""
-    return graph.uses[index] == 1 and index not in graph.escaping
-
-
 def is_only_read_by(graph: Graph, index: int, readers: Collection[int]) -> bool:
     """Whether no other operators than `readers` read a value, and it is no result."""
     return index not in graph.escaping and all(each in readers for each in graph.consumers[index])
+
+
+def readers_through(
+    graph: Graph, index: int, operators: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield each reader of a value behind any number of `operators`, and the value that it reads.
+
+    An operator whose result is a result of the graph too is a reader itself.
+    """
+    pending = [index]
+    while pending:
+        value = pending.pop()
+        for reader in graph.consumers[value]:
+            if graph[reader].op in operators and reader not in graph.escaping:
+                pending.append(reader)
+            else:
+                yield reader, value
 
 
 # Operators.
@@ -137,6 +158,11 @@ def is_filled(expr: Expr, number: float) -> bool:
     return expr.array is not None and bool((expr.array == number).all())
 
 
+def is_known_matrix(expr: Expr) -> bool:
+    """Whether a value is a constant of two dimensions whose elements are known."""
+    return expr.op == CONSTANT and expr.array is not None and expr.array.ndim == 2
+
+
 def axis_of(expr: Expr) -> int | None:
     """Return the one axis of an operator, from 0; None if it has none or several.
 
@@ -147,6 +173,23 @@ def axis_of(expr: Expr) -> int | None:
         case Reduce((axis,)) | Axis(int(axis)) | Slice(int(axis)):
             return axis % rank if rank else None
     return None
+
+
+def keeps_inner(values: Values, index: int, count: int = 1) -> bool:
+    """Whether a reshape keeps the last dimensions, so many of them, of a tensor of known shape."""
+    expr = values[index]
+    if expr.op != "reshape" or not is_static_call(values, index):
+        return False
+    before, after = values[expr.args[0]].static_shape, expr.static_shape
+    return min(len(before), len(after)) >= count and before[-count:] == after[-count:]
+
+
+def swaps_matrices(expr: Expr) -> bool:
+    """Whether an operator transposes the last two dimensions of a tensor, and nothing else."""
+    if expr.op != "permute_dims" or not expr.is_static or len(expr.static_shape) < 2:
+        return False
+    *outer, rows, columns = range(len(expr.static_shape))
+    return permutation(expr) == (*outer, columns, rows)
 
 
 def permutation(expr: Expr) -> tuple[int, ...]:
@@ -188,7 +231,7 @@ def counts(values: Values, index: int) -> Steps[int, bool]:
     expr = values[index]
     if expr.dtype == "bool":
         return False
-    if expr.op in RESHAPES or expr.op == "astype":
+    if expr.op in {"reshape", "astype"}:
         return (yield expr.args[0])
     if expr.op == "add":
         for places, zero in (expr.args, expr.args[::-1]):

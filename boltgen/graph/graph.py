@@ -13,10 +13,11 @@ from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from boltgen.graph.attribute_kinds import attributes_of
-from boltgen.graph.attributes import NONE, Attributes, Pad
+from boltgen.graph.attributes import NONE, Attributes, Pad, Reduce, Slice
 from boltgen.ir.extent import broadcast
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -234,6 +235,12 @@ class GraphBuilder:
         whole = Graph(tuple(self.exprs), frozenset(leaves(results)), results)
         return without(whole, frozenset(range(len(whole))) - whole.live)
 
+    def placed(self, results: Structure) -> tuple[Graph, dict[int, int]]:
+        """The live part of the graph so far, and the new index of each of its values."""
+        whole = Graph(tuple(self.exprs), frozenset(leaves(results)), results)
+        places = {index: place for place, index in enumerate(sorted(whole.live))}
+        return self.graph(results), places
+
     def shape(self, index: int) -> tuple[int, ...]:
         """The shape of an expression, all of whose dimensions are known."""
         return self.exprs[index].static_shape
@@ -261,6 +268,10 @@ class GraphBuilder:
         shape = self.exprs[x].shape or ()
         return self.operator("astype", (x,), shape, dtype, from_dtype=self.dtype(x))
 
+    def in_dtype(self, x: int, dtype: str) -> int:
+        """A cast to a type; `x` itself where it has that type."""
+        return x if self.dtype(x) == dtype else self.astype(x, dtype)
+
     def reshape(self, x: int, shape: Sequence[int]) -> int:
         """The same elements in another shape."""
         return self.operator("reshape", (x,), tuple(shape), self.dtype(x))
@@ -280,6 +291,38 @@ class GraphBuilder:
         before = self.exprs[x].shape or ()
         shape = tuple(before[axis] for axis in axes)
         return self.operator("permute_dims", (x,), shape, self.dtype(x), axes=tuple(axes))
+
+    def slice(self, x: int, axis: int, begin: int, end: int) -> int:
+        """Neighbours along an axis, which counts from 0."""
+        before = self.shape(x)
+        shape = (*before[:axis], end - begin, *before[axis + 1 :])
+        return self.operator("strided_slice", (x,), shape, self.dtype(x), Slice(axis, begin, end))
+
+    def concat(self, values: Sequence[int], axis: int) -> int:
+        """Values side by side along an axis, which counts from 0."""
+        shape = list(self.shape(values[0]))
+        shape[axis] = sum(self.shape(each)[axis] for each in values)
+        return self.operator("concat", values, tuple(shape), self.dtype(values[0]), axis=axis)
+
+    def where(self, truths: int, x: int, y: int) -> int:
+        """The elements of `x` where `truths` hold, and of `y` elsewhere."""
+        shape = broadcast(*map(self.shape, (truths, x, y)))
+        return self.operator("where", (truths, x, y), shape, self.dtype(x))
+
+    def reduce(self, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
+        """A reduction of axes, which count from 0."""
+        shape = tuple(
+            1 if axis in axes else extent
+            for axis, extent in enumerate(self.shape(x))
+            if keepdims or axis not in axes
+        )
+        attrs = Reduce(tuple(axes), keepdims)
+        return self.operator(name, (x,), shape, self.dtype(x), attrs)
+
+    def right_operand(self, array: Array, *, is_column: bool) -> int:
+        """B of a matmul as a constant, (K, N), or transposed from (N, K) if `is_column`."""
+        made = self.constant(np.asarray(array, order="C"))
+        return self.permute_dims(made, (1, 0)) if is_column else made
 
     def matmul(self, a: int, b: int, dtype: str, reason: str = "") -> int:
         """The product of (..., M, K) and (..., K, N) in `dtype`."""
@@ -345,13 +388,25 @@ def with_each(
 
     The arguments of the expression are values of the builder.
     """
-    if not any(expr.op == operator for expr in graph.exprs):
+    if operator not in graph.operators:
         return graph
+
+    def anew(_: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
+        made = write(expr, builder) if expr.op == operator else None
+        return expr if made is None else made
+
+    return written_anew(graph, anew)
+
+
+def written_anew(graph: Graph, write: Callable[[int, Expr, GraphBuilder], Expr | int]) -> Graph:
+    """`graph` with what `write` makes of each expression: another one, or a value of the builder.
+
+    It gets the index of the expression in `graph`, and the expression on values of the builder.
+    """
     builder, names = GraphBuilder(), dict[int, int]()
     for index, expr in enumerate(graph.exprs):
-        own = renamed(expr, names)
-        made = write(own, builder) if expr.op == operator else None
-        names[index] = builder.add(own) if made is None else made
+        made = write(index, renamed(expr, names), builder)
+        names[index] = builder.add(made) if isinstance(made, Expr) else made
     return builder.graph(mapped(graph.results, names))
 
 

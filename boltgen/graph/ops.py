@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from boltgen.graph.attributes import (
     AdaptivePool,
@@ -54,14 +54,8 @@ class OperandError(ValueError):
     """Operands or attributes that do not fit together; the message says which rule they break."""
 
 
-def _no_shape(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    del expr, shapes
-    return None
-
-
-def _no_dtype(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    del expr, dtypes
-    return None
+def _unknown(*_: object) -> None:
+    """Infer nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +68,8 @@ class Operator:
     name: str
     least: int
     most: int | None
-    shape: ShapeRule = _no_shape
-    dtype: DtypeRule = _no_dtype
+    shape: ShapeRule = _unknown
+    dtype: DtypeRule = _unknown
 
 
 def differs(extent: int, other: int) -> bool:
@@ -94,30 +88,25 @@ def _require(holds: bool, rule: str) -> None:
         raise OperandError(rule)
 
 
-def _first_dtype(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    del expr
+def _first_dtype(_: Expr, dtypes: Sequence[str]) -> str | None:
     return dtypes[0]
 
 
-def _equal_dtypes(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    del expr
+def _equal_dtypes(_: Expr, dtypes: Sequence[str]) -> str | None:
     _require(len(set(dtypes)) == 1, f"operands of the dtypes {', '.join(dtypes)} must be equal")
     return dtypes[0]
 
 
-def _truth(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    del expr, dtypes
+def _truth(*_: object) -> str:
     return _BOOL
 
 
-def _same(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    del expr
+def _same(_: Expr, shapes: Sequence[Shape]) -> Inferred:
     return shapes[0]
 
 
-def _broadcast(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
+def _broadcast(_: Expr, shapes: Sequence[Shape]) -> Inferred:
     """The common shape; a symbolic extent that may equal another one is not compared."""
-    del expr
     if not any(isinstance(extent, Dim) for shape in shapes for extent in shape):
         try:
             return broadcast(*shapes)
@@ -135,9 +124,11 @@ def _broadcast(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
 
 def _elements(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     """A view: as many elements as the operand."""
-    before, after = prod(shapes[0]), prod(cast("Shape", expr.shape))
+    if not expr.is_static:
+        return None
+    before, after = prod(shapes[0]), expr.elements
     _require(not differs(before, after), f"{before} elements cannot be {after}")
-    return expr.shape if expr.is_static else None  # type: ignore[return-value]
+    return expr.static_shape
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -226,8 +217,7 @@ def _multiplied(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return (*batch, a[-2], b[-1])
 
 
-def _multiplied_in_groups(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    del expr
+def _multiplied_in_groups(_: Expr, shapes: Sequence[Shape]) -> Inferred:
     a, b, ends = shapes
     _require(len(a) == 2 and len(b) == 3, "operands must be (M, K) and (groups, K, N)")
     _require(not differs(a[-1], b[1]), f"inner extents {a[-1]} and {b[1]} must be equal")
@@ -276,12 +266,9 @@ def _placed(
             before, after = attrs.padding[place], attrs.padding[place + len(pixels)]
             free = x[axis] + before + after - attrs.dilation[place] * (window[axis] - 1) - 1
             step = attrs.strides[place]
-            if isinstance(attrs, Pool) and attrs.ceil_mode:
-                # TVM and PyTorch have a last window that begins behind the image in different
-                # cases.
-                made[axis] = None if free % step else free // step + 1
-            else:
-                made[axis] = free // step + 1
+            # TVM and PyTorch have a last window that begins behind the image in different cases.
+            is_unknown = isinstance(attrs, Pool) and attrs.ceil_mode and free % step
+            made[axis] = None if is_unknown else free // step + 1
     return made
 
 
@@ -348,15 +335,13 @@ def _quantised(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
     return shapes[0]
 
 
-def _halved(expr: Expr, shapes: Sequence[Shape]) -> Inferred:
-    del expr
+def _halved(_: Expr, shapes: Sequence[Shape]) -> Inferred:
     *rows, columns = shapes[0]
     _require(columns % 2 == 0, f"{columns} columns must be even")
     return (*rows, columns // 2)
 
 
-def _float16(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    del expr, dtypes
+def _float16(*_: object) -> str:
     return DType.F16.value
 
 
@@ -366,8 +351,7 @@ def _cast_from(expr: Expr, dtypes: Sequence[str]) -> str | None:
     return None
 
 
-def _chosen(expr: Expr, dtypes: Sequence[str]) -> str | None:
-    del expr
+def _chosen(_: Expr, dtypes: Sequence[str]) -> str | None:
     _require(dtypes[0] == _BOOL, f"the condition is {dtypes[0]} and must be bool")
     _require(dtypes[1] == dtypes[2], f"choices of {dtypes[1]} and {dtypes[2]} must be equal")
     return dtypes[1]
@@ -377,13 +361,18 @@ def _of(
     least: int,
     most: int | None,
     *names: str,
-    shape: ShapeRule = _no_shape,
-    dtype: DtypeRule = _no_dtype,
+    shape: ShapeRule = _unknown,
+    dtype: DtypeRule = _unknown,
 ) -> list[Operator]:
     """Records of operators that differ in their names only."""
     return [Operator(name=name, least=least, most=most, shape=shape, dtype=dtype) for name in names]
 
 
+_UNARY = (
+    *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "round", "rsqrt", "sign"),
+    *("sigmoid", "sin", "sqrt", "square", "tan", "tanh", "trunc", "bitwise_not", "clip", "nn.relu"),
+    *("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.leakyrelu", "nn.softplus"),
+)
 OPERATORS: Mapping[str, Operator] = {
     each.name: each
     for each in [
@@ -393,13 +382,7 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(1, 1, PART),
         *_of(0, None, REGION),
         # Elementwise operators of one tensor.
-        *_of(1, 1, "abs", "ceil", "cos", "erf", "exp", "floor", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "log", "negative", "round", "rsqrt", "sign", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "sigmoid", "sin", "sqrt", "square", "tan", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "tanh", "trunc", "bitwise_not", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.relu", "nn.gelu", "nn.silu", "nn.selu", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.gelu_tanh", "nn.leakyrelu", shape=_same, dtype=_first_dtype),
-        *_of(1, 1, "nn.softplus", "clip", shape=_same, dtype=_first_dtype),
+        *_of(1, 1, *_UNARY, shape=_same, dtype=_first_dtype),
         *_of(1, 1, "isnan", "logical_not", shape=_same, dtype=_truth),
         *_of(1, 1, "astype", shape=_same, dtype=_cast_from),
         # Elementwise operators of several.
@@ -415,8 +398,7 @@ OPERATORS: Mapping[str, Operator] = {
         *_of(3, 3, "quantize", "dequantize", shape=_quantised),
         *_of(2, 2, "nn.prelu", "nn.bias_add", shape=_same, dtype=_first_dtype),
         # Views and other movements.
-        *_of(1, 1, "reshape", "squeeze", "expand_dims", shape=_elements, dtype=_first_dtype),
-        *_of(1, 1, "flatten", "nn.batch_flatten", shape=_elements, dtype=_first_dtype),
+        *_of(1, 1, "reshape", shape=_elements, dtype=_first_dtype),
         *_of(1, 1, "permute_dims", shape=_permuted, dtype=_first_dtype),
         *_of(1, 1, "broadcast_to", shape=_broadcast_to, dtype=_first_dtype),
         *_of(1, None, "concat", shape=_concatenated, dtype=_equal_dtypes),

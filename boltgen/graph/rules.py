@@ -31,8 +31,8 @@ from boltgen.graph.patterns import Bound, Match, Op, Reader, bindings, occurs, r
 _MOST_FIRINGS = 64
 
 
-def _always(found: Match) -> None:
-    del found
+def _always(_: Match) -> None:
+    """Let a rule fire on every match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

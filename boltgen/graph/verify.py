@@ -13,8 +13,8 @@ from collections.abc import Hashable
 from typing import NoReturn
 
 from boltgen.errors import GraphError
-from boltgen.graph.attribute_kinds import KINDS, mistyped
-from boltgen.graph.attributes import Attributes, Axis
+from boltgen.graph.attribute_kinds import mistyped
+from boltgen.graph.attributes import KINDS, Attributes, Axis
 from boltgen.graph.graph import CONSTANT, PART, Expr, Graph, leaves
 from boltgen.graph.ops import OPERATORS, OperandError, differs
 from boltgen.graph.text import print_value

@@ -14,7 +14,7 @@ from math import prod
 from typing import TypeVar
 
 from boltgen.graph.attributes import Slice
-from boltgen.graph.facts import RESHAPES, permutation
+from boltgen.graph.facts import permutation
 from boltgen.graph.graph import Expr
 from boltgen.ir.extent import Dim, divides
 
@@ -192,7 +192,7 @@ class Strided:
 
     def after(self, expr: Expr) -> Strided | None:
         """Return the result of an operator on this; None where no strides lead to its elements."""
-        if expr.op in RESHAPES:
+        if expr.op == "reshape":
             return self.reshaped(expr.static_shape)
         if expr.op == "permute_dims":
             return self.permuted(permutation(expr))
@@ -203,7 +203,7 @@ class Strided:
 
     def before(self, expr: Expr, shape: tuple[int, ...]) -> Strided | None:
         """Return the operand, of that shape, of a reshape or transpose whose result is this."""
-        if expr.op in RESHAPES:
+        if expr.op == "reshape":
             return self.reshaped(shape)
         axes = permutation(expr)
         return self.permuted(tuple(axes.index(axis) for axis in range(len(axes))))

@@ -25,14 +25,14 @@ class Conversions:
     `cutlass` is the type in kernels, `moved` the type in moves, which need no CUTLASS. `rounding`
     is the device function that rounds FP32 to the type, None if that changes nothing. `adapter` is
     the constant of `boltgen/region_call.h` by which an adapter checks a tensor, and `profiler` the
-    number in the enumeration of `profiler.h`.
+    number in the enumeration of `profiler.h`, None if that has none.
     """
 
     cutlass: str
     moved: str
     rounding: str | None
     adapter: str
-    profiler: int
+    profiler: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,8 @@ class _Row:
     accumulators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     is_whole: bool = False
     weight: str | None = None
+    largest: float | None = None
+    least_exponent: int | None = None
 
 
 _ROWS = {
@@ -97,6 +99,39 @@ _ROWS = {
             profiler=1,
         ),
         # No tensor core multiplies FP32: TF32 keeps 11 bits of its significand.
+    ),
+    "float8_e4m3fn": _Row(
+        short="e4m3",
+        size_bytes=1,
+        significand_bits=4,
+        max_exponent=8,
+        numpy=ml_dtypes.float8_e4m3fn,
+        conversions=Conversions(
+            cutlass="cutlass::float_e4m3_t",
+            moved="uint8_t",
+            rounding=None,
+            adapter="boltgen::kFloat8E4m3",
+            profiler=None,
+        ),
+        # PTX ISA, mma.sync: m16n8k32 of 8-bit floats, with FP32 accumulators, from sm_89.
+        accumulators={"float32": (8, 9)},
+        largest=448.0,  # the greatest significand is NaN
+        least_exponent=-6,
+    ),
+    "float8_e5m2": _Row(
+        short="e5m2",
+        size_bytes=1,
+        significand_bits=3,
+        max_exponent=15,
+        numpy=ml_dtypes.float8_e5m2,
+        conversions=Conversions(
+            cutlass="cutlass::float_e5m2_t",
+            moved="uint8_t",
+            rounding=None,
+            adapter="boltgen::kFloat8E5m2",
+            profiler=None,
+        ),
+        accumulators={"float32": (8, 9)},
     ),
     "int8": _Row(
         short="s8",
@@ -157,12 +192,15 @@ class DType(Enum):
     counts the leading one. The row's accumulators are the types in which tensor cores sum products
     of this type, each with the first compute capability whose instruction does. A type whose row
     has no conversions is known, and no kernel reads or writes it. An `is_whole` type has integers;
-    `significand_bits` are the bits of its largest one.
+    `significand_bits` are the bits of its largest one. An `is_narrow` type has floats of 8 bits,
+    which kernels multiply and store, and nothing else reads.
     """
 
     F16 = "float16"
     BF16 = "bfloat16"
     F32 = "float32"
+    E4M3 = "float8_e4m3fn"
+    E5M2 = "float8_e5m2"
     I8 = "int8"
     U8 = "uint8"
     I32 = "int32"
@@ -177,6 +215,8 @@ class DType(Enum):
         self.significand_bits = row.significand_bits
         self.max_exponent = row.max_exponent
         self.is_whole = row.is_whole
+        self.is_narrow = row.size_bytes == 1 and not row.is_whole
+        self._largest, self._least_exponent = row.largest, row.least_exponent
         self._numpy = row.numpy
         self._weight = row.weight
         self._accumulators = row.accumulators
@@ -217,6 +257,20 @@ class DType(Enum):
         return self.conversions.adapter
 
     @property
+    def profiler(self) -> int:
+        """The number by which the profiler knows it.
+
+        Raises:
+            InvalidProblemError: it has none.
+        """
+        number = self.conversions.profiler
+        if number is None:
+            raise InvalidProblemError(
+                f"the profiler knows no {self.value}, so its kernels are chosen by predicted time"
+            )
+        return number
+
+    @property
     def numpy(self) -> np.dtype[Any]:
         """The element type of arrays."""
         return np.dtype(self._numpy)
@@ -236,12 +290,15 @@ class DType(Enum):
         """The largest finite number."""
         if self.is_whole:
             return float(np.iinfo(self._numpy).max)
+        if self._largest is not None:
+            return self._largest
         return (2.0 - self.ulp) * 2.0**self.max_exponent
 
     @property
     def smallest_normal(self) -> float:
         """The smallest positive number with a whole significand."""
-        return float(2.0 ** (1 - self.max_exponent))
+        least = self._least_exponent
+        return float(2.0 ** (1 - self.max_exponent if least is None else least))
 
     @property
     def smallest_subnormal(self) -> float:
@@ -252,9 +309,9 @@ class DType(Enum):
     def overflow_threshold(self) -> float:
         """The smallest magnitude that rounds to infinity: half an ulp beyond the largest number.
 
-        It is infinite of an integer type, to which nothing is rounded.
+        It is infinite of a type of 8 bits, whose results are clipped before.
         """
-        if self.is_whole:
+        if self.is_whole or self.is_narrow:
             return np.inf
         return (2.0 - self.unit_roundoff) * 2.0**self.max_exponent
 
@@ -285,10 +342,12 @@ class DType(Enum):
         )
 
 
-# The types of numbers that kernels read and write, by their NumPy names: floats, and integers.
-FLOAT_TYPES = tuple(dtype for dtype in DType if not dtype.is_whole)
+# The types of numbers that kernels read and write, by their NumPy names: floats, integers, and the
+# floats of 8 bits, which only products read and write.
+FLOAT_TYPES = tuple(dtype for dtype in DType if not (dtype.is_whole or dtype.is_narrow))
 CONVERTED = tuple(dtype.value for dtype in FLOAT_TYPES if dtype.is_converted)
 WHOLE = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_whole)
+NARROW = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_narrow)
 
 
 @dataclass(frozen=True, slots=True)

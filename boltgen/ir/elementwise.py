@@ -89,7 +89,8 @@ class ElementwiseGraph:
             reduces a full tensor, or does not reduce to a row or column, or has columns that are no
             column's, a load has parts without being a column of FP32, or hides without being a row,
             or there are more loads of a kind than `MAX_LOADS` allows, or of all kinds than
-            `MAX_OPERANDS`, or kernels do not convert the type of a load, a cast or a store.
+            `MAX_OPERANDS`, or kernels do not convert the type of a load, a cast or a store, or a
+            load or a cast is of floats of 8 bits, or a store besides D is.
     """
 
     # Keys and records of graphs without stores are older than stores.
@@ -108,6 +109,10 @@ class ElementwiseGraph:
         for index, node in enumerate(self.nodes):
             self._check(index, node)
             _ = node.dtype.conversions if isinstance(node, Load | Cast) else None
+            if isinstance(node, Load | Cast) and node.dtype.is_narrow:
+                raise InvalidProblemError(
+                    f"Epilogue: node {index} is of {node.dtype.value}; epilogues read wider types"
+                )
         whole = whole_nodes(self.nodes)
         for index, node in enumerate(self.nodes):
             if (reason := whole_rejection(node, whole)) is not None:
@@ -131,6 +136,10 @@ class ElementwiseGraph:
                 f"Epilogue: store {index} is of node {store.x}; there are {len(self.nodes)}"
             )
         _ = store.dtype and store.dtype.conversions
+        if store.dtype is not None and store.dtype.is_narrow:
+            raise InvalidProblemError(
+                f"Epilogue: store {index} is of {store.dtype.value}; D alone has floats of 8 bits"
+            )
         if store.kind.is_of_slices:
             raise InvalidProblemError(
                 f"Epilogue: store {index} is a {store.kind.value}, which is only loaded"

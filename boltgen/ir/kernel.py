@@ -26,12 +26,13 @@ class Launch:
     """The arguments of a launch: the C struct's name, and its numbers by field.
 
     A field of one of several layers is "layers[1].n". `workspace_bytes` is the device memory that
-    the kernel needs besides its tensors.
+    the kernel needs besides its tensors. So many `threadblocks_at_once` wait for each other.
     """
 
     struct: str
     sizes: Mapping[str, int]
     workspace_bytes: int = 0
+    threadblocks_at_once: int = 1
     has_layers: bool = False
 
     def of_layer(self, index: int) -> str:

@@ -79,14 +79,14 @@ def epilogue_nodes(
                 made.op, made.x = _ACCUMULATOR, int(second)
             case Load(kind=kind, dtype=dtype):
                 made.op = _LOAD + _LOAD_KINDS.index(kind)
-                made.dtype = dtype.conversions.profiler
+                made.dtype = dtype.profiler
                 made.pointer, made.batch_elements = next(operands)
                 made.x = slice_rows if kind.is_of_slices else 0
             case Scalar(value=value):
                 made.op = _SCALAR
                 made.constants[0] = as_float32(value)
             case Cast(x=x, dtype=dtype):
-                made.op, made.x, made.dtype = _CAST, x, dtype.conversions.profiler
+                made.op, made.x, made.dtype = _CAST, x, dtype.profiler
             case Binary(op=bop, lhs=lhs, rhs=rhs):
                 made.op, made.x, made.y = _BINARY + _BINARY_OPS.index(bop), lhs, rhs
                 made.ulps = BINARY_ULPS[bop]

@@ -72,6 +72,7 @@ class ConvExtents(ctypes.Structure):
             *("n", "depth", *"hwcktrszpq"),
             *(f"{name}_{axis}" for name in ("pad", "stride", "dilation") for axis in "dhw"),
             "groups",
+            "with_input",
         )
     )
 
@@ -260,7 +261,7 @@ class Profiler:
         self.call(
             "profiler_fill",
             ctypes.c_void_p(address),
-            dtype.conversions.profiler,
+            dtype.profiler,
             ctypes.c_uint64(count),
             ctypes.c_uint64(seed),
             ctypes.c_float(low),
@@ -288,8 +289,8 @@ class Profiler:
         reference = _Reference(
             nodes=(Node * len(nodes))(*nodes),
             node_count=len(nodes),
-            in_dtype=in_dtype.conversions.profiler,
-            out_dtype=out_dtype.conversions.profiler,
+            in_dtype=in_dtype.profiler,
+            out_dtype=out_dtype.profiler,
             rounding=rounding,
             a=a,
             b=b,
@@ -324,9 +325,7 @@ class Profiler:
         """Write the middle of a result's bounds in `dtype`, and the largest error of the middle."""
         ends = [ctypes.c_void_p(address) for address in (low, high)]
         written = [ctypes.c_void_p(address) for address in (out, error)]
-        self.call(
-            "profiler_middle", *ends, dtype.conversions.profiler, ctypes.c_uint64(count), *written
-        )
+        self.call("profiler_middle", *ends, dtype.profiler, ctypes.c_uint64(count), *written)
 
     def compare(self, output: int, dtype: DType, count: int, *, low: int, high: int) -> Verdict:
         """Compare `count` elements of an output with their bounds."""
@@ -334,7 +333,7 @@ class Profiler:
         self.call(
             "profiler_compare",
             ctypes.c_void_p(output),
-            dtype.conversions.profiler,
+            dtype.profiler,
             ctypes.c_void_p(low),
             ctypes.c_void_p(high),
             ctypes.c_uint64(count),

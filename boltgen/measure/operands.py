@@ -20,13 +20,13 @@ from boltgen.ir.softmax import softmax_rounding
 from boltgen.measure.abi import arguments
 from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import EXTENTS, Extents, Profiler, Rounding, SoftmaxRounding, Verdict
+from boltgen.problems.accumulation import accumulation_rounding
 from boltgen.problems.gemm.problem import packed_weights
 from boltgen.problems.grouped.problem import in_groups
 from boltgen.problems.kinds import KINDS
 from boltgen.problems.operands import Tensor, drawn, input_tensors, layer_inputs
 from boltgen.problems.oracle import enclose_results
 from boltgen.problems.problem import Problem, further_inputs, gathered
-from boltgen.problems.reference import accumulation_rounding
 from boltgen.problems.results import reduced_view, store_batch_stride, store_ld, store_shape
 from boltgen.problems.workload import Layer, Workload
 
@@ -209,7 +209,7 @@ class Operands:
         is_other = packed_weights(problem) is not None or KINDS.of(problem).enclose is not None
         # The oracle of integers is equality: on devices there are intervals.
         is_other = is_other or not self.workload.first.prologue.is_identity
-        is_other = is_other or problem.acc_dtype.is_whole
+        is_other = is_other or problem.acc_dtype.is_whole or problem.in_dtype.is_narrow
         if not problem.has_b or is_other or epilogue.has_parts:
             self._enclose_on_host()
             return

@@ -1,6 +1,6 @@
-"""The passes that need options of a run, bound to it.
+"""The passes that leave more in a run than a graph, notes and choices.
 
-Arrow: `pipeline` lists them; a pass itself takes values, and knows no run.
+Arrow: `pipeline` lists them; all other passes take values, and know no run.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from dataclasses import replace
 from boltgen.graph.attributes import Input
 from boltgen.graph.graph import INPUT, Expr, Graph, Noted
 from boltgen.ir.dtypes import DType
-from boltgen.passes.joins.fuse_gated_mlp import join_pairs
-from boltgen.passes.joins.fuse_qkv import join_siblings
-from boltgen.passes.legalise.unroll_recurrent import without_rejected
-from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.outline import carve
 from boltgen.passes.padding.apply import padded
-from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
+from boltgen.passes.quantisation.leaving import leaving
+from boltgen.passes.quantisation.widened_products import with_narrow_products
 from boltgen.passes.run import Run
-from boltgen.passes.weights.packed import with_packed_weights
 
 
 def mark_inputs(graph: Graph, run: Run) -> Graph:
@@ -38,30 +34,28 @@ def mark_inputs(graph: Graph, run: Run) -> Graph:
     return replace(graph, exprs=tuple(exprs))
 
 
-def pack_weights(graph: Graph, run: Run) -> Graph:
-    """Pack weights for kernels that take them, in the precision of the run."""
-    packs = run.packs_weights and run.passes.precision is DType.F16
-    return with_packed_weights(graph, run.passes.rejects, run.passes.accumulate, packs=packs)
-
-
 def multiply_integers(graph: Graph, run: Run) -> Graph:
     """Multiply integers by the times of the run, and keep the reasons of products of floats."""
-    passes = run.passes
+    passes, kept = run.passes, list[tuple[Expr, str]]()
 
     def refuse(expr: Expr, reason: str) -> None:
         run.refuse("multiply_integers", expr, reason)
+        kept.append((expr, reason))
 
-    if passes.joining is None:
-        return with_integer_products(graph, passes.rejects, refuse)
     slower = slower_by(passes.joining, passes.precision, passes.accumulate)
-    return with_integer_products(graph, passes.rejects, refuse, slower)
+    made = with_integer_products(graph, passes.rejects, refuse, slower)
+    run.notes.update(dict.fromkeys(leaving(made, kept)))
+    return made
 
 
-def unroll_rejected(graph: Graph, run: Run) -> Noted:
-    """Write out the recurrent layers that no kernel of the run computes, or none as fast."""
-    passes = run.passes
-    precision = passes.precision if passes.normalise else None
-    return without_rejected(graph, passes.rejects, precision, passes.joining)
+def narrow_integers(graph: Graph, run: Run) -> Graph:
+    """Multiply bytes, and keep the reasons of products of widened bytes that stay."""
+
+    def refuse(expr: Expr, reason: str) -> None:
+        run.refuse("narrow_integers", expr, reason)
+        run.notes[f"{expr.op} leaves INT8: {reason}."] = None
+
+    return with_narrow_products(graph, run.passes.rejects, refuse)
 
 
 def set_precision(graph: Graph, run: Run) -> Noted:
@@ -78,38 +72,12 @@ def set_precision(graph: Graph, run: Run) -> Noted:
     return made
 
 
-def fuse_qkv(graph: Graph, run: Run) -> Noted:
-    """Fuse matmuls of one tensor by the times of the run."""
-    assert run.passes.joining is not None
-    return join_siblings(graph, run.passes.joining, run.passes.accumulate)
-
-
-def fuse_norms(graph: Graph, run: Run) -> Noted:
-    """Fuse norms into matmuls by the times of the run."""
-    passes = run.passes
-    assert passes.joining is not None
-    return norms_in_products(graph, passes.joining, passes.rejects, passes.accumulate)
-
-
 def pad_channels(graph: Graph, run: Run) -> Graph:
     """Pad channels by the times of the run, and keep what was chosen."""
     assert run.passes.padding is not None
     plan = plan_padding(graph, run.passes.padding, run.passes.accumulate)
     run.padding += [choice.describe(graph) for choice in plan]
     return padded(graph, plan)
-
-
-def pair_pixels(graph: Graph, run: Run) -> Graph:
-    """Pair pixels by the times of the run."""
-    assert run.passes.padding is not None
-    return with_paired_pixels(graph, run.passes.padding, run.passes.accumulate)
-
-
-def fuse_gated_mlp(graph: Graph, run: Run) -> Noted:
-    """Fuse gated MLPs by the times of the run."""
-    passes = run.passes
-    assert passes.joining is not None
-    return join_pairs(graph, passes.joining, passes.rejects, passes.accumulate)
 
 
 def outline_regions(graph: Graph, run: Run) -> Graph:

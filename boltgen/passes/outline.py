@@ -29,7 +29,7 @@ from boltgen.passes.attention.recognise import find_attentions
 from boltgen.passes.norms.recognise import find_norms
 from boltgen.passes.regions.anchor import ANCHORS
 from boltgen.passes.regions.boundary import Border
-from boltgen.passes.regions.chains import join
+from boltgen.passes.regions.chains import Found, join
 from boltgen.passes.regions.epilogue_reductions import reducing
 from boltgen.passes.regions.products import (
     Product,
@@ -46,60 +46,12 @@ from boltgen.problems.region import LayerRoles, Operand, Region, Stored
 from boltgen.problems.workload import Cutter, Workload, separate
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A region of a graph, before it is outlined.
-
-    `reason` says why its last product is, or is not, one kernel with a neighbour.
-    """
-
-    products: tuple[Product, ...]
-    reason: str = ""
-
-    def workload(self, graph: Graph) -> Workload:
-        """Return its workload."""
-        return Workload(layers=tuple(product.layer(graph) for product in alike(self.products)))
-
-    @property
-    def is_single(self) -> bool:
-        """Whether it is one product."""
-        return len(self.products) == 1
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """Its operators, each after its operands."""
-        return tuple(member for product in self.products for member in product.members)
-
-    @property
-    def moved(self) -> tuple[int, ...]:
-        """Its operators whose results nothing else reads."""
-        return tuple(member for product in self.products for member in product.moved)
-
-    @property
-    def known(self) -> frozenset[int]:
-        """The values that its operators read and its kernel does not: causal masks."""
-        prologues = (product.prologue for product in self.products)
-        return frozenset(each.causal for each in prologues if each and each.causal is not None)
-
-    @property
-    def output(self) -> int:
-        """The operator whose result is the region's D."""
-        return self.products[-1].output
-
-    @property
-    def further(self) -> tuple[int, ...]:
-        """The operators whose results the region writes besides."""
-        return self.products[-1].further
+def ignored(*_: object) -> None:
+    """Forget why an operator is in no region."""
 
 
-def ignored(index: int, reason: str) -> None:
-    """Forget why the operator at `index` is in no region."""
-    del index, reason
-
-
-def computes_all(workload: Workload) -> str | None:
-    """Rejects nothing: some architecture may compute the workload."""
-    del workload
+def computes_all(_: Workload) -> str | None:
+    """Reject nothing: some architecture may compute the workload."""
     return None
 
 
@@ -129,7 +81,7 @@ def find_regions(
     for joined in join(graph, rest, cut):
         refused = found.refused.get(joined.products[-1].anchor.index, "")
         reason = "; ".join(filter(None, (joined.reason, refused)))
-        regions.append(Found(joined.products, reason))
+        regions.append(replace(joined, reason=reason))
     return regions
 
 
@@ -182,17 +134,15 @@ def carve(
     kept: dict[int, str] = {}
     regions = find_regions(graph, cut, accumulate, rejects)
     claimed = {member for region in regions for member in region.members}
-    norms = find_norms(graph, claimed - _casts_before(graph, regions))
+    norms = find_norms(graph, claimed)
     kept.update(norms.refused)
-    written = {member for norm in norms.found for member in norm.members}
-    regions = [_reading(region, written) for region in regions]
     regions += [Found((norm,)) for norm in norms.found]
     claimed.update(member for norm in norms.found for member in norm.members)
     others = find_others(graph, claimed, accumulate)
     regions += [Found((other,)) for other in others]
     claimed.update(member for other in others for member in other.members)
     for region in regions:
-        reason = rejects(region.workload(graph)) if region.is_single else None
+        reason = rejects(region.workload(graph)) if len(region.products) == 1 else None
         if reason is None:
             longer = _extended(graph, region, claimed, rejects, reductions)
             claimed.update(longer.members)
@@ -238,27 +188,6 @@ def _reasons(
             if graph[index].op in ANCHORS:
                 continue  # the operator begins a region of its own, or has a reason of its own
             yield index, f"the kernel of the {before} before it cannot compute it: {reason}"
-
-
-def _casts_before(graph: Graph, regions: Iterable[Found]) -> set[int]:
-    """Return the casts that are all that calls of regions would do before their kernels."""
-    entries = (region.products[0].entry for region in regions)
-    return {
-        member
-        for entry in entries
-        if entry is not None and all(graph[each].op == "astype" for each in entry.members)
-        for member in entry.members
-    }
-
-
-def _reading(found: Found, written: set[int]) -> Found:
-    """Return `found` without its call's casts before the kernel, if a norm has `written` the cast
-    tensor.
-    """
-    first, *rest = found.products
-    if first.entry is None or written.isdisjoint(first.entry.members):
-        return found
-    return replace(found, products=(replace(first, entry=None), *rest))
 
 
 def _extended(

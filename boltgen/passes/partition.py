@@ -88,7 +88,7 @@ def _rewritten(name: str, graph: Graph, run: Run, watch: Watch | None) -> Graph:
     if watch is not None:
         watch.begin(name, graph)
     for number, each in enumerate(PIPELINE, 1):
-        if each.when.holds(run.passes):
+        if each.when.holds(run):
             before, graph = graph, each.run(graph, run)
             if watch is not None:
                 watch.passed(name, before, graph, number, each)
@@ -98,7 +98,7 @@ def _rewritten(name: str, graph: Graph, run: Run, watch: Watch | None) -> Graph:
 def _body(symbol: str, graph: Graph, run: Run, watch: Watch | None) -> Graph:
     """The body of a region after the passes that bodies go through."""
     for each in PIPELINE:
-        if each.in_bodies and each.when.holds(run.passes):
+        if each.in_bodies and each.when.holds(run):
             graph = each.run(graph, run)
             if watch is not None:
                 watch.body(symbol, graph, each)

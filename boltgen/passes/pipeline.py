@@ -6,14 +6,20 @@ runs once at its place, calls no other pass, and has a reason for its place.
 
 from __future__ import annotations
 
+from typing import Any
+
 from boltgen.passes import bound
 from boltgen.passes.arithmetic.cse import with_single_reshapes, without_repeated
 from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
 from boltgen.passes.arithmetic.fold_constant_sums import with_sums_of_constants
 from boltgen.passes.arithmetic.hoist_scale import factors_behind_products
+from boltgen.passes.joins.copy_inputs import with_copied_inputs
+from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_head_operators import with_joint_heads
+from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.half_columns import without_halves
 from boltgen.passes.legalise.norm_of_sums import without_normed
+from boltgen.passes.legalise.unroll_recurrent import without_rejected
 from boltgen.passes.masks.guarded_rows import empty_rows_behind_products
 from boltgen.passes.masks.split_mask import with_masks_apart
 from boltgen.passes.masks.where_as_minimum import masks_as_bounds
@@ -26,33 +32,32 @@ from boltgen.passes.movement.sink_gathers import gathered_last
 from boltgen.passes.movement.sink_row_permutations import with_rows_in_place
 from boltgen.passes.movement.unflatten_matmul import products_of_open_rows
 from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
+from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
+from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.precision.early_casts import with_early_casts
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
-from boltgen.passes.run import (
-    FUSING,
-    NORMALISING,
-    PADDING,
-    Pass,
-    Stage,
-    plain,
-)
-from boltgen.passes.weights.packed import with_floats
+from boltgen.passes.run import FUSING, NORMALISING, PACKING, PADDING, Pass, Run, Stage, the_run
+from boltgen.passes.weights.packed import with_floats, with_packed_weights
+
+
+def _joining(run: Run) -> tuple[Any, ...]:
+    return run.passes.joining, run.passes.rejects, run.passes.accumulate
+
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.IMPORT,
         "mark_inputs",
-        "pipeline",
         bound.mark_inputs,
         "Attach observed ranges and the author's dtypes of narrowed inputs to the values.",
         "Observations name values by their place in the imported graph.",
+        given=the_run,
     ),
     Pass(
         Stage.IMPORT,
         "sink_dequantisations",
-        "quantisation/sink_dequantise",
-        plain(with_late_dequantisations),
+        with_late_dequantisations,
         "Move dequantisations behind views and maxima; cancel them with equal quantisations.",
         "`multiply_integers` looks for them right before a product.",
         when=NORMALISING,
@@ -60,33 +65,48 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.IMPORT,
         "multiply_integers",
-        "quantisation/integer_products",
         bound.multiply_integers,
         "Multiply integers of quantised tensors where that is as fast, and dequantise the sums.",
         "`pack_weights` and folding in `set_precision` would make other weights of the integers.",
         when=NORMALISING,
+        given=the_run,
+        works_in="quantisation/integer_products",
+    ),
+    Pass(
+        Stage.IMPORT,
+        "narrow_integers",
+        bound.narrow_integers,
+        "Multiply bytes where a model widens them for a product of int32 or FP64.",
+        "Folding in `set_precision` would make FP16 of some widened constants.",
+        when=NORMALISING,
+        given=the_run,
+        works_in="quantisation/widened_products",
     ),
     Pass(
         Stage.IMPORT,
         "pack_weights",
-        "weights/packed",
-        bound.pack_weights,
+        with_packed_weights,
         "Replace the dequantised constant weight of a matmul by packed weights.",
         "Folding in `set_precision` would turn the integers of the weight into floats.",
+        when=PACKING,
+        given=lambda run: (run.passes.rejects, run.passes.accumulate),
     ),
     Pass(
         Stage.RESPELL,
         "unroll_recurrent_layers",
-        "legalise/unroll_recurrent",
-        bound.unroll_rejected,
+        without_rejected,
         "Write out the steps of a recurrent layer that no kernel computes, or none as fast.",
         "The steps' matmuls go through all passes below, to kernels of their own.",
+        given=lambda run: (
+            run.passes.rejects,
+            run.passes.precision if run.passes.normalise else None,
+            run.passes.joining,
+        ),
     ),
     Pass(
         Stage.RESPELL,
         "replace_full_gathers",
-        "movement/index_by_arange",
-        plain(indexed_by_all_places),
+        indexed_by_all_places,
         "Replace a gather by the full index range (`arange`) with a reshape.",
         "transformers reads a padding mask by such a gather, and `split_masks` looks for the mask.",
         when=NORMALISING,
@@ -94,8 +114,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "fold_constant_sums",
-        "arithmetic/fold_constant_sums",
-        plain(with_sums_of_constants),
+        with_sums_of_constants,
         "Turn (x + c) + d into x + (c + d).",
         "The sum c + d may depend on dynamic dimensions: `precompute_tables` computes it.",
         when=NORMALISING,
@@ -103,8 +122,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "precompute_tables",
-        "movement/dynamic_shape_constants",
-        plain(with_corners),
+        with_corners,
         "Compute what depends only on dynamic dimensions at the maximum size, and slice it.",
         "Later passes recognise a mask or a table by its values.",
         when=NORMALISING,
@@ -112,8 +130,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "collapse_views",
-        "movement/collapse_views",
-        plain(with_fewer_moves),
+        with_fewer_moves,
         "Replace a chain of reshapes, transposes and slices by the shortest equal chain.",
         "Every pass below matches through at most a few views.",
         when=NORMALISING,
@@ -121,8 +138,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "sink_row_permutations",
-        "movement/sink_row_permutations",
-        plain(with_rows_in_place),
+        with_rows_in_place,
         "Sink row permutations below operators that treat each row alone, until two cancel.",
         "It matches collapsed views, and casts of `set_precision` would stand between them.",
         when=NORMALISING,
@@ -130,8 +146,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "sink_row_guards",
-        "masks/guarded_rows",
-        plain(empty_rows_behind_products),
+        empty_rows_behind_products,
         "Zero attention rows without keys after the matmul, not before.",
         "A guard stands between softmax and matmul, where later passes look for attention.",
         when=NORMALISING,
@@ -139,8 +154,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "split_masks",
-        "masks/split_mask",
-        plain(with_masks_apart),
+        with_masks_apart,
         "Separate the causal mask or bias of attention scores from the padding mask.",
         "`set_precision` folds the causal part only if it does not depend on an input.",
         when=NORMALISING,
@@ -148,8 +162,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "hoist_scales",
-        "arithmetic/hoist_scale",
-        plain(factors_behind_products),
+        factors_behind_products,
         "Move scale factors from the operands of a matmul to its result.",
         "`set_precision` can put casts between the scale and its matmul.",
         when=NORMALISING,
@@ -157,8 +170,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.RESPELL,
         "flatten_norm_axes",
-        "norms/flatten_axes",
-        plain(norms_of_joint_rows),
+        norms_of_joint_rows,
         "Rewrite a norm over several axes as a norm of rows or as a group norm of images.",
         "`set_precision` has a rule for both forms, not for the operators that spell them.",
         when=NORMALISING,
@@ -166,17 +178,17 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.PRECISION,
         "set_precision",
-        "precision/walk",
         bound.set_precision,
         "Set precision and layout; fold constants and batch norms; recognise softmax.",
         "All spellings are canonical, and all passes below see the dtypes and layouts of kernels.",
         when=NORMALISING,
+        given=the_run,
+        works_in="precision/walk",
     ),
     Pass(
         Stage.PRECISION,
         "cast_early",
-        "precision/early_casts",
-        plain(with_early_casts),
+        with_early_casts,
         "Cast before a reshape, so that the kernel before it casts.",
         "`set_precision` puts a cast where it is read: behind the reshape.",
         when=NORMALISING,
@@ -184,8 +196,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.PRECISION,
         "fold_comparisons",
-        "arithmetic/fold_comparisons",
-        plain(with_known_truths),
+        with_known_truths,
         "Fold comparisons with -inf that are true for every element.",
         "Constants are folded, so the values of a mask are known.",
         when=NORMALISING,
@@ -193,8 +204,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.PRECISION,
         "sink_broadcasts",
-        "movement/sink_broadcasts",
-        plain(with_late_broadcasts),
+        with_late_broadcasts,
         "Sink `broadcast_to` below elementwise operators, so that masks stay small.",
         "`set_precision` puts casts below broadcasts; a cast of the small tensor is cheaper.",
         when=NORMALISING,
@@ -202,8 +212,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.PRECISION,
         "sink_gathers",
-        "movement/sink_gathers",
-        plain(gathered_last),
+        gathered_last,
         "Sink gathers of rows below casts, to the operand of a matmul or a norm.",
         "`set_precision` puts casts between a gather and the matmul that reads its rows.",
         when=NORMALISING,
@@ -211,8 +220,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.PRECISION,
         "eliminate_common_subexpressions",
-        "arithmetic/cse",
-        plain(without_repeated),
+        without_repeated,
         "Compute equal views, casts, masks and differences once.",
         "`set_precision` writes a cast for each reader, and sunk broadcasts can be equal.",
         when=NORMALISING,
@@ -220,58 +228,53 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.PRECISION,
         "place_image_norms",
-        "norms/image_norms",
-        lambda graph, run: image_norms_in_place(graph, run.passes.rejects),
+        image_norms_in_place,
         "Keep a group norm in NHWC if a kernel computes it; else write a norm of rows.",
         "The layout of each image is known only after `set_precision`.",
         when=NORMALISING,
+        given=lambda run: (run.passes.rejects,),
     ),
     Pass(
         Stage.MASKS,
         "repeat_window_masks",
-        "masks/window_mask",
-        plain(masks_of_all_windows),
+        masks_of_all_windows,
         "Repeat the mask of an image's windows for all images of the batch.",
         "`replace_where` rewrites the sum of mask and scores that this pass matches.",
     ),
     Pass(
         Stage.MASKS,
         "replace_where",
-        "masks/where_as_minimum",
-        plain(masks_as_bounds),
+        masks_as_bounds,
         "Replace `where(mask, scores, lowest)` by a minimum of scores and numbers.",
         "All masks are separate, and each stands beside its scores.",
     ),
     Pass(
         Stage.MASKS,
         "precompute_mask_tables",
-        "movement/dynamic_shape_constants",
-        plain(with_corners),
+        with_corners,
         "Compute casts and bounds of dynamic-shape constants at the maximum size.",
         "`set_precision` and `replace_where` have written operators behind the constants.",
     ),
     Pass(
         Stage.MASKS,
         "unflatten_matmuls",
-        "movement/unflatten_matmul",
-        plain(products_of_open_rows),
+        products_of_open_rows,
         "Multiply (B, S, K) directly where B or S is dynamic, not as (B S, K).",
         "The passes below read heads out of the columns of such a matmul.",
     ),
     Pass(
         Stage.JOIN,
         "fuse_qkv",
-        "joins/fuse_qkv",
-        bound.fuse_qkv,
+        join_siblings,
         "Fuse matmuls of one tensor with constant weights to one matmul.",
         "Padding and gated MLPs are decided for the fused matmul.",
         when=FUSING,
+        given=lambda run: (run.passes.joining, run.passes.accumulate),
     ),
     Pass(
         Stage.JOIN,
         "fuse_head_operators",
-        "joins/fuse_head_operators",
-        lambda graph, _: with_joint_heads(graph),
+        with_joint_heads,
         "Compute the rotary embedding of query and key at once.",
         "Query and key must be columns of one matmul, which `fuse_qkv` makes.",
         when=FUSING,
@@ -279,60 +282,69 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.JOIN,
         "fuse_norms",
-        "norms/fuse_into_matmuls",
-        bound.fuse_norms,
+        norms_in_products,
         "Compute the sums of a norm in the matmul before it; apply the norm in the one after.",
         "The gain is known after `fuse_qkv`: a fused matmul reads a norm once.",
         when=FUSING,
+        given=_joining,
+    ),
+    Pass(
+        Stage.JOIN,
+        "copy_inputs",
+        with_copied_inputs,
+        "Join the input of a depthwise convolution with its result in the convolution's kernel.",
+        "Casts, layouts and folded norms show which input a concatenation has.",
+        when=FUSING,
+        given=_joining,
     ),
     Pass(
         Stage.JOIN,
         "pad_channels",
-        "padding/apply",
         bound.pad_channels,
         "Pad channels to multiples of 8 where kernels are faster with them.",
         "Joined weights have other numbers of channels than their parts.",
         when=PADDING,
+        given=the_run,
+        works_in="padding/apply",
     ),
     Pass(
         Stage.JOIN,
         "pair_pixels",
-        "padding/pairs",
-        bound.pair_pixels,
+        with_paired_pixels,
         "Read pairs of pixels of an image as one of twice the channels, where that is faster.",
         "`pad_channels` gives an image its fourth channel.",
         when=PADDING,
+        given=lambda run: (run.passes.padding, run.passes.accumulate),
     ),
     Pass(
         Stage.JOIN,
         "fuse_gated_mlp",
-        "joins/fuse_gated_mlp",
-        bound.fuse_gated_mlp,
+        join_pairs,
         "Fuse the two matmuls of a gated MLP to one kernel.",
         "Interleaved columns need their final number, and can take the sums of `fuse_norms`.",
         when=FUSING,
+        given=_joining,
     ),
     Pass(
         Stage.OUTLINE,
         "outline_regions",
-        "outline",
         bound.outline_regions,
         "Grow a region from each anchor and replace it by a call.",
         "Every pass above changes which operators fit into a kernel.",
+        given=the_run,
+        works_in="outline",
     ),
     Pass(
         Stage.LEGALISE,
         "unpack_weights",
-        "weights/packed",
-        plain(with_floats),
+        with_floats,
         "Replace packed weights that no region reads by constants of floats.",
         "The regions are known, and TVM cannot read packed weights.",
     ),
     Pass(
         Stage.LEGALISE,
         "legalise_halves",
-        "legalise/half_columns",
-        plain(without_halves),
+        without_halves,
         "Write out the columns of a gated MLP that no kernel computes.",
         "The regions are known; TVM does not have this operator.",
         in_bodies=True,
@@ -340,8 +352,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.LEGALISE,
         "legalise_norms_of_sums",
-        "legalise/norm_of_sums",
-        plain(without_normed),
+        without_normed,
         "Write out norms by given sums that no kernel computes.",
         "The regions are known; TVM does not have this operator.",
         in_bodies=True,
@@ -349,8 +360,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.LEGALISE,
         "legalise_image_norms",
-        "norms/image_norms",
-        plain(without_image_norms),
+        without_image_norms,
         "Write out group norms of images that no kernel computes.",
         "The regions are known; TVM does not have this operator.",
         in_bodies=True,
@@ -358,8 +368,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.LEGALISE,
         "copy_tables",
-        "movement/dynamic_shape_constants",
-        plain(corners_where_read),
+        corners_where_read,
         "Slice a table of the maximum size once for each elementwise reader.",
         "Several readers share a slice until now; TVM fuses a slice with a single reader.",
         in_bodies=True,
@@ -367,8 +376,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         Stage.LEGALISE,
         "merge_reshapes",
-        "arithmetic/cse",
-        plain(with_single_reshapes),
+        with_single_reshapes,
         "Merge adjacent reshapes, and drop a reshape to the same shape.",
         "TVM would make a kernel of two reshapes, and the passes above write some.",
     ),

@@ -119,8 +119,7 @@ class Run:
         self.refusals.append(Refusal(pass_name, expr.op, expr.shape, reason))
 
 
-def _always(passes: Passes) -> bool:
-    del passes
+def _always(_: Run) -> bool:
     return True
 
 
@@ -141,32 +140,53 @@ class When:
     """A condition under which a pass runs, and its name for people."""
 
     text: str
-    holds: Callable[[Passes], bool]
+    holds: Callable[[Run], bool]
 
 
 ALWAYS = When("always", _always)
-NORMALISING = When("unless the caller keeps dtypes and layouts", lambda passes: passes.normalise)
-FUSING = When("with `--fuse`", lambda passes: passes.joining is not None)
-PADDING = When("with `--pad`", lambda passes: passes.padding is not None)
+NORMALISING = When("unless the caller keeps dtypes and layouts", lambda run: run.passes.normalise)
+FUSING = When("with `--fuse`", lambda run: run.passes.joining is not None)
+PADDING = When("with `--pad`", lambda run: run.passes.padding is not None)
+PACKING = When(
+    "for FP16, where the IR takes packed weights",
+    lambda run: run.packs_weights and run.passes.precision is DType.F16,
+)
+
+
+def nothing(_: Run) -> tuple[Any, ...]:
+    """Give a rewrite that needs nothing but the graph no further arguments."""
+    return ()
+
+
+def the_run(run: Run) -> tuple[Any, ...]:
+    """Give a rewrite the run itself, in which it leaves more than a graph."""
+    return (run,)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """A rewrite of a graph that has a place in the pipeline.
 
-    `home` is the module of the rewrite in `boltgen/passes`. `effect` says what the pass does,
-    `reason` why it runs at its place. `in_bodies` tells whether the bodies of regions go through
-    the pass too.
+    `rewrite` takes the graph and what is `given` of a run; one of `passes.bound` has its work done
+    in the module `works_in`. `effect` says what the pass does, `reason` why it runs at its place.
+    `in_bodies` tells whether the bodies of regions go through the pass too.
     """
 
     stage: Stage
     name: str
-    home: str
-    apply: Callable[[Graph, Run], Graph | Noted]
+    rewrite: Callable[..., Graph | Noted]
     effect: str
     reason: str
     when: When = ALWAYS
+    given: Callable[[Run], tuple[Any, ...]] = nothing
+    works_in: str = ""
     in_bodies: bool = False
+
+    @property
+    def home(self) -> str:
+        """The module of the rewrite in `boltgen/passes`."""
+        own = self.rewrite.__module__.removeprefix("boltgen.passes.").replace(".", "/")
+        return self.works_in or own
 
     def run(self, graph: Graph, run: Run) -> Graph:
         """Return the graph that the pass makes of `graph`; keep its notes and choices in `run`.
@@ -175,7 +195,7 @@ class Pass:
         the rule's reason.
         """
         with recording() as log:
-            made = self.apply(graph, run)
+            made = self.rewrite(graph, *self.given(run))
         if log.fired:
             run.fired.setdefault(self.name, Counter()).update(log.fired)
         for miss in log.near:
@@ -185,8 +205,3 @@ class Pass:
         run.notes.update(dict.fromkeys(made.notes))
         run.choices += [(self.name, each) for each in made.choices]
         return made.graph
-
-
-def plain(rewrite: Callable[[Graph], Graph]) -> Callable[[Graph, Run], Graph]:
-    """Return a rewrite that needs nothing but the graph as a pass takes it."""
-    return lambda graph, _: rewrite(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT_TYPES, DType
 
 # CUTLASS 2.x takes extents as int32.
 MAX_EXTENT = 2**31 - 1
@@ -71,26 +71,32 @@ def check_dtypes(problem: Typed) -> None:
 
 
 def check_read_floats(problem: Typed) -> None:
-    """Check that a problem without a product reads floats, and does not store whole sums.
+    """Check that a problem without a product reads floats of 16 bits or more, and stores these or
+    bytes of integers.
 
     Raises:
-        InvalidProblemError: a type is of integers that its kernels cannot read or write.
+        InvalidProblemError: its kernels do not read or write a type.
     """
-    name = type(problem).__name__
-    if problem.in_dtype.is_whole:
+    name, read, stored = type(problem).__name__, problem.in_dtype, problem.out_dtype
+    if read.is_whole or read.is_narrow:
         raise InvalidProblemError(
-            f"{name}: its kernels read floats, and not {problem.in_dtype.value}: dequantise the "
-            "tensor first"
+            f"{name}: {read.value}; its kernels read wider floats: dequantise the tensor first"
         )
-    if problem.out_dtype is DType.I32:
+    if stored is DType.I32 or stored.is_narrow:
         raise InvalidProblemError(
-            f"{name}: its kernels store floats, int8 and uint8, and not int32: quantise to int8"
+            f"{name}: {stored.value}; its kernels store int8, uint8 and wider floats: quantise to "
+            "int8"
         )
 
 
 def storable(operand: DType) -> frozenset[DType]:
-    """Return the types of results of products of `operand`: integers may become any type."""
-    return frozenset(DType) if operand.is_whole else frozenset({operand, DType.F32})
+    """Return the types of results of products of `operand`.
+
+    Integers become any type but floats of 8 bits; these become themselves or wider floats.
+    """
+    if operand.is_whole:
+        return frozenset(dtype for dtype in DType if not dtype.is_narrow)
+    return frozenset({operand, *FLOAT_TYPES} if operand.is_narrow else {operand, DType.F32})
 
 
 def check_slices(problem: object, slice_rows: int, batch: int = 1) -> None:

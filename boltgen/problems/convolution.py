@@ -15,20 +15,17 @@ import numpy as np
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.dtypes import DType, Layout, alignment_elements
 from boltgen.ir.functions import Array
-from boltgen.problems.checks import check_dtypes, check_positive, storable
+from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.windows import (
+    Windowed,
     check_windows,
     filter_extents,
     image_extents,
     padded_images,
     profiled_extents,
     taps,
-    touched_elements,
-    window_sizes,
-    windows,
-    windows_along,
 )
 
 _Self = TypeVar("_Self", bound="Convolution")
@@ -51,7 +48,7 @@ def _implicit_gemm(
     )
 
 
-class Convolution:
+class Convolution(Windowed):
     """Forward convolution (cross-correlation): the part that does not depend on the rank.
 
     Activation: (N, ..., C), with the spatial axes between. Weight: (K, ..., C / groups). Output:
@@ -60,20 +57,6 @@ class Convolution:
     """
 
     __slots__ = ()
-
-    n: int
-    h: int
-    w: int
-    c: int
-    k: int
-    r: int
-    s: int
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    in_dtype: DType
-    acc_dtype: DType
-    out_dtype: DType
 
     def __post_init__(self) -> None:
         named = [*"nck", *image_extents(self), *"trs"[-len(self.stride) :], "groups"]
@@ -91,16 +74,6 @@ class Convolution:
     def groups(self) -> int:
         """One, unless the class has a field of this name."""
         return 1
-
-    @property
-    def p(self) -> int:
-        """Rows of the output."""
-        return windows_along(self, len(self.stride) - 2)
-
-    @property
-    def q(self) -> int:
-        """Columns of the output."""
-        return windows_along(self, len(self.stride) - 1)
 
     @property
     def filter_positions(self) -> int:
@@ -136,11 +109,6 @@ class Convolution:
         return _implicit_gemm(extents, self.in_dtype, self.acc_dtype, self.out_dtype)
 
     @property
-    def batch(self) -> int:
-        """One: the images are rows of one matmul."""
-        return 1
-
-    @property
     def canonical(self) -> Problem:
         """The plain matmul if it is pointwise: its activation is a matrix, channels last."""
         itself: Any = self
@@ -148,53 +116,13 @@ class Convolution:
         return made
 
     @property
-    def has_b(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def is_exact(self) -> bool:
-        """False: sums are rounded."""
-        return False
-
-    @property
-    def storable(self) -> frozenset[DType]:
-        """The type of the operands, and FP32; any type of a product of integers."""
-        return storable(self.in_dtype)
-
-    @property
-    def matrix(self) -> tuple[int, int]:
-        """(N*P*Q, K)."""
-        return self.n * self.slice_rows, self.k
-
-    @property
-    def is_matrix(self) -> bool:
-        """False: the pixels under a filter depend on each dimension."""
-        return False
-
-    @property
-    def a_shape(self) -> tuple[int, ...]:
-        """(N, H, W, C), or (N, D, H, W, C)."""
-        return self.n, *image_extents(self).values(), self.c
-
-    @property
     def b_shape(self) -> tuple[int, ...]:
         """(K, R, S, C / groups), or (K, T, R, S, C)."""
         return self.k, *filter_extents(self), self.c // self.groups
 
     @property
-    def d_shape(self) -> tuple[int, ...]:
-        """(N, P, Q, K), or (N, Z, P, Q, K)."""
-        return self.n, *windows(self), self.k
-
-    @property
     def alignment_a(self) -> int:
         """Elements of the activation per vector access."""
-        return alignment_elements(self.in_dtype, self.c // self.groups)
-
-    @property
-    def alignment_b(self) -> int:
-        """Elements of the weight per vector access."""
         return alignment_elements(self.in_dtype, self.c // self.groups)
 
     @property
@@ -208,34 +136,9 @@ class Convolution:
         return 2 * self.matrix[0] * self.k * self.filter_positions * (self.c // self.groups)
 
     @property
-    def a_bytes(self) -> int:
-        """Bytes of the pixels that filters read; large strides skip pixels."""
-        return touched_elements(self) * self.in_dtype.size_bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Bytes of the filters."""
-        return prod(self.b_shape) * self.in_dtype.size_bytes
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of the launch's struct, without groups."""
-        return window_sizes(self)
-
-    @property
     def extents(self) -> dict[str, int]:
         """The fields of `profiler_conv`."""
         return profiled_extents(self, self.groups)
-
-    @property
-    def slice_rows(self) -> int:
-        """The pixels of an image of the output."""
-        return prod(windows(self))
-
-    def in_slices(self: _Self, rows: int) -> _Self:
-        """Return the convolution itself: its images are its slices."""
-        del rows
-        return self
 
     def resized(self: _Self, channels: int, filters: int) -> _Self:
         """Return the convolution with `channels` input channels and `filters` filters."""

@@ -191,6 +191,17 @@ def is_channelwise(problem: Problem) -> bool:
     return bool(getattr(problem, "is_channelwise", False))
 
 
+def can_write_input(problem: Problem) -> bool:
+    """Return whether D could begin with the channels of A itself, and does not."""
+    has_place = bool(getattr(problem, "has_place_for_input", False))
+    return has_place and not writes_input(problem)
+
+
+def writes_input(problem: Problem) -> bool:
+    """Return whether D begins with the channels of A itself."""
+    return bool(getattr(problem, "with_input", False))
+
+
 def has_groups(problem: Problem) -> bool:
     """Return whether a group of D's channels is of a group of A's, so that both change together."""
     return is_channelwise(problem) or int(getattr(problem, "groups", 1)) > 1

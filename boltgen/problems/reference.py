@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from boltgen.errors import InputError, InvalidProblemError
-from boltgen.ir.dtypes import CONVERTED, WHOLE, DType, ElementType
+from boltgen.errors import InputError
+from boltgen.ir.dtypes import CONVERTED, NARROW, WHOLE, DType, ElementType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
@@ -27,20 +27,12 @@ from boltgen.ir.interval import (
     reduced,
     round_unbounded,
 )
+from boltgen.problems.accumulation import accumulation_error, narrow_error
 from boltgen.problems.gemm.problem import packed_weights
-from boltgen.problems.problem import Problem, element_b, is_channelwise
+from boltgen.problems.problem import Problem, element_b
 from boltgen.problems.results import reduced_view
 
 AnyArray: TypeAlias = NDArray[Any]
-
-# A tensor core adds blocks of products at once: 4 on Volta, more on later GPUs. The sum of a block
-# truncates each addend, the accumulator included, by up to one ulp of the largest addend: 5 FP32
-# roundings for 4 products. An FP16 accumulator is rounded to FP16 once per block. Source: Fasi,
-# Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science
-# 2021, sections 3.1 to 3.5.
-_BLOCK = 4
-# Split-K adds at most this many partial sums.
-_MOST_SLICES = 32
 
 
 def run(
@@ -185,8 +177,10 @@ def enclosures(
         size = np.abs(a_wide) + (0.0 if a_error is None else a_error)
         magnitude = problem.product(size, np.abs(b_wide))
         accumulated = Interval(product, product)
-        if not problem.acc_dtype.is_whole:
-            accumulated = around(product, _accumulation_error(problem, magnitude))
+        if problem.in_dtype.is_narrow:
+            accumulated = around(product, narrow_error(problem, a_wide, b_wide))
+        elif not problem.acc_dtype.is_whole:
+            accumulated = around(product, accumulation_error(problem, magnitude))
         if a_error is not None:
             carried = problem.product(a_error, np.abs(b_wide))
             anything = ~np.isfinite(carried)
@@ -244,8 +238,9 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
             f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
             f"bound {bound.shape}"
         )
-    if actual.dtype not in [DType(name).numpy for name in (*CONVERTED, *WHOLE)]:
-        known = " or ".join((*CONVERTED, *WHOLE))
+    returned = (*CONVERTED, *WHOLE, *NARROW)
+    if actual.dtype not in [DType(name).numpy for name in returned]:
+        known = " or ".join(returned)
         raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")
     overflow = DType(actual.dtype.name).overflow_threshold
     with np.errstate(all="ignore"):
@@ -387,58 +382,3 @@ def enclosed_store(problem: Problem, store: Store, exact: Array, image: Interval
         low=round_unbounded(image.low, dtype),
         high=round_unbounded(image.high, dtype),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounding:
-    """The parameters of the error bound of a kernel's accumulated sum.
-
-    With `magnitude` the sum of |a||b|, the error is at most relative * magnitude, plus absolute
-    unless the magnitude is 0. It is unbounded if magnitude + error reaches `overflow`.
-    """
-
-    relative: float
-    absolute: float = 0.0
-    overflow: float = math.inf
-
-
-def accumulation_rounding(problem: Problem) -> Rounding:
-    """Return the rounding of the problem's sums; see `error_bound`."""
-    k = problem.gemm.k
-    if is_channelwise(problem):
-        # Each multiply-add rounds once, to nearest, and may underflow.
-        return Rounding(
-            relative=math.expm1(k * math.log1p(problem.acc_dtype.unit_roundoff)),
-            absolute=k * problem.acc_dtype.smallest_normal,
-            overflow=problem.acc_dtype.overflow_threshold,
-        )
-    blocks = -(-k // _BLOCK)
-    # Tensor cores truncate, so an addition loses up to a whole ulp, not half an ulp.
-    ulp = math.log1p(problem.acc_dtype.ulp)
-    match problem.acc_dtype:
-        case DType.F32:
-            additions = blocks * (_BLOCK + 1) + _MOST_SLICES
-            # BF16 has FP32's range: each product and sum may underflow, and an overflow is final.
-            return Rounding(
-                relative=math.expm1(additions * ulp),
-                absolute=(k + additions) * DType.F32.smallest_normal,
-                overflow=DType.F32.overflow_threshold,
-            )
-        case DType.F16:
-            additions = blocks + _MOST_SLICES
-            # A rounding loses up to one subnormal ulp; an overflow of a partial sum is final.
-            return Rounding(
-                relative=math.expm1(additions * ulp),
-                absolute=additions * DType.F16.smallest_subnormal,
-                overflow=DType.F16.overflow_threshold,
-            )
-        case _:
-            sums = problem.acc_dtype.value
-            raise InvalidProblemError(f"no tensor-core instruction sums in {sums}")
-
-
-def _accumulation_error(problem: Problem, magnitude: Array) -> Array:
-    """Return the bound of the accumulated sum's error; `magnitude` is the sum of |a||b|."""
-    rounding = accumulation_rounding(problem)
-    error = rounding.relative * magnitude + np.where(magnitude > 0.0, rounding.absolute, 0.0)
-    return np.where(magnitude + error >= rounding.overflow, np.inf, error)

@@ -7,44 +7,85 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.ir.functions import Array
+from boltgen.problems.dense import Dense
 
 # The names of a problem's extents along its spatial axes, of which images have the last two.
 _IMAGE, _FILTER, _WINDOWS = ("depth", "h", "w"), ("t", "r", "s"), ("z", "p", "q")
 _AXES = "dhw"
 
 
-class Windowed(Protocol):
+class Windowed(Dense):
     """A convolution: its extents, and its stride, padding and dilation along the spatial axes.
 
     `padding` has all befores first. Volumes have a `depth` too, their filters a depth `t`.
     """
 
+    __slots__ = ()
+
+    n: int
+    h: int
+    w: int
+    c: int
+    r: int
+    s: int
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    if TYPE_CHECKING:  # a field or a property
+
+        @property
+        def k(self) -> int: ...  # noqa: D102
+
     @property
-    def n(self) -> int: ...  # noqa: D102
+    def p(self) -> int:
+        """Rows of the output."""
+        return windows_along(self, len(self.stride) - 2)
+
     @property
-    def h(self) -> int: ...  # noqa: D102
+    def q(self) -> int:
+        """Columns of the output."""
+        return windows_along(self, len(self.stride) - 1)
+
     @property
-    def w(self) -> int: ...  # noqa: D102
+    def matrix(self) -> tuple[int, int]:
+        """(N*P*Q, K)."""
+        return self.n * self.slice_rows, self.k
+
     @property
-    def c(self) -> int: ...  # noqa: D102
+    def is_matrix(self) -> bool:
+        """False: the pixels under a filter depend on each dimension."""
+        return False
+
     @property
-    def k(self) -> int: ...  # noqa: D102
+    def a_shape(self) -> tuple[int, ...]:
+        """(N, H, W, C), or (N, D, H, W, C)."""
+        return self.n, *image_extents(self).values(), self.c
+
     @property
-    def r(self) -> int: ...  # noqa: D102
+    def d_shape(self) -> tuple[int, ...]:
+        """(N, P, Q, K), or (N, Z, P, Q, K)."""
+        return self.n, *windows(self), self.k
+
     @property
-    def s(self) -> int: ...  # noqa: D102
+    def a_bytes(self) -> int:
+        """Bytes of the pixels that filters read; large strides skip pixels."""
+        return touched_elements(self) * self.in_dtype.size_bytes
+
     @property
-    def stride(self) -> tuple[int, ...]: ...  # noqa: D102
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the launch's struct, without groups."""
+        return window_sizes(self)
+
     @property
-    def padding(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def dilation(self) -> tuple[int, ...]: ...  # noqa: D102
+    def slice_rows(self) -> int:
+        """The pixels of an image of the output."""
+        return prod(windows(self))
 
 
 def image_extents(problem: Windowed) -> dict[str, int]:
@@ -124,7 +165,7 @@ def window_sizes(problem: Windowed) -> dict[str, int]:
 def profiled_extents(problem: Windowed, groups: int) -> dict[str, int]:
     """Return the fields of `profiler_conv`: images have a depth of one."""
     flat = {"depth": 1, "t": 1, "z": 1, "pad_d": 0, "stride_d": 1, "dilation_d": 1}
-    return flat | window_sizes(problem) | {"groups": groups}
+    return flat | window_sizes(problem) | {"groups": groups, "with_input": 0}
 
 
 def padded_images(problem: Windowed, images: Array) -> Array:

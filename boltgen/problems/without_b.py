@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType
+from boltgen.problems.dense import Dense
 from boltgen.problems.gemm.problem import Gemm
 
-_Self = TypeVar("_Self")
 
-
-class WithoutB:
+class WithoutB(Dense):
     """A base of problems that read A alone, such as norms: no matmul, one of a batch, no FLOPs.
 
     A problem that differs overrides the property.
     """
 
     __slots__ = ()
-
-    @property
-    def acc_dtype(self) -> DType:
-        """FP32, the type of sums."""
-        return DType.F32
 
     @property
     def gemm(self) -> Gemm:
@@ -33,21 +24,6 @@ class WithoutB:
     def has_b(self) -> bool:
         """False."""
         return False
-
-    @property
-    def is_exact(self) -> bool:
-        """False: sums are rounded."""
-        return False
-
-    @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self: _Self) -> _Self:
-        """Itself."""
-        return self
 
     @property
     def b_shape(self) -> tuple[int, ...]:

@@ -30,12 +30,13 @@ MAX_LAYERS = 8
 
 
 def _is_within(graph: ElementwiseGraph, index: int, dtype: DType) -> bool:
-    """Return whether a node is clipped to the integers of a type."""
-    node, ends = graph.nodes[index], np.iinfo(dtype.numpy)
+    """Return whether a node is clipped to the numbers of a type of 8 bits."""
+    node = graph.nodes[index]
+    least = -dtype.largest if dtype.is_narrow else float(np.iinfo(dtype.numpy).min)
     if not isinstance(node, Unary) or node.op is not UnaryOp.CLIP:
         return graph.is_whole(index)  # which is refused for another reason
     low, high = node.params
-    return bool(ends.min <= low <= high <= ends.max)
+    return least <= low <= high <= dtype.largest
 
 
 # The sums of a product of integers, as they are.
@@ -88,9 +89,10 @@ class Layer:
             )
         for store in graph.results:
             dtype = store.dtype or self.problem.out_dtype
-            if dtype.is_whole and dtype is not DType.I32 and not _is_within(graph, store.x, dtype):
+            is_clipped = (dtype.is_whole and dtype is not DType.I32) or dtype.is_narrow
+            if is_clipped and not _is_within(graph, store.x, dtype):
                 raise InvalidProblemError(
-                    f"Layer: a result in {dtype.value} that is not clipped to its integers: "
+                    f"Layer: a result in {dtype.value} that is not clipped to its numbers: "
                     f"{self.describe()}"
                 )
             if graph.is_whole(store.x) != (dtype is DType.I32):

@@ -13,7 +13,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
-from boltgen.passes.quantisation.integer_products import LEAST_CHANNELS
+from boltgen.passes.quantisation.products_of_bytes import LEAST_CHANNELS
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload

@@ -11,7 +11,10 @@ from boltgen.check.client import run_launches
 from boltgen.check.plan import jobs_of_trials
 from boltgen.check.protocol import Job, Setup, Verdict
 from boltgen.families.cutlass2.config import Cutlass2Config
+from boltgen.families.family import CHECKED_SMS
 from boltgen.families.grouped.config import GroupedConfig
+from boltgen.families.recurrent.config import RecurrentConfig
+from boltgen.families.registry import launch
 from boltgen.families.source import KernelSource, render_kernel
 from boltgen.families.space import Shape
 from boltgen.families.trial import Trial
@@ -19,6 +22,7 @@ from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
+from boltgen.ir.recurrence import Cell
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.grouped.problem import GroupedGemm
@@ -29,6 +33,7 @@ from boltgen.problems.layout_transform.problem import (
     LayoutTransform,
     Move,
 )
+from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Layer, Workload
 from boltgen.settings import settings_from
 from boltgen.tuning.choice.select import Task, select
@@ -163,6 +168,19 @@ def test_right_kernels_pass(link: Link) -> None:
     # A layout transform is exact.
     for symbol in (source_of(trial).symbol for trial in moves()):
         assert {verdict.worst_error for verdict in verdicts[symbol]} == {0.0}
+
+
+def test_threadblocks_that_wait_for_each_other_all_run(link: Link) -> None:
+    """As many as share the hidden units, which are more than the device of a check runs else."""
+    problem = Recurrent(cell=Cell.RNN_TANH, steps=2, batch_rows=1, hidden=504)
+    trial = Trial(
+        workload=Workload.of(problem),
+        config=RecurrentConfig(groups=1, resident=False, units=8, slices=4),
+    )
+    assert launch(trial.workload, trial.config).threadblocks_at_once == 64 > CHECKED_SMS
+    (verdicts,) = judge(link([source_of(trial)]), jobs_of([trial])).values()
+    assert len(verdicts) == 2
+    assert all(verdict.passed for verdict in verdicts), [str(verdict) for verdict in verdicts]
 
 
 @pytest.mark.parametrize(

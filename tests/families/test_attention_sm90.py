@@ -79,9 +79,9 @@ def test_every_pair_of_heads_has_configurations(depth: int, columns: int) -> Non
     # Three warpgroups have registers for narrow heads.
     found = {config.rows for config in space.candidates}
     assert found == ({64, 128, 192} if columns <= 128 else {64, 128})
+    assert len(set(map(space.encode, space.candidates))) == len(space.candidates)
     for config in space.candidates:
         assert config in space
-        assert space.decode(space.encode(config)) == config
         assert not space.broken(config)
         footprint = FAMILY.footprint(workload, config)
         assert footprint.shared_memory_bytes <= SM90A.shared_memory_per_cta_bytes

@@ -15,10 +15,12 @@ from boltgen.families.registry import (
     boundaries,
     candidates,
     kernel_spec,
+    launch,
     predict,
     violations,
 )
 from boltgen.ir.dtypes import DType
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.recurrence import Cell
 from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
@@ -36,7 +38,7 @@ def _best(problem: Recurrent) -> float:
 
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("cell", Cell)
-@pytest.mark.parametrize("hidden", [1, 27, 128, 512])
+@pytest.mark.parametrize("hidden", [1, 27, 128, 512, 768])
 def test_every_architecture_has_kernels(arch: str, cell: Cell, hidden: int) -> None:
     problem = replace(LAYER, cell=cell, hidden=hidden)
     found = candidates(Workload.of(problem), ARCHES[arch])
@@ -47,7 +49,8 @@ def test_every_architecture_has_kernels(arch: str, cell: Cell, hidden: int) -> N
     ("change", "arch", "message"),
     [
         (BF16, "sm_75", "bfloat16"),
-        ({"hidden": 520}, "sm_80", "it has 520 hidden units; .* 512 at most"),
+        ({"hidden": 8192}, "sm_80", "it has 8192 hidden units: sm_80 has too few registers, or"),
+        ({"hidden": 2001}, "sm_86", "it has 2001 hidden units, no multiple of 8: sm_86 has too"),
     ],
 )
 def test_what_no_kernel_computes(change: dict[str, Any], arch: str, message: str) -> None:
@@ -63,6 +66,16 @@ def test_what_no_kernel_computes(change: dict[str, Any], arch: str, message: str
     [
         (128, RecurrentConfig(groups=3, resident=True), {"values"}),
         (512, RecurrentConfig(groups=1, resident=False), {"threads"}),
+        (520, RecurrentConfig(groups=4, resident=False), {"alone"}),
+        (128, RecurrentConfig(groups=1, resident=True, slices=2), {"alone"}),
+        (128, RecurrentConfig(groups=1, resident=True, units=24), {"values"}),
+        (128, RecurrentConfig(groups=2, resident=True, units=16), {"shared_units"}),
+        (64, RecurrentConfig(groups=1, resident=True, units=64), {"shared_units"}),
+        (
+            2048,
+            RecurrentConfig(groups=1, resident=False, units=8, slices=4),
+            {"resident_threadblocks"},
+        ),
         (128, RecurrentConfig(groups=1, resident=True), {"registers"}),
         (100, RecurrentConfig(groups=2, resident=False), {"weight_vectors"}),
     ],
@@ -94,6 +107,31 @@ def test_time_grows_with_steps_and_not_with_a_small_batch() -> None:
     assert _best(replace(LAYER, steps=500)) > 8 * _best(LAYER)
     assert _best(replace(LAYER, batch_rows=16)) < 1.1 * _best(LAYER)
     assert _best(replace(LAYER, directions=2)) < 1.1 * _best(LAYER)
+
+
+@pytest.mark.parametrize("cell", [Cell.LSTM, Cell.GRU])
+def test_threadblocks_that_share_many_hidden_units_are_faster(cell: Cell) -> None:
+    problem = replace(LAYER, cell=cell, hidden=512)
+    workload = Workload.of(problem)
+    times = {
+        is_shared: min(
+            predict(workload, each, SM80).time_us
+            for each in candidates(workload, SM80)
+            if isinstance(each, RecurrentConfig) and each.is_shared == is_shared
+        )
+        for is_shared in (True, False)
+    }
+    assert times[True] < times[False] / 5
+
+
+def test_shared_states_need_memory_for_each_directions_rows() -> None:
+    config = RecurrentConfig(groups=1, resident=True, units=16, slices=4)
+    both = replace(LAYER, batch_rows=17, directions=2, hidden=1000)
+    assert launch(Workload.of(both), config).workspace_bytes == 4 * (128 + 2 * 16 * 1024 * 2)
+    rows = symbolic(Symbol("rows", 1, 64))
+    unknown = replace(LAYER, batch_rows=rows, hidden=1000)
+    assert launch(Workload.of(unknown), config).workspace_bytes == 4 * (128 + 2 * 16 * 1024 * 2)
+    assert launch(Workload.of(LAYER), CONFIG).workspace_bytes == 0
 
 
 def test_weights_in_registers_are_faster_than_weights_in_memory() -> None:

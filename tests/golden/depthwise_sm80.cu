@@ -41,7 +41,8 @@ using Tile = boltgen::DepthwiseTile<
     /*Rows=*/1, /*Columns=*/4>;
 
 using Kernel = boltgen::Depthwise<
-    Tile, /*ElementD=*/cutlass::half_t, Epilogue, /*Threads=*/128>;
+    Tile, /*ElementD=*/cutlass::half_t, Epilogue, /*Threads=*/128,
+    /*WithInput=*/false>;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount, 1)
     boltgen_depthwise_sm80_3s1_1x4_t128_v8_db5c7eb0d8_device(

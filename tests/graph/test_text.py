@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltgen.errors import GraphTextError
-from boltgen.graph.attribute_kinds import KINDS
-from boltgen.graph.attributes import Attributes, Clip, Opaque, Pad
+from boltgen.graph.attributes import KINDS, Attributes, Clip, Opaque, Pad
 from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph, GraphBuilder, Structure
 from boltgen.graph.text import Constants, parse_graph, print_graph
 from boltgen.ir.dtypes import DType

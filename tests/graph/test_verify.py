@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boltgen.errors import GraphError
-from boltgen.graph.graph import Expr, Graph
+from boltgen.graph.graph import INPUT, Expr, Graph
 from boltgen.graph.ops import OPERATORS
 from boltgen.graph.text import Constants, parse_graph
 from boltgen.graph.verify import Verifier
@@ -58,6 +58,12 @@ def wrong(before: str, after: str) -> Graph:
 
 def test_a_graph_that_keeps_the_rules_is_verified() -> None:
     Verifier().verify(parse_graph(RIGHT))
+
+
+def test_a_view_of_unknown_sizes_has_any_number_of_elements() -> None:
+    known = Expr(op=INPUT, shape=(2, 3), dtype="float32")
+    view = Expr(op="reshape", args=(0,), shape=("rows", 2), dtype="float32")
+    Verifier().verify(Graph((known, view), frozenset({1}), 1))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Ask every layer about a number type that it does not know; run by `test_dry_run_type`.
+"""Ask every layer about a number type that it does not take; run by `test_dry_run_type`.
 
-The first argument says whether the type's row has conversions. Prints one line for each layer.
+The arguments: whether the type's row has conversions, or is one of the floats of 8 bits; its name.
+Prints one line for each layer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from boltgen.ir.functions import UnaryOp
 from boltgen.ir.recurrence import Cell
 from boltgen.options.checks import accumulator
 from boltgen.passes.regions.anchor import match_anchor
+from boltgen.problems.accumulation import accumulation_rounding
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
@@ -30,13 +32,13 @@ from boltgen.problems.grouped.problem import GroupedGemm
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, Move, nhwc
 from boltgen.problems.norm.problem import Norm, NormFunction
 from boltgen.problems.recurrent.problem import Recurrent
-from boltgen.problems.reference import accumulation_rounding, compare
+from boltgen.problems.reference import compare
 from boltgen.problems.region import Rejected
 from boltgen.problems.workload import Layer, Workload
 
-NAME = "float8_e4m3fn"
-E4M3 = DType(NAME)
-TYPES = {"in_dtype": E4M3, "out_dtype": DType.F32}
+NAME = sys.argv[2]
+ASKED = DType(NAME)
+TYPES = {"in_dtype": ASKED, "out_dtype": DType.F32}
 PRODUCT = {"m": 64, "n": 64, "k": 64}
 ARCH = arch_named("sm_90a")
 ZEROS = np.zeros(1)
@@ -45,14 +47,14 @@ ZEROS = np.zeros(1)
 def loaded() -> object:
     """An epilogue that loads the type."""
     builder = ElementwiseBuilder()
-    builder.load(LoadKind.TENSOR, E4M3)
+    builder.load(LoadKind.TENSOR, ASKED)
     return builder.build()
 
 
 def cast() -> object:
     """An epilogue that rounds to the type."""
     builder = ElementwiseBuilder()
-    builder.cast(0, E4M3)
+    builder.cast(0, ASKED)
     return builder.build()
 
 
@@ -60,7 +62,7 @@ def stored() -> object:
     """An epilogue with a result of the type besides D."""
     builder = ElementwiseBuilder()
     builder.store(0)
-    builder.store(0, dtype=E4M3)
+    builder.store(0, dtype=ASKED)
     return builder.build()
 
 
@@ -77,39 +79,42 @@ def multiplied() -> object:
 # Layers that refuse the type until kernels convert it.
 UNCONVERTED: Mapping[str, Callable[[], object]] = {
     "matmul": lambda: Gemm(**PRODUCT, **TYPES),
-    "result": lambda: Gemm(**PRODUCT, out_dtype=E4M3),
+    "result": lambda: Gemm(**PRODUCT, out_dtype=ASKED),
     "convolution": lambda: Conv2d(n=1, h=8, w=8, c=64, k=64, r=1, s=1, **TYPES),
     "depthwise convolution": lambda: Depthwise(n=1, h=8, w=8, c=64, r=1, s=1, **TYPES),
     "grouped matmul": lambda: GroupedGemm(groups=2, **PRODUCT, **TYPES),
-    "norm": lambda: Norm(rows=4, columns=64, function=NormFunction.SOFTMAX, in_dtype=E4M3),
-    "group norm": lambda: GroupNorm(n=1, h=8, w=8, c=64, groups=8, out_dtype=E4M3),
+    "norm": lambda: Norm(rows=4, columns=64, function=NormFunction.SOFTMAX, in_dtype=ASKED),
+    "group norm": lambda: GroupNorm(n=1, h=8, w=8, c=64, groups=8, out_dtype=ASKED),
     "recurrent layer": lambda: Recurrent(
-        cell=Cell.GRU, steps=2, batch_rows=1, hidden=16, in_dtype=E4M3
+        cell=Cell.GRU, steps=2, batch_rows=1, hidden=16, in_dtype=ASKED
     ),
     "layout transform": lambda: Move(
-        source=Form(layout=ImageLayout.NCHW, dtype=DType.F32), target=nhwc(E4M3)
+        source=Form(layout=ImageLayout.NCHW, dtype=DType.F32), target=nhwc(ASKED)
     ),
     "load": loaded,
     "cast": cast,
     "store": stored,
-    "kernel text": lambda: E4M3.cutlass,
-    "adapter": lambda: E4M3.adapter,
-    "profiler": lambda: E4M3.conversions.profiler,
-    "comparison": lambda: compare(ZEROS.astype(E4M3.numpy), ZEROS, ZEROS),
+    "kernel text": lambda: ASKED.cutlass,
+    "adapter": lambda: ASKED.adapter,
+    "profiler": lambda: ASKED.profiler,
+    "comparison": lambda: compare(ZEROS.astype(ASKED.numpy), ZEROS, ZEROS),
     "middle end": multiplied,
 }
+# The layers among these that take floats of 8 bits.
+MULTIPLY = {"matmul", "convolution", "depthwise convolution", "grouped matmul", "recurrent layer"}
+TAKE_NARROW = MULTIPLY | {"kernel text", "adapter", "comparison"}
 # Layers that refuse it whatever its conversions are.
 ALWAYS: Mapping[str, Callable[[], object]] = {
-    "accumulator": lambda: Gemm(**PRODUCT, acc_dtype=E4M3),
+    "accumulator": lambda: Gemm(**PRODUCT, acc_dtype=ASKED),
     "option": lambda: accumulator("accumulate", NAME),
-    "rate of sums": lambda: tensor_tflops(E4M3, ARCH),
+    "rate of sums": lambda: tensor_tflops(ASKED, ARCH),
 }
 
 
 def rounded_sums() -> object:
     """The oracle's bound of sums in the type, of a problem that cannot be made."""
     problem = Gemm(**PRODUCT)
-    object.__setattr__(problem, "acc_dtype", E4M3)
+    object.__setattr__(problem, "acc_dtype", ASKED)
     return accumulation_rounding(problem)
 
 
@@ -119,8 +124,12 @@ def by_family() -> Mapping[str, Callable[[], object]]:
     gate = ElementwiseBuilder()
     gate.unary(UnaryOp.RELU, 0)
     scores = Layer(problem=product)
-    after = Layer(problem=Gemm(**PRODUCT, in_dtype=E4M3, out_dtype=DType.F32), prologue=SOFTMAX)
-    narrow = Layer(problem=Gemm(**PRODUCT, in_dtype=E4M3, out_dtype=E4M3))
+    after = Layer(problem=Gemm(**PRODUCT, in_dtype=ASKED, out_dtype=DType.F32), prologue=SOFTMAX)
+    clipped = ElementwiseBuilder()
+    clipped.unary(UnaryOp.CLIP, 0, -2.0, 2.0)
+    narrow = Layer(
+        problem=Gemm(**PRODUCT, in_dtype=ASKED, out_dtype=ASKED), epilogue=clipped.build()
+    )
     plain, chain = Workload(layers=(scores,)), Workload(layers=(narrow, scores))
     workloads = {
         "cutlass2": plain,
@@ -137,28 +146,41 @@ def by_family() -> Mapping[str, Callable[[], object]]:
         "attention_sm90": Workload(layers=(scores, after)),
     }
 
-    def asked(name: str) -> Callable[[], object]:
-        def ask() -> object:
-            reason = FAMILIES.named(name).rejects(workloads[name], ARCH)
-            if reason is not None:
-                raise BoltgenError(reason)
-            return name
+    return {name: refusing(name, workload) for name, workload in workloads.items()}
 
-        return ask
 
-    return {name: asked(name) for name in workloads}
+def refusing(name: str, workload: Workload) -> Callable[[], object]:
+    """Return a question whether a family computes a workload."""
+
+    def ask() -> object:
+        reason = FAMILIES.named(name).rejects(workload, ARCH)
+        if reason is not None:
+            raise BoltgenError(reason)
+        return name
+
+    return ask
 
 
 def main() -> None:
     """Print what each layer says; leave with an error where one does not name the type."""
-    is_converted = sys.argv[1] == "converted"
+    kind = sys.argv[1]
     asked = {**ALWAYS, "rounding of sums": rounded_sums}
-    asked |= by_family() if is_converted else UNCONVERTED
+    if kind != "unconverted":
+        asked |= by_family()
+    if kind == "unconverted":
+        asked |= UNCONVERTED
+    if kind == "narrow":
+        asked |= {name: ask for name, ask in UNCONVERTED.items() if name not in TAKE_NARROW}
+        images = Workload.of(Conv2d(n=1, h=8, w=8, c=64, k=64, r=3, s=3, **TYPES))
+        cell = Recurrent(cell=Cell.GRU, steps=2, batch_rows=1, hidden=16, in_dtype=ASKED)
+        del asked["cutlass3"]
+        asked["recurrent"] = refusing("recurrent", Workload.of(cell))
+        asked |= {f"images by {name}": refusing(name, images) for name in ("cutlass2", "cutlass3")}
     for layer, ask in asked.items():
         try:
             made = ask()
         except BoltgenError as error:
-            if NAME not in str(error):
+            if not any(name in str(error) for name in (NAME, ASKED.short)):
                 raise SystemExit(f"{layer} does not name {NAME}: {error}") from error
             print(f"{layer}: {error}")
         else:

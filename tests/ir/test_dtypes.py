@@ -26,8 +26,10 @@ from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.layout_transform.problem import Form, ImageLayout, LayoutTransform, Move, nhwc
 from boltgen.problems.workload import Workload
 
+NARROW_TYPES = [dtype for dtype in DType if dtype.is_narrow]
 
-@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+
+@pytest.mark.parametrize("dtype", [*FLOAT_TYPES, *NARROW_TYPES])
 def test_a_rows_figures_are_numpys(dtype):
     limits = ml_dtypes.finfo(dtype.numpy)
     assert dtype.size_bytes == dtype.numpy.itemsize
@@ -35,6 +37,10 @@ def test_a_rows_figures_are_numpys(dtype):
     assert dtype.largest == float(limits.max)
     assert dtype.smallest_normal == float(limits.tiny)
     assert dtype.smallest_subnormal == float(limits.smallest_subnormal)
+    if dtype.is_narrow:
+        # Results are clipped before they are rounded.
+        assert dtype.overflow_threshold == np.inf
+        return
     with np.errstate(over="ignore"):
         # NumPy rounds to BF16 by way of FP32, whose own threshold is no number of it.
         wide = np.float64 if dtype is DType.F32 else np.float32
@@ -73,6 +79,8 @@ SINCE = {
     (DType.F16, DType.F16): (7, 5),
     (DType.F16, DType.F32): (7, 5),
     (DType.BF16, DType.F32): (8, 0),
+    (DType.E4M3, DType.F32): (8, 9),
+    (DType.E5M2, DType.F32): (8, 9),
     (DType.I8, DType.I32): (7, 5),
     (DType.U8, DType.I32): (7, 5),
 }
@@ -90,7 +98,7 @@ def test_only_what_an_instruction_sums_in_is_an_accumulator(operand, accumulator
         assert (reason is None) == expected
 
 
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "int16", "float64"])
+@pytest.mark.parametrize("name", ["float8_e4m3fnuz", "float8_e8m0fnu", "int16", "float64"])
 def test_a_type_without_a_row_is_none(name):
     with pytest.raises(ValueError, match=name):
         DType(name)

@@ -82,7 +82,8 @@ def _case(
 
 _SAME = (1, 1, 1, 1)
 # Filters whose columns are compiled and others, every width of vectors, strides, dilations, more
-# padding on one side, several filters of each channel, every type and kind of operand.
+# padding on one side, several filters of each channel, A's channels before the others, every type
+# and kind of operand.
 KERNELS: Mapping[str, tuple[DepthwiseConfig, Workload, str]] = {
     "plain": (
         _config(64, 1, 4, 8),
@@ -130,6 +131,24 @@ KERNELS: Mapping[str, tuple[DepthwiseConfig, Workload, str]] = {
     "sixteenfold": (
         _config(64, 2, 2, 8),
         _case((1, 6, 7, 3), (3, 3), multiplier=16, stride=(2, 1), padding=_SAME),
+        "sm_80",
+    ),
+    "with_input": (
+        _config(64, 2, 2, 4),
+        _case(
+            (2, 7, 9, 20),
+            (5, 5),
+            EPILOGUES["residual_after"],
+            padding=(2, 2, 2, 2),
+            with_input=True,
+        ),
+        "sm_80",
+    ),
+    "with_input_squeezed": (
+        _config(64, 1, 4, 8),
+        _case(
+            (2, 9, 7, 36), (3, 3), _rounded(F16, with_maximum=True), padding=_SAME, with_input=True
+        ),
         "sm_80",
     ),
     "gated": (
@@ -194,6 +213,8 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
         ("plain", setting(n=2**30), INVALID, "threads for a slab is .*; it must be at most"),
         ("one_row", setting(pad_w=-1), INVALID, "pad_w is -1; it must be at least 0"),
         ("doubled", setting(k=20), INVALID, "k is 20; this kernel takes 40"),
+        ("with_input", setting(k=20), INVALID, "k is 20; this kernel takes 40"),
+        ("with_input", setting(q=8), INVALID, "q is 8; this kernel takes 9"),
         ("rounded_bfloat16", setting(), WORKSPACE, "has 0 bytes; these sizes need 180"),
     ],
 )

@@ -17,6 +17,7 @@ from boltgen.families.space import Shape
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.kernel import KernelSpec
+from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Workload
 from tests.kernels.conftest import launched
@@ -32,6 +33,19 @@ _PINGPONG = Cutlass3Config(
     threadblock=Shape(128, 128, 128), schedule=Schedule.PINGPONG, cluster_m=2, swizzle=2
 )
 _COOPERATIVE = Cutlass3Config(threadblock=Shape(256, 128, 128), schedule=Schedule.COOPERATIVE)
+_CONV = Conv2d(
+    n=2,
+    h=14,
+    w=14,
+    c=256,
+    k=256,
+    r=3,
+    s=3,
+    padding=(1, 1, 1, 1),
+    in_dtype=_U8,
+    acc_dtype=DType.I32,
+    out_dtype=_U8,
+)
 # Both schedules, both types of A, each type of D, residuals of bytes and of FP32, a batch, slices,
 # and widths that CUTLASS has to be asked for.
 KERNELS: Mapping[str, tuple[Cutlass3Config, Workload]] = {
@@ -49,7 +63,7 @@ KERNELS: Mapping[str, tuple[Cutlass3Config, Workload]] = {
     ),
     "half": (
         replace(_COOPERATIVE, scheduler=Scheduler.STREAM_K),
-        Workload.of(replace(_GEMM, out_dtype=_F16), floats(UnaryOp.RELU)),
+        Workload.of(replace(_GEMM, k=2048, out_dtype=_F16), floats(UnaryOp.RELU)),
     ),
     "float": (
         _COOPERATIVE,
@@ -58,6 +72,12 @@ KERNELS: Mapping[str, tuple[Cutlass3Config, Workload]] = {
     "sums": (
         replace(_PINGPONG, threadblock=Shape(64, 256, 128)),
         Workload.of(replace(_GEMM, out_dtype=DType.I32)),
+    ),
+    "image": (
+        replace(_PINGPONG, threadblock=Shape(64, 64, 128), swizzle=1),
+        Workload.of(
+            replace(_CONV, stride=(2, 1), padding=(1, 2, 0, 3)), requantised(low=0.0, zero=0)
+        ),
     ),
 }
 

@@ -23,7 +23,15 @@ from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.workload import Workload
 from tests.kernels.conftest import build_libraries, launched
 from tests.kernels.jobs import judged_jobs
-from tests.kernels.refusals import ADDRESS, INVALID, MISALIGNED, Change, assert_refused, setting
+from tests.kernels.refusals import (
+    ADDRESS,
+    INVALID,
+    MISALIGNED,
+    WORKSPACE,
+    Change,
+    assert_refused,
+    setting,
+)
 
 BF16, F32 = DType.BF16, DType.F32
 ALL = {"has_states": True, "has_lengths": True, "keeps_last": True}
@@ -41,18 +49,20 @@ def _case(
     arch: str,
     cell: Cell,
     extents: tuple[int, int, int],
-    config: tuple[int, bool],
+    config: tuple[int, bool] | tuple[int, bool, int, int],
     epilogue: ElementwiseGraph = EPILOGUES["identity"],
     **given: Any,
 ) -> tuple[RecurrentConfig, Workload, str]:
     steps, rows, hidden = extents
     problem = Recurrent(cell=cell, steps=steps, batch_rows=rows, hidden=hidden, **given)
-    groups, resident = config
-    return RecurrentConfig(groups=groups, resident=resident), Workload.of(problem, epilogue), arch
+    names = ("groups", "resident", "units", "slices")
+    made = RecurrentConfig(**dict(zip(names, config, strict=False)))
+    return made, Workload.of(problem, epilogue), arch
 
 
 # Every cell, both instructions and both places of the weights; each number of groups, ragged
 # batches and hidden units, odd ones, one direction and both, and all that a launch may leave out.
+# The cases `shared` have threadblocks that share the hidden units, and warps that share K.
 KERNELS: Mapping[str, tuple[RecurrentConfig, Workload, str]] = {
     "gru": _case("sm_80", Cell.GRU, (5, 20, 64), (1, RESIDENT), has_bias=True),
     "lstm": _case("sm_80", Cell.LSTM, (4, 3, 128), (2, RESIDENT), directions=2, **ALL),
@@ -70,11 +80,26 @@ KERNELS: Mapping[str, tuple[RecurrentConfig, Workload, str]] = {
     "odd_columns": _case(
         "sm_80", Cell.GRU, (3, 3, 33), (2, RESIDENT), EPILOGUES["columns"], directions=2
     ),
+    "shared": _case("sm_80", Cell.LSTM, (4, 20, 64), (1, RESIDENT, 16, 2), directions=2, **ALL),
+    "shared_streamed": _case(
+        "sm_80", Cell.GRU, (3, 18, 200), (1, STREAMED, 32, 4), graph_of(_gated), has_bias=True
+    ),
+    "shared_reset": _case("sm_75", Cell.GRU_RESET_FIRST, (3, 17, 40), (1, RESIDENT, 8, 1), **ALL),
+    "shared_reset_slices": _case(
+        "sm_86", Cell.GRU_RESET_FIRST, (3, 2, 72), (1, STREAMED, 16, 8), backwards=True
+    ),
+    "shared_odd": _case("sm_90a", Cell.RNN_TANH, (3, 3, 75), (1, RESIDENT, 64, 2), directions=2),
+    "shared_520": _case(
+        "sm_80", Cell.LSTM, (2, 2, 520), (1, RESIDENT, 16, 4), in_dtype=BF16, out_dtype=BF16
+    ),
 }
+
+# No device of sm_75 runs as many threadblocks at once.
+CROWDED = _case("sm_75", Cell.RNN_RELU, (2, 1, 1024), (1, STREAMED, 8, 8))
 
 
 def _spec(name: str) -> KernelSpec:
-    config, workload, arch = KERNELS[name]
+    config, workload, arch = CROWDED if name == "crowded" else KERNELS[name]
     return kernel_spec(workload, config, arch)
 
 
@@ -98,6 +123,41 @@ def test_a_kernel_computes_what_it_is_made_for_and_its_boundaries(
     sizes = (workload, *boundaries(workload, config, row))
     assert len(sizes) == 3
     assert max(judged_jobs(checking, kernels[_spec(name)], _spec(name), config, sizes)) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["shared_reset"])
+def test_a_team_takes_further_rows(
+    name: str, checking: Cuda, kernels: dict[KernelSpec, KernelLibrary]
+) -> None:
+    """Five threadblocks of 32 threads share 40 hidden units; sm_75 runs 640 threadblocks."""
+    config, _, arch = KERNELS[name]
+    teams = 40 * 16 // 5
+    problem = Recurrent(
+        cell=Cell.GRU_RESET_FIRST, steps=2, batch_rows=16 * teams + 1, hidden=40, keeps_last=True
+    )
+    workload = Workload.of(problem)
+    spec = kernel_spec(workload, config, arch)
+    assert spec == _spec(name)
+    assert max(judged_jobs(checking, kernels[spec], spec, config, [workload])) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["crowded"])
+def test_threadblocks_that_do_not_all_run_are_refused(
+    name: str, cuda: Cuda, kernels: dict[KernelSpec, KernelLibrary]
+) -> None:
+    config, workload, arch = CROWDED
+    assert [each.name for each in violations(workload, config, arch_named(arch))] == [
+        "resident_threadblocks"
+    ]
+    spec, sizes = _spec(name), launch(workload, config)
+    args: Any = arguments("boltgen_recurrent_args", sizes.sizes)
+    args.a = args.weights = args.d = args.workspace = ADDRESS
+    args.workspace_bytes = sizes.workspace_bytes
+    cuda.become(spec.arch)
+    message = "128 threadblocks share the hidden units; this device runs [0-9]+ of them at once"
+    assert_refused(kernels[spec], spec, args, INVALID, message)
+    args.workspace_bytes -= 1
+    assert_refused(kernels[spec], spec, args, WORKSPACE, "workspace has [0-9]+ bytes; these sizes")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from boltgen.measure.epilogue_nodes import epilogue_nodes
 from boltgen.measure.native import CudaError, RefusedError, Rounding
 from boltgen.measure.operands import extents_of
 from boltgen.problems import reference
+from boltgen.problems.accumulation import accumulation_rounding
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
@@ -45,7 +46,7 @@ def enclosed(device, problem, epilogue, arrays):
             [array[0].size if problem.batch > 1 and array.ndim > 1 else 0 for array in operands],
             problem.slice_rows,
         ),
-        Rounding(**asdict(reference.accumulation_rounding(problem))),
+        Rounding(**asdict(accumulation_rounding(problem))),
         problem.out_dtype,
         in_dtype=problem.in_dtype,
         a=device.upload(a),
@@ -180,6 +181,11 @@ def test_filters_of_single_channels(device, rng, dtype):
     check(device, problem, ElementwiseGraph(), rng)
 
 
+def test_an_input_beside_its_convolution(device, rng):
+    problem = Depthwise(n=2, h=9, w=8, c=7, r=3, s=5, padding=(1, 2, 1, 2), with_input=True)
+    check(device, problem, EPILOGUES["bias_relu"], rng)
+
+
 @pytest.mark.parametrize(("a_batched", "b_batched"), [(True, False), (False, True)])
 def test_a_shared_operand_of_a_batch(device, rng, a_batched, b_batched):
     problem = Gemm(batch=3, m=4, n=5, k=6, a_batched=a_batched, b_batched=b_batched)
@@ -206,11 +212,11 @@ def test_sums_of_bf16_overflow_and_underflow_as_the_oracle_says(device, rng):
 
 @pytest.mark.parametrize("dtype", [DType.F32, 7])
 def test_operands_that_no_kernel_multiplies_are_refused_by_number(device, dtype, monkeypatch):
-    number = dtype if isinstance(dtype, int) else dtype.conversions.profiler
+    number = dtype if isinstance(dtype, int) else dtype.profiler
     refused = replace(DType.F16.conversions, profiler=number)
     monkeypatch.setattr(DType.F16, "_conversions", refused)
     places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
-    rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
+    rounding = Rounding(**asdict(accumulation_rounding(SMALL)))
     nodes = epilogue_nodes(ElementwiseGraph(), [], [])
     with pytest.raises(RefusedError, match=f"element type {number}"):
         device.profiler.enclose(
@@ -237,7 +243,7 @@ def test_what_the_reference_has_no_case_for_is_refused_by_name(device, change, n
     nodes = epilogue_nodes(b.build(), [], [])
     for name, value in change.items():
         setattr(nodes[-1], name, value)
-    rounding = Rounding(**asdict(reference.accumulation_rounding(SMALL)))
+    rounding = Rounding(**asdict(accumulation_rounding(SMALL)))
     places = dict.fromkeys(("a", "b", "low", "high"), device.empty(1024))
     with pytest.raises(RefusedError, match=f"node 1 .*unknown {named}"):
         device.profiler.enclose(

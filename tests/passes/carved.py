@@ -17,22 +17,41 @@ from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes import outline
 from boltgen.passes.outline import CarvedRegion
-from tests.passes.differential import AnyArray, Sizes, assert_same, drawn, sizes_of
+from tests.passes.differential import (
+    AnyArray,
+    Sizes,
+    assert_same,
+    drawn,
+    sizes_of,
+    with_unknown_sizes,
+)
 
 
-def carve(graph: Graph, *args: Any, **kwargs: Any) -> tuple[Graph, tuple[CarvedRegion, ...]]:
-    """Carve regions out of `graph`, and check that all of them compute what was there."""
+def carve(
+    graph: Graph, *args: Any, others: bool = True, **kwargs: Any
+) -> tuple[Graph, tuple[CarvedRegion, ...]]:
+    """Carve regions out of `graph`, and check that all of them compute what was there.
+
+    With `others` the same is done where the sizes of a value, and of all that is computed from it,
+    are unknown.
+    """
     made, carved = outline.carve(graph, *args, **kwargs)
-    bodies = {each.region.symbol: each.body for each in carved}
-    assert_same(graph, made, regions=bodies)
+    assert_same(graph, made, regions=_bodies(carved))
     for sizes in sizes_of(graph):
         check_regions(made, carved, sizes)
+    for unknown, sizes in with_unknown_sizes(graph, onward=True) if others else ():
+        anew, others = outline.carve(unknown, *args, **kwargs)
+        assert_same(unknown, anew, known=sizes, regions=_bodies(others))
     return made, carved
+
+
+def _bodies(carved: tuple[CarvedRegion, ...]) -> dict[str, Graph]:
+    return {each.region.symbol: each.body for each in carved}
 
 
 def check_regions(graph: Graph, carved: tuple[CarvedRegion, ...], sizes: Sizes) -> None:
     """Check that the oracle of kernels computes what the body of each region does."""
-    bodies = {each.region.symbol: each.body for each in carved}
+    bodies = _bodies(carved)
     regions = {each.region.symbol: each.region for each in carved}
     values: dict[int, AnyArray] = {}
     run(graph, drawn(graph, sizes), sizes=sizes, regions=bodies, observe=values.__setitem__)

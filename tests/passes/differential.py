@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.graph.graph import CONSTANT, INPUT, Expr, Extents, Graph
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.graph.numpy_semantics.operation import is_float, numpy_dtype
 from boltgen.ir.extent import Dim, Symbol
@@ -26,12 +27,15 @@ _EXACT = 2.0**-53
 _SIZES = (1, 13)
 
 
-def checked(rewrite: Callable[P, T], *, others: bool = False, **options: Any) -> Callable[P, T]:
+def checked(
+    rewrite: Callable[P, T], *, others: bool = False, has_sizes: bool = False, **options: Any
+) -> Callable[P, T]:
     """Return `rewrite`, which then compares the values of its graph before and after.
 
     The graph is its first argument; its result is a graph, or has one as its attribute `graph`.
-    With `others` the same is done with each value of the graph read by somebody else too: then the
-    pass may have to leave that value as it is.
+    With `others` the same is done with each value of the graph read by somebody else too, and with
+    each value of unknown sizes: then the pass may have to leave that value as it is. A pass over
+    boltgen's own operators `has_sizes`: boltgen writes none of unknown sizes.
     """
 
     @wraps(rewrite)
@@ -47,6 +51,10 @@ def checked(rewrite: Callable[P, T], *, others: bool = False, **options: Any) ->
             for graph in read_otherwise(before):
                 anew: Any = rewrite(graph, *more, **kwargs)  # type: ignore[arg-type]
                 assert_same(graph, _graph_of(anew), **options)
+            for graph, sizes in () if has_sizes else with_unknown_sizes(before):
+                anew = rewrite(graph, *more, **kwargs)  # type: ignore[arg-type]
+                if _graph_of(anew) is not graph:
+                    assert_same(graph, _graph_of(anew), known=sizes, **options)
         return made
 
     return compared
@@ -69,19 +77,54 @@ def read_otherwise(graph: Graph) -> Iterator[Graph]:
         yield Graph((*graph.exprs, reader), graph.escaping | {at}, (graph.results, at))
 
 
+def with_unknown_sizes(graph: Graph, *, onward: bool = False) -> Iterator[tuple[Graph, Sizes]]:
+    """The graph with each of its values of sizes that have a name alone, and these sizes.
+
+    With `onward` so are all values that are computed from it.
+    """
+    for index, expr in enumerate(graph.exprs):
+        if expr.op == CONSTANT or not expr.shape:
+            continue
+        unknown, sizes = {index}, dict[Symbol | str, int]()
+        exprs = list(graph.exprs)
+        for at in range(index, len(exprs)):
+            if at == index or (onward and not unknown.isdisjoint(exprs[at].args)):
+                unknown.add(at)
+                names = {
+                    f"size {at} {axis}": extent
+                    for axis, extent in enumerate(exprs[at].shape or ())
+                    if not isinstance(extent, (Dim, str))
+                }
+                sizes |= names
+                exprs[at] = replace(exprs[at], shape=_named(exprs[at].shape, at, names))
+        if sizes:
+            yield replace(graph, exprs=tuple(exprs)), sizes
+
+
+def _named(shape: Extents | None, at: int, names: Mapping[str, int]) -> Extents | None:
+    """The shape with names in place of the extents that have one."""
+    if shape is None:
+        return None
+    both = ((f"size {at} {axis}", extent) for axis, extent in enumerate(shape))
+    return tuple(name if name in names else extent for name, extent in both)
+
+
 def assert_same(
     before: Graph,
     after: Graph,
     *,
     unit: float = 2.0**-53,
+    known: Sizes | None = None,
     inputs: Callable[[Graph, Sizes], Sequence[AnyArray]] | None = None,
     regions: Mapping[str, Graph] | None = None,
 ) -> None:
     """Check that two graphs of the same inputs have the same results, rounding left out.
 
-    A pass that writes constants anew rounds them, at most by `unit`.
+    A pass that writes constants anew rounds them, at most by `unit`. Dimensions have the sizes that
+    are `known`, and all others any.
     """
-    for sizes in sizes_of(before):
+    for others in sizes_of(before):
+        sizes = {**others, **(known or {})}
         given = (inputs or drawn)(before, sizes)
         assert len(given) == len([expr for expr in after.exprs if expr.op == INPUT])
         assert_equal(

@@ -13,7 +13,8 @@ from boltgen.families.registry import candidates
 from boltgen.graph.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import SOFTMAX, LoadKind
-from boltgen.passes.outline import Found, Symbols, find_regions
+from boltgen.passes.outline import Symbols, find_regions
+from boltgen.passes.regions.chains import Found
 from boltgen.problems.region import Shared, Sharing
 from boltgen.problems.workload import Workload
 from tests.passes.carved import carve

@@ -10,6 +10,7 @@ import pytest
 
 from boltgen.graph.graph import INPUT, Expr, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
+from boltgen.ir.key_masks import HIDDEN as KEY_HIDDEN
 from boltgen.passes.masks import where_as_minimum
 from boltgen.passes.outline import Symbols
 from boltgen.problems.workload import Workload
@@ -242,6 +243,125 @@ def test_other_masks_stay(build: Callable[[Builder], int]) -> None:
     scores, output = carved(b, build(b)).layers
     assert len(scores.loads) == 1 + (build is _shown_again)
     assert not output.prologue.is_causal
+
+
+def _mask(
+    shown: float, hidden: float, how: str = "add", **after: float
+) -> Callable[[Builder], int]:
+    """A constant mask, perhaps clipped after."""
+
+    def build(b: Builder) -> int:
+        mask = b.constant(np.where(SEEN, shown, hidden).astype(np.float16))
+        made = b.elementwise(how, b.scores(), mask)
+        return b.elementwise("clip", made, **after) if after else made
+
+    return build
+
+
+def _made(shown: float, hidden: float, how: str = "add") -> Callable[[Builder], int]:
+    """A mask that the model computes of places."""
+
+    def build(b: Builder) -> int:
+        seen = b.compare("greater_equal", b.places(ROWS, 1), b.places(1, ROWS))
+        mask = b.where(seen, b.number(shown), b.number(hidden))
+        return b.elementwise(how, b.scores(), mask)
+
+    return build
+
+
+def _triangle_of(number: float, how: str = "add") -> Callable[[Builder], int]:
+    def build(b: Builder) -> int:
+        filled = b.operator("broadcast_to", (b.number(number),), (ROWS, ROWS), F16)
+        mask = b.operator("triu", (filled,), (ROWS, ROWS), F16, k=1)
+        return b.elementwise(how, b.scores(), mask)
+
+    return build
+
+
+def _twice(b: Builder) -> int:
+    """Whose mask two operators load."""
+    mask = b.constant(ADDED)
+    return b.elementwise("add", b.elementwise("add", b.scores(), mask), mask)
+
+
+def _doubled(b: Builder) -> int:
+    masked = _known(b)
+    return b.elementwise("add", masked, masked)
+
+
+MOST, LEAST = 65504.0, float(KEY_HIDDEN)
+LESS = float(np.nextafter(np.float16(LEAST), np.float16(0)))
+NUMBERS = {
+    "as PyTorch's": (_mask(0.0, LEAST), True),
+    "not as low": (_mask(0.0, LESS), False),
+    "a bound": (_mask(np.inf, LEAST, "minimum"), True),
+    "the largest": (_mask(MOST, LEAST, "minimum"), True),
+    "a low bound": (_mask(MOST - 32.0, LEAST, "minimum"), False),
+    "zeros as a bound": (_mask(0.0, LEAST, "minimum"), False),
+    "infinities that are added": (_mask(np.inf, LEAST), False),
+    "made": (_made(0.0, LEAST), True),
+    "made, not as low": (_made(0.0, LESS), False),
+    "made, shifted": (_made(1.0, LEAST), False),
+    "a bound that is made": (_made(MOST, LEAST, "minimum"), True),
+    "a low bound that is made": (_made(MOST - 32.0, LEAST, "minimum"), False),
+    "a triangle": (_triangle_of(LEAST), True),
+    "a triangle, not as low": (_triangle_of(LESS), False),
+    "a triangle as a bound": (_triangle_of(LEAST, "minimum"), False),
+    "clipped": (_mask(0.0, -np.inf, low=-MOST, high=MOST), True),
+    "clipped where it hides": (_mask(0.0, -np.inf, low=LEAST, high=MOST), True),
+    "raised": (_mask(0.0, -np.inf, low=LESS, high=MOST), False),
+    "cut off": (_mask(0.0, -np.inf, low=-MOST, high=MOST - 32.0), False),
+    "an activation after": (lambda b: b.elementwise("tanh", _known(b)), False),
+    "doubled": (_doubled, False),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_a_causal_mask_hide(name: str) -> None:
+    build, is_causal = NUMBERS[name]
+    b = Builder()
+    scores, output = carved(b, build(b)).layers
+    assert output.prologue.is_causal == is_causal
+    assert len(scores.loads) == (not is_causal)
+
+
+def test_a_mask_that_two_operators_load_stays() -> None:
+    b = Builder()
+    scores, output = carved(b, _twice(b)).layers
+    assert not output.prologue.is_causal
+    assert len(scores.loads) == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "distance", "reads", "found"),
+    [
+        (1, "subtract", "greater", 1),
+        (1, "subtract", "less", 1),
+        (6, "subtract", "less", 6),
+        (-1, "subtract", "greater", None),
+        (6, "add", "greater", None),
+        (6, "other rows", "greater", None),
+        (6, "other keys", "greater", None),
+    ],
+)
+def test_which_windows_are_made_of_places(
+    window: int, distance: str, reads: str, found: int | None
+) -> None:
+    """A key is seen if it is no later than the row, and later than the row less the window."""
+    b = Builder()
+    rows, keys = b.places(ROWS, 1), b.places(1, ROWS)
+    number = b.number(window, "int64")
+    name = "add" if distance == "add" else "subtract"
+    before = b.places(ROWS, 1, begin=1) if distance == "other rows" else rows
+    end = b.operator(name, (before, number), (ROWS, 1), "int64")
+    key = b.places(1, ROWS, begin=1) if distance == "other keys" else keys
+    later = b.compare(reads, *((key, end) if reads == "greater" else (end, key)))
+    both = (b.compare("less_equal", keys, rows), later)
+    seen = b.operator("logical_and", both, (ROWS, ROWS), "bool")
+    mask = b.where(seen, b.number(0.0), b.number(LEAST))
+    scores, output = carved(b, b.elementwise("add", b.scores(), mask)).layers
+    assert (output.prologue.window if output.prologue.is_causal else None) == found
+    assert len(scores.loads) == (found is None)
 
 
 def _more_keys(b: Builder, diagonal: int, window: int = 99) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -391,3 +392,124 @@ def test_a_corner_of_fewer_sequences_is_cut_out() -> None:
     graph, carved = _carved(build)
     assert _operators(graph) == [CORNER, REGION]
     assert carved.region.layers[0].operands[0].within is None
+
+
+def _flat(b: Builder) -> int:
+    """(rows * keys,), whose one dimension has the elements of two."""
+    return b.reshape(b.distances(ROWS, KEYS), (ROWS * KEYS,))
+
+
+def _upright(b: Builder) -> int:
+    return b.reshape(b.distances(ROWS, KEYS), (ROWS * KEYS, 1))
+
+
+def _op(name: str, shape: tuple[int, ...], *more: int, **attrs: Any) -> Callable[..., int]:
+    return lambda b, x, *others: b.operator(name, (x, *others), shape, b.dtype(x), **attrs)
+
+
+def _near(b: Builder, x: int) -> int:
+    """The same numbers between 0 and 2."""
+    return b.elementwise("maximum", b.elementwise("minimum", x, b.number(2)), b.number(0))
+
+
+_LONG = ROWS * KEYS
+# Operators on numbers of a dimension that has the elements of two: kept, and numbers to the end.
+OF_JOINED: dict[str, Callable[[Builder], int]] = {
+    "turned": lambda b: b.permute_dims(_upright(b), (1, 0)),
+    "repeated": lambda b: _op("broadcast_to", (2, _LONG))(b, _flat(b)),
+    "beside themselves": lambda b: _op("concat", (_LONG, 2), axis=1)(b, _upright(b), _upright(b)),
+    "summed up": lambda b: _op("cumsum", (_LONG,), axis=0, exclusive=False)(b, _flat(b)),
+    "the most": lambda b: _op("max", (1,), axis=(0,), keepdims=True)(b, _flat(b)),
+    "the most of one": lambda b: _op("max", (_LONG, 1), axis=(1,), keepdims=True)(b, _upright(b)),
+    "a triangle": lambda b: _op("triu", (_LONG, 1), k=0)(b, _upright(b)),
+    "multiplied": lambda b: b.matmul(_upright(b), b.constant(np.array([[2, 3]])), "int64"),
+    "multiplied from the left": lambda b: b.matmul(
+        b.constant(np.array([[2], [3]])), b.reshape(_upright(b), (1, _LONG)), "int64"
+    ),
+    "a vector": lambda b: b.operator(
+        "matmul", (_upright(b), b.constant(np.array([2]))), (_LONG,), "int64"
+    ),
+    "gathered": lambda b: b.operator(
+        "gather_elements",
+        (b.constant(np.arange(3)), _near(b, _flat(b))),
+        (_LONG,),
+        "int64",
+        axis=0,
+    ),
+    "of a table's columns": lambda b: b.operator(
+        "take",
+        (b.constant(np.arange(6).reshape(2, 3)), _near(b, _flat(b))),
+        (2, _LONG),
+        "int64",
+        axis=1,
+    ),
+    "twice": lambda b: b.elementwise("add", _flat(b), _flat(b)),
+    "and one": lambda b: b.elementwise("add", _flat(b), b.number(1)),
+    "chosen": lambda b: b.operator(
+        "where",
+        (
+            b.operator("greater", (_flat(b), b.number(0)), (_LONG,), "bool"),
+            b.number(1),
+            b.number(0),
+        ),
+        (_LONG,),
+        "int64",
+    ),
+}
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("name", OF_JOINED)
+def test_operators_on_joined_dimensions_compute_the_same(name: str, *, is_split: bool) -> None:
+    b = Builder()
+    made = OF_JOINED[name](b)
+    if is_split and b.shape(made) in {(_LONG,), (_LONG, 1)}:
+        made = b.reshape(made, (ROWS, KEYS))
+    # A reader that no size is known of keeps the value a tensor.
+    read = b.operator("tile", (made,), b.shape(made), "int64")
+    with_corners(b.graph((made, read)))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_table"), [("and one", True), ("chosen", True), ("twice", False)]
+)
+def test_numbers_of_joined_dimensions_are_a_table_once_split(name: str, *, is_table: bool) -> None:
+    b = Builder()
+    graph = with_corners(b.graph(b.reshape(OF_JOINED[name](b), (ROWS, KEYS))))
+    assert (_operators(graph) == [CORNER]) == is_table
+
+
+@pytest.mark.parametrize(
+    ("places", "is_table"),
+    [("within", True), ("below", False), ("beyond", False), ("no integers", False)],
+)
+def test_only_places_in_a_table_are_gathered(places: str, *, is_table: bool) -> None:
+    b = Builder()
+    near = _near(b, b.distances(ROWS, KEYS))
+    if places == "below":
+        near = b.elementwise("subtract", near, b.number(1))
+    if places == "beyond":
+        near = b.elementwise("add", near, b.number(2))
+    if places == "no integers":
+        near = b.astype(near, "float32")
+    table = b.constant(np.arange(3 * 2, dtype=np.float16).reshape(3, 2))
+    made = b.operator("take", (table, near), (ROWS, KEYS, 2), "float16", axis=0)
+    exprs = b.graph(made)
+    found = dynamic_shape_constants.with_corners(exprs)
+    assert (_operators(found) == [CORNER]) == is_table
+
+
+@pytest.mark.parametrize(("most", "is_table"), [(1024, True), (1 << 13, False)])
+def test_a_table_is_no_larger_than_a_library_may_be(most: int, *, is_table: bool) -> None:
+    rows, keys = (symbolic(Symbol(name, 1, most)) for name in ("m", "n"))
+    b = Builder()
+    found = dynamic_shape_constants.with_corners(b.graph(b.distances(rows, keys)))
+    assert (CORNER in _operators(found)) == is_table
+
+
+def test_a_pinned_value_is_no_table() -> None:
+    b = Builder()
+    graph = b.graph(b.distances(ROWS, KEYS))
+    exprs = (*graph.exprs[:-1], replace(graph.exprs[-1], pinned=True))
+    found = dynamic_shape_constants.with_corners(replace(graph, exprs=exprs))
+    assert found.exprs[-1].op == "subtract"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boltgen.graph.attribute_kinds import attributes_of
-from boltgen.graph.graph import CONSTANT, INPUT, Expr, Graph
+from boltgen.graph.graph import CONSTANT, HALF, INPUT, Expr, Graph
 from boltgen.ir.elementwise import LoadKind
 from boltgen.passes.outline import Symbols
 from boltgen.passes.regions.anchor import Anchor, match_anchor
@@ -248,6 +248,72 @@ def test_powers_and_prelu_become_arithmetic() -> None:
     g = Maker()
     out = g.op("power", g.product, g.scalar(1.7))
     assert g.grow(out).output == g.product
+
+
+def _refused(g: Maker, x: int, last: int) -> str:
+    """The reason why `last` is not in the region that ends with `x`; no values are compared."""
+    graph = Graph(tuple(g.exprs), frozenset({last}), last)
+    anchor = match_anchor(graph, g.product)
+    assert isinstance(anchor, Anchor)
+    tail = grow(graph, anchor)
+    assert tail.output == x
+    return tail.refused[last]
+
+
+_PAIR = (0.5, 2.0)  # a number for each column
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "dtype", "attrs", "reason"),
+    [
+        ("astype", (), "float64", {"from_dtype": "float16"}, "a cast to float64"),
+        ("astype", (), "int8", {"from_dtype": "float16"}, "an operator that gives int8"),
+        ("astype", (), "int32", {"from_dtype": "float16"}, "an operator that gives int32"),
+        ("power", (1.5,), "float16", {}, "a power with the exponent 1.5"),
+        ("nn.softplus", (), "float16", {"beta": 2.0}, "a softplus with beta=2.0"),
+        ("quantize", (_PAIR, 0.0), "int8", {"axis": 1}, "a quantisation with a scale or zero"),
+        ("quantize", (0.5, _PAIR), "int8", {"axis": 1}, "a quantisation with a scale or zero"),
+        (HALF, (), "float16", {"index": 1}, "a half of a value that is no product"),
+    ],
+)
+def test_what_an_epilogue_does_not_compute_has_its_reason(
+    name: str, operands: tuple[object, ...], dtype: str, attrs: dict[str, object], reason: str
+) -> None:
+    g = Maker()
+    relu = g.op("nn.relu", g.product)
+    args = [g.input((N,)) if each == _PAIR else g.scalar(each) for each in operands]
+    last = g.op(name, relu, *args, dtype=dtype, **attrs)
+    assert _refused(g, relu, last).startswith(reason)
+
+
+def test_slopes_along_rows_are_refused() -> None:
+    g = Maker()
+    g.product = g.op("matmul", g.input((N, K)), g.input((K, N)), shape=(N, N))
+    relu = g.op("nn.relu", g.product, shape=(N, N))
+    last = g.op("nn.prelu", relu, g.input((N,)), shape=(N, N), axis=0)
+    assert _refused(g, relu, last) == "a PReLU whose slopes are not along the last axis"
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "attrs", "text"),
+    [
+        ("power", (2.0,), {}, "multiply(acc, acc)"),
+        ("power", (0.5,), {}, "sqrt(acc)"),
+        ("square", (), {}, "multiply(acc, acc)"),
+        ("nn.softplus", (), {"beta": 1.0}, "softplus(acc)"),
+        ("nn.prelu", (0.25,), {"axis": 1}, "leaky_relu(acc, 0.25)"),
+        ("nn.prelu", (0.25,), {"axis": 0}, "leaky_relu(acc, 0.25)"),
+    ],
+)
+def test_functions_by_their_numbers(
+    name: str, operands: tuple[float, ...], attrs: dict[str, object], text: str
+) -> None:
+    g = Maker()
+    last = g.op(name, g.product, *map(g.scalar, operands), **attrs)
+    graph = Graph(tuple(g.exprs), frozenset({last}), last)
+    anchor = match_anchor(graph, g.product)
+    assert isinstance(anchor, Anchor)
+    assert grow(graph, anchor).epilogue.describe() == text
 
 
 @pytest.mark.parametrize(

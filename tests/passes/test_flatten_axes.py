@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boltgen.graph.attributes import ImageNorm
 from boltgen.graph.graph import IMAGE_NORM, INPUT, Expr, GraphBuilder
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.norms import flatten_axes, image_norms
 from boltgen.passes.norms.image_norms import CHANNELS_FIRST, CHANNELS_LAST
 from boltgen.problems.workload import Workload
@@ -15,8 +19,9 @@ from tests.passes.differential import checked, operators
 
 # The epsilon of a norm becomes a number of FP32.
 norms_of_joint_rows = checked(flatten_axes.norms_of_joint_rows, others=True, unit=2.0**-24)
-image_norms_in_place = checked(image_norms.image_norms_in_place, others=True, unit=2.0**-24)
-without_image_norms = checked(image_norms.without_image_norms, others=True, unit=2.0**-24)
+own = partial(checked, others=True, has_sizes=True, unit=2.0**-24)
+image_norms_in_place = own(image_norms.image_norms_in_place)
+without_image_norms = own(image_norms.without_image_norms)
 F32 = "float32"
 EPSILON = 2.0**-10
 
@@ -120,6 +125,58 @@ def test_images_in_groups_are_joined_again(groups: int, is_affine: bool) -> None
     graph = b.graph(b.reshape(made, (2, 6, 4, 5)))
     found = operators(norms_of_joint_rows(graph))
     assert (IMAGE_NORM in found) == (not is_affine or groups == 6)
+
+
+@pytest.mark.parametrize(
+    ("groups", "numbers", "is_group_norm"),
+    [
+        (3, (1.0, 0.0), True),
+        (6, (1.0, 0.0), True),
+        (1, (1.0, 0.0), False),  # a norm of all groups together
+        (3, (2.0, 0.0), False),
+        (3, (1.0, 0.5), False),
+    ],
+)
+@pytest.mark.parametrize("is_reshaped", [False, True])
+def test_instance_norms_of_groups_are_group_norms(
+    groups: int, numbers: tuple[float, float], *, is_group_norm: bool, is_reshaped: bool
+) -> None:
+    """As PyTorch exports group norms to ONNX; three or six groups of six channels."""
+    b = Net()
+    count = max(groups, 3)
+    apart = b.reshape(b.input(2, 6, 4, 5), (2, count, 6 // count * 20))
+
+    def filled(number: float) -> int:
+        if not is_reshaped:
+            return b.constant(np.full(count, number, np.float32))
+        return b.reshape(b.constant(np.full((1, count), number, np.float32)), (count,))
+
+    attrs = {"groups": groups, "channel_axis": 1, "axes": (2,), "epsilon": EPSILON}
+    args = (apart, *map(filled, numbers))
+    made = b.operator("nn.group_norm", args, b.shape(apart), F32, **attrs, scale=True, center=True)
+    graph = b.graph(b.reshape(made, (2, 6, 4, 5)))
+    found = norms_of_joint_rows(graph)
+    assert (IMAGE_NORM in operators(found)) == is_group_norm
+    if is_group_norm:
+        (norm,) = (expr for expr in found.exprs if expr.op == IMAGE_NORM)
+        assert norm.attrs.of(ImageNorm).groups == groups
+
+
+@pytest.mark.parametrize("name", ["channels", "open channels", "integers", "another type"])
+def test_other_images_keep_their_norms(name: str) -> None:
+    b = Net()
+    if name == "channels":  # which the groups do not share evenly
+        graph = b.graph(b.group_norm(b.input(2, 6, 4, 5), 4))
+    elif name == "open channels":
+        made = b.spelled(b.input(2, 3, symbolic(Symbol("rows", 1, 9)), 5), (2, 3))
+        graph = b.graph(made)
+    elif name == "integers":
+        x = b.add(Expr(op=INPUT, shape=(2, 6), dtype="int32"))
+        graph = b.graph(b.reshape(x, (3, 4)))
+    else:
+        apart = b.reshape(b.input(2, 6, 4, 5), (2, 2, 60))
+        graph = b.graph(b.reshape(b.astype(b.spelled(apart, (2,)), "float16"), (2, 6, 4, 5)))
+    assert IMAGE_NORM not in operators(norms_of_joint_rows(graph))
 
 
 def test_group_norms_of_other_axes_stay() -> None:

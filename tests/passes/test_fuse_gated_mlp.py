@@ -19,7 +19,7 @@ from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
 join_pairs = checked(fuse_gated_mlp.join_pairs, others=True)
-without_halves = checked(half_columns.without_halves, others=True)
+without_halves = checked(half_columns.without_halves, others=True, has_sizes=True)
 
 F16, F32 = "float16", "float32"
 M, K, F = 6, 8, 12

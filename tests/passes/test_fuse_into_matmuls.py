@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boltgen.graph.graph import INPUT, NORMED, Expr, Graph, GraphBuilder
+from boltgen.graph.graph import IMAGE_NORM, INPUT, NORMED, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Reduction
 from boltgen.passes.legalise import norm_of_sums
@@ -22,7 +23,7 @@ from boltgen.problems.workload import Workload
 from tests.passes.carved import carve
 from tests.passes.differential import checked
 
-without_normed = checked(norm_of_sums.without_normed, others=True, unit=2.0**-24)
+without_normed = checked(norm_of_sums.without_normed, others=True, has_sizes=True, unit=2.0**-24)
 norms_in_products = checked(fuse_into_matmuls.norms_in_products, others=True, unit=2.0**-24)
 
 F16, F32 = "float16", "float32"
@@ -277,3 +278,142 @@ def test_the_sums_are_both_moments() -> None:
     norms_in_products(b.graph(b.product(b.norm(b.x()), NARROW)), Costs(), rejects)
     found = {store.reduction for one in asked for store in one.single.epilogue.reductions}
     assert found == {Reduction.SUM, Reduction.SUM_OF_SQUARES}
+
+
+norms_once = checked(fuse_into_matmuls.norms_in_products, unit=2.0**-24)
+_OPTIONS = ("rms", "scale", "shift", "bias", "column", "view", "wide", "first", "twice")
+
+
+def _weighted(b: Builder, x: int, columns: int, options: set[str]) -> int:
+    k = b.shape(x)[-1]
+    if "column" in options:
+        weight = b.permute_dims(b.rows(columns, k), (1, 0))
+    else:
+        weight = b.rows(k, columns)
+    made = b.matmul(x, weight, F16)
+    return b.elementwise("add", made, b.rows(columns)) if "bias" in options else made
+
+
+def _around(options: set[str]) -> Graph:
+    """A norm, multiplied and added, with what the options name."""
+    b = Builder()
+    # Powers of two, by which weights are scaled without a rounding.
+    scale = b.constant(2.0 ** RNG.integers(-1, 2, WIDE).astype(np.float16))
+    x, rows = b.x(), (scale, b.rows(WIDE))
+    if "rms" in options:
+        attrs: dict[str, Any] = {"axes": (-1,), "epsilon": 1e-5}
+        normed = b.operator("nn.rms_norm", (x, rows[0]), (M, WIDE), F16, **attrs)
+    else:
+        attrs = {"axes": (-1,), "epsilon": 1e-5}
+        attrs |= {"center": "shift" in options, "scale": "scale" in options}
+        normed = b.operator("nn.layer_norm", (x, *rows), (M, WIDE), F16, **attrs)
+    seen = b.reshape(normed, (2, M // 2, WIDE)) if "view" in options else normed
+    y = b.elementwise("nn.relu", _weighted(b, seen, NARROW, options))
+    plus = _weighted(b, y, WIDE, options)
+    if "wide" in options:
+        plus, seen = b.astype(plus, F32), b.astype(seen, F32)
+    total = b.elementwise("add", *((seen, plus) if "first" in options else (plus, seen)))
+    if "twice" in options:  # by another matmul
+        return b.graph((total, _weighted(b, normed, NARROW, options)))
+    return b.graph(total)
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_norms_of_any_form_are_within_the_products_around_them(part: int) -> None:
+    rng = random.Random(part)
+    for _ in range(6):
+        options = {each for each in _OPTIONS if rng.random() < 0.5}
+        made = norms_once(_around(options), Costs(norm=99.0), nothing)
+        found = operators(made.graph)
+        assert found.count(NORMED) == 2 + ("twice" in options), options
+        assert not {"nn.layer_norm", "nn.rms_norm"} & set(found)
+        assert NORMED not in operators(without_normed(made.graph))
+
+
+def _of_pixels(b: Builder) -> int:
+    """A group norm, of which each image is a row."""
+    image = b.reshape(b.x(), (1, 2, M // 2, WIDE))
+    attrs = {"groups": 2, "epsilon": 1e-5, "channel_axis": 3}
+    normed = b.operator(IMAGE_NORM, (image,), (1, 2, M // 2, WIDE), F16, **attrs)
+    return b.product(b.reshape(normed, (M, WIDE)), NARROW)
+
+
+def _of_fp32(b: Builder) -> int:
+    x = b.add(Expr(op=INPUT, shape=(M, NARROW), dtype=F16))
+    wide = b.operator("matmul", (x, b.rows(NARROW, WIDE)), (M, WIDE), F32)
+    rows = (b.constant(np.ones(WIDE, np.float32)), b.constant(np.ones(WIDE, np.float32)))
+    attrs = {"axes": (-1,), "epsilon": 1e-5, "center": True, "scale": True}
+    normed = b.operator("nn.layer_norm", (wide, *rows), (M, WIDE), F32, **attrs)
+    return b.product(b.astype(normed, F16), NARROW)
+
+
+def _of_odd_rows(b: Builder) -> int:
+    b.wide = 12
+    return b.product(b.norm(b.x()), NARROW)
+
+
+def _to_odd_columns(b: Builder) -> int:
+    return b.product(b.norm(b.x()), 12)
+
+
+def _by_an_input(b: Builder) -> int:
+    weight = b.add(Expr(op=INPUT, shape=(WIDE, NARROW), dtype=F16))
+    return b.matmul(b.norm(b.x()), weight, F16)
+
+
+def _as_the_weight(b: Builder) -> int:
+    return b.matmul(b.rows(NARROW, M), b.norm(b.x()), F16)
+
+
+def _split_again(b: Builder) -> int:
+    return b.product(b.reshape(b.norm(b.x()), (2 * M, WIDE // 2)), NARROW)
+
+
+def _added_to_more(b: Builder) -> int:
+    normed = b.norm(b.x())
+    whole = b.add(Expr(op=INPUT, shape=(3, M, WIDE), dtype=F16))
+    more = b.elementwise("add", b.matmul(whole, b.rows(3, WIDE, WIDE), F16), normed)
+    return b.elementwise("add", more, b.product(b.product(normed, NARROW), WIDE))
+
+
+_MATMULS = "its readers are not all matmuls"
+_KEPT = {
+    "pixels": (_of_pixels, "it is a norm of images"),
+    "odd rows": (_of_odd_rows, "the kernel before it does not write whole rows in multiples of 8"),
+    "odd columns": (_to_odd_columns, _MATMULS),
+    "an input": (_by_an_input, _MATMULS),
+    "a weight": (_as_the_weight, _MATMULS),
+    "split again": (_split_again, _MATMULS),
+    "more rows": (_added_to_more, _MATMULS),
+    "fp32": (_of_fp32, "its rows are FP32, which no matmul multiplies"),
+}
+
+
+@pytest.mark.parametrize("name", _KEPT)
+def test_norms_of_other_rows_keep_their_kernels(name: str) -> None:
+    build, reason = _KEPT[name]
+    b = Builder()
+    graph = b.graph(build(b))
+    made = norms_once(graph, Costs(norm=99.0), nothing)
+    assert made.graph is graph
+    assert [each.reason.partition(": ")[2] for each in made.choices][-1].startswith(reason)
+
+
+def test_a_softmax_is_no_norm_of_moments() -> None:
+    b = Builder()
+    made = b.operator("nn.softmax", (b.x(),), (M, WIDE), F16, axis=-1)
+    graph = b.graph(b.product(made, NARROW))
+    found = norms_once(graph, Costs(norm=99.0), nothing)
+    assert found.graph is graph
+    assert found.choices == ()
+
+
+@pytest.mark.parametrize(("columns", "parts"), [(64, 1), (128, 2), (1024, 16), (1088, 1), (96, 1)])
+def test_moments_are_of_at_most_sixteen_parts(columns: int, parts: int) -> None:
+    b = Builder()
+    b.wide = columns
+    graph = b.graph(b.product(b.norm(b.x()), NARROW))
+    # Moments of parts cost nothing.
+    made = norms_once(graph, Costs(norm=99.0, part=0.0), nothing)
+    sums = [expr for expr in made.graph.exprs if expr.op == "sum"]
+    assert {expr.static_shape for expr in sums} == {(M, parts)}

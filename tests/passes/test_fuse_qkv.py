@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from tests.passes.differential import checked, operators
 
 join_siblings = checked(fuse_qkv.join_siblings, others=True)
 with_joint_heads = checked(fuse_head_operators.with_joint_heads, others=True)
-F16 = "float16"
+F16, F32 = "float16", "float32"
 B, S, K, HEADS, D = 2, 6, 16, 4, 8
 
 
@@ -49,6 +49,9 @@ class Net(GraphBuilder):
 
     def weight(self, *shape: int) -> int:
         return self.constant((self.rng.integers(-8, 9, shape) / 8).astype(np.float16))
+
+    def number(self, value: float, wide: bool) -> int:
+        return self.constant(np.array(value, F32 if wide else F16))
 
     def projected(self, x: int, heads: int, *, bias: bool = True, is_column: bool = False) -> int:
         n = heads * D
@@ -93,6 +96,45 @@ def test_projections_are_one(bias: tuple[bool, ...], is_column: bool) -> None:
     assert (choice.operators, choice.is_rewritten) == (("matmul",), True)
 
 
+def _of_integers(b: Net, x: int, *, by_column: bool, is_relu: bool = False) -> int:
+    """Heads of a product of bytes with a correction, a scale and a bias of columns, in FP16."""
+    n = HEADS * D
+    weight = b.constant(b.rng.integers(-127, 128, (n, K)).astype(np.int8))
+    sums = b.matmul(x, b.permute_dims(weight, (1, 0)), "int32")
+    offset = b.constant(b.rng.integers(-900, 900, n).astype(np.int32))
+    steps = b.rng.uniform(2**-8, 2**-6, n if by_column else ()).astype(np.float32)
+    numbers = b.constant(np.asarray(steps)), b.constant(np.zeros((), np.int8))
+    whole = b.elementwise("add", sums, offset)
+    made = b.operator("dequantize", (whole, *numbers), (B, S, n), F32, axis=2)
+    made = b.elementwise("add", made, b.constant(b.rng.uniform(-1, 1, n).astype(np.float32)))
+    made = b.elementwise("nn.relu", made) if is_relu else made
+    return b.heads(b.astype(made, F16), HEADS)
+
+
+def _bytes(b: Net) -> int:
+    return b.add(Expr(op=INPUT, shape=(B, S, K), dtype="int8"))
+
+
+@pytest.mark.parametrize("by_column", [(True, True, True), (True, False, True), (False, False)])
+def test_projections_of_integers_are_one(by_column: tuple[bool, ...]) -> None:
+    """Each has a scale of its own, or one for each column."""
+    b = Net()
+    x = _bytes(b)
+    made = join_siblings(
+        b.graph(tuple(_of_integers(b, x, by_column=each) for each in by_column)), Costs()
+    )
+    found = operators(made.graph)
+    assert (found.count("matmul"), found.count("dequantize")) == (1, 1)
+    assert found.count("strided_slice") == len(by_column)
+
+
+def test_projections_of_integers_with_other_operators_behind_stay_apart() -> None:
+    b = Net()
+    x = _bytes(b)
+    made = [_of_integers(b, x, by_column=True, is_relu=each) for each in (True, False)]
+    assert operators(join_siblings(b.graph(tuple(made)), Costs()).graph).count("matmul") == 2
+
+
 def test_projections_stay_apart_where_one_is_slower() -> None:
     graph = _apart(Net())
     made = join_siblings(graph, Costs(wide=4.0))
@@ -128,6 +170,80 @@ def test_a_projection_that_no_move_cuts_out_stays_apart() -> None:
     assert [each.reason for each in made.choices] == [
         "it is joined with no other product of its tensor: its epilogue is more than a bias"
     ]
+
+
+@pytest.mark.parametrize("is_cast", [True, False])
+@pytest.mark.parametrize(("how", "is_joined"), [("rotated", True), ("not sliced", False)])
+def test_projections_that_are_rotated_are_one(how: str, *, is_joined: bool, is_cast: bool) -> None:
+    """A rotary embedding slices the heads of each projection in any case."""
+    b = Net()
+    x = b.input(B, S, K)
+    table = b.weight(S, 1, D), b.weight(S, 1, D)
+
+    def rotated(projection: int) -> int:
+        y = b.reshape(projection, (B, S, HEADS, D))
+        if how == "rotated" and not is_cast:
+            return b.rotated(y, *table, 3)
+        first, second = b.cut(y, 3, 0, D // 2), b.cut(y, 3, D // 2, D)
+        turned = b.operator("concat", (second, first), b.shape(y), F16, axis=3)
+        if how == "not sliced":
+            turned = b.input(*b.shape(y))
+        left = b.elementwise("multiply", b.astype(y, F32) if is_cast else y, b.number(0.5, is_cast))
+        right = b.elementwise("multiply", turned, table[1])
+        right = b.astype(right, F32) if is_cast else right
+        return b.elementwise("add", left, right)
+
+    parts = [rotated(b.projected(x, HEADS)) for _ in range(2)]
+    made = join_siblings(b.graph(tuple(parts)), Costs())
+    assert operators(made.graph).count("matmul") == (1 if is_joined else 2)
+
+
+def _one_of_heads(b: Net, x: int) -> int:
+    return b.heads(b.projected(x, HEADS), HEADS)
+
+
+def _of_an_input(b: Net, x: int) -> int:
+    made = b.elementwise("add", b.matmul(x, b.weight(K, HEADS * D), F16), b.input(HEADS * D))
+    return b.heads(made, HEADS)
+
+
+def _of_a_computed_weight(b: Net, x: int) -> int:
+    return b.heads(b.matmul(x, b.input(K, HEADS * D), F16), HEADS)
+
+
+def _of_many_matrices(b: Net, x: int) -> int:
+    return b.heads(b.matmul(x, b.weight(B, K, HEADS * D), F16), HEADS)
+
+
+def _returned(b: Net, x: int) -> int:
+    return b.projected(x, HEADS)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (_of_an_input, "its weight or an operand of its epilogue is not constant"),
+        (_of_a_computed_weight, "its weight or an operand of its epilogue is not constant"),
+        (_of_many_matrices, "it is a convolution, a batch of products, or writes an image"),
+        (_returned, "its readers take whole rows, so that slicing would be a pass over memory"),
+    ],
+)
+def test_a_projection_that_is_not_joined_says_why(
+    build: Callable[[Net, int], int], reason: str
+) -> None:
+    b = Net()
+    x = b.input(B, S, K)
+    made = join_siblings(b.graph((_one_of_heads(b, x), build(b, x))), Costs())
+    assert operators(made.graph).count("matmul") == 2
+    found = f"it is joined with no other product of its tensor: {reason}"
+    assert found in [each.reason for each in made.choices]
+
+
+@pytest.mark.parametrize(("wide", "is_joined"), [(0.5, True), (1.0, False)])
+def test_projections_are_one_only_where_that_is_faster(wide: float, is_joined: bool) -> None:
+    """Two of 32 columns take 2 us, and one of 64 takes `wide` more than 1 us."""
+    made = join_siblings(_apart(Net(), bias=(False, False)), Costs(wide=wide))
+    assert operators(made.graph).count("matmul") == (1 if is_joined else 2)
 
 
 @settings(max_examples=25, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
@@ -337,3 +338,126 @@ def test_heads_that_a_residual_reads_too_are_a_tensor() -> None:
     graph, carved = _carved(build)
     assert carved.region.views == ()
     assert _operators(graph) == ["permute_dims"]
+
+
+# How an operand of heads, (batch, heads, rows, depth), may be made: of a tensor of this shape, by
+# these steps. A step without a name is a permutation.
+_B, _H, _S, _D = 2, 4, 6, 8
+Steps = tuple[tuple[str, tuple[int, ...]], ...]
+_OPERANDS: dict[str, tuple[tuple[int, ...], Steps]] = {
+    "dense": ((_B, _H, _S, _D), ()),
+    "rows first": ((_B, _S, _H, _D), (("", (0, 2, 1, 3)),)),
+    "rows": ((_B, _S, _H * _D), (("reshape", (_B, _S, _H, _D)), ("", (0, 2, 1, 3)))),
+    "of joined rows": (
+        (_B * _S, _H * _D),
+        (("reshape", (_B, _S, _H, _D)), ("", (0, 2, 1, 3))),
+    ),
+    "columns": (
+        (_B, _S, 3 * _H * _D),
+        (("cut 2", (_D, (_H + 1) * _D)), ("reshape", (_B, _S, _H, _D)), ("", (0, 2, 1, 3))),
+    ),
+    "some heads": ((_B, _S, 2 * _H, _D), (("cut 2", (1, _H + 1)), ("", (0, 2, 1, 3)))),
+    "some rows": ((_B, _H, 2 * _S, _D), (("cut 2", (3, _S + 3)),)),
+    "some sequences": ((2 * _B, _S, _H, _D), (("cut 0", (1, _B + 1)), ("", (0, 2, 1, 3)))),
+    "some depth": ((_B, _H, _S, 2 * _D), (("cut 3", (_D, 2 * _D)),)),
+    "sequences last": ((_S, _B, _H * _D), (("reshape", (_S, _B, _H, _D)), ("", (1, 2, 0, 3)))),
+    "heads first": ((_H, _B, _S, _D), (("", (1, 0, 2, 3)),)),
+    "columns first": ((_B, _H, _D, _S), (("", (0, 1, 3, 2)),)),
+    "one head": ((_B, 1, _S, _D), (("broadcast_to", (_B, _H, _S, _D)),)),
+    "one sequence": ((1, _H, _S, _D), (("broadcast_to", (_B, _H, _S, _D)),)),
+    "one row": ((_B, _H, 1, _D), (("broadcast_to", (_B, _H, _S, _D)),)),
+    "shared": (
+        (_B, 2, _S, _D),
+        (
+            ("reshape", (_B, 2, 1, _S, _D)),
+            ("broadcast_to", (_B, 2, _H // 2, _S, _D)),
+            ("reshape", (_B, _H, _S, _D)),
+        ),
+    ),
+    "shared by turns": (
+        (_B, 2, _S, _D),
+        (
+            ("reshape", (_B, 1, 2, _S, _D)),
+            ("broadcast_to", (_B, _H // 2, 2, _S, _D)),
+            ("reshape", (_B, _H, _S, _D)),
+        ),
+    ),
+    "shared rows": (
+        (_B, _S, 2 * _D),
+        (
+            ("reshape", (_B, _S, 2, _D)),
+            ("", (0, 2, 1, 3)),
+            ("reshape", (_B, 2, 1, _S, _D)),
+            ("broadcast_to", (_B, 2, _H // 2, _S, _D)),
+            ("reshape", (_B, _H, _S, _D)),
+        ),
+    ),
+    "one shared": (
+        (_B, 1, _S, _D),
+        (
+            ("broadcast_to", (_B, _H, _S, _D)),
+            ("reshape", (_B * _H, _S, _D)),
+            ("reshape", (_B, _H, _S, _D)),
+        ),
+    ),
+}
+_RESULTS: dict[str, Steps] = {
+    "dense": (),
+    "rows first": (("", (0, 2, 1, 3)),),
+    "rows": (("", (0, 2, 1, 3)), ("reshape", (_B, _S, _H * _D))),
+    "joined rows": (("", (0, 2, 1, 3)), ("reshape", (_B * _S, _H * _D))),
+    "sequences last": (("", (2, 0, 1, 3)),),
+    "columns first": (("", (0, 1, 3, 2)),),
+    "some rows": (("cut 2", (1, 3)),),
+}
+
+
+def _stepped(b: Builder, x: int, steps: Steps) -> int:
+    for name, numbers in steps:
+        if name.startswith("cut"):
+            axis, (begin, end) = int(name[-1]), numbers
+            shape = (*b.shape(x)[:axis], end - begin, *b.shape(x)[axis + 1 :])
+            attrs = {"axis": axis, "begin": begin, "end": end}
+            x = b.operator("strided_slice", (x,), shape, "float16", **attrs)
+        else:
+            x = b.operator(name, (x,), numbers, "float16") if name else b.permute_dims(x, numbers)
+    return x
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_any_views_around_attention_compute_the_same(part: int) -> None:
+    rng = random.Random(part)
+    for _ in range(20):
+        b = Builder()
+        q, k, v = (
+            _stepped(b, b.input(*shape), steps)
+            for shape, steps in rng.choices(list(_OPERANDS.values()), k=3)
+        )
+        turned = b.permute_dims(k, (0, 1, 3, 2))
+        if is_joined := rng.random() < 0.3:  # matrices of all sequences and heads
+            q, v = (b.reshape(each, (_B * _H, _S, _D)) for each in (q, v))
+            turned = b.reshape(turned, (_B * _H, _D, _S))
+        made = _attention(b, q, turned, v)
+        made = b.reshape(made, (_B, _H, _S, _D)) if is_joined else made
+        graph = b.graph(_stepped(b, made, rng.choice(list(_RESULTS.values()))))
+        carve(graph, Symbols(()), others=False)
+
+
+# The views that become strides of no kernel: rows and sequences begin at the first, and a head's
+# rows have one distance.
+_COPIED = {
+    *("some rows", "some sequences", "heads first", "columns first"),
+    *("one sequence", "one row", "shared by turns"),
+}
+
+
+@pytest.mark.parametrize("name", _OPERANDS)
+def test_keys_and_values_are_read_where_they_lie(name: str) -> None:
+    b = Builder()
+    shape, steps = _OPERANDS[name]
+    q, k, v = b.input(_B, _H, _S, _D), b.input(*shape), b.input(*shape)
+    keys = b.permute_dims(_stepped(b, k, steps), (0, 1, 3, 2))
+    graph = b.graph(_attention(b, q, keys, _stepped(b, v, steps)))
+    made, _ = carve(graph, Symbols(()))
+    left = set(_operators(made))
+    assert bool(left) == (name in _COPIED), left

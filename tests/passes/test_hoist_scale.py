@@ -74,14 +74,66 @@ def test_a_square_stays() -> None:
     assert factors_behind_products(graph) is graph
 
 
-@pytest.mark.parametrize(("largest", "stays"), [(512000.0, True), (65504.0, False)])
+@pytest.mark.parametrize(
+    ("name", "number", "shape"),
+    [("divide", 0.0, ()), ("multiply", np.inf, ()), ("multiply", 0.5, (1, 1, 1, 1))],
+    ids=["divided by zero", "infinite", "of one more dimension"],
+)
+def test_factors_that_are_no_plain_numbers_stay(
+    name: str, number: float, shape: tuple[int, ...]
+) -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(3, 5, 8), dtype="float32"))
+    k = b.add(Expr(op=INPUT, shape=(3, 8, 7), dtype="float32"))
+    scaled = b.elementwise(name, x, b.constant(np.full(shape, number, np.float32)))
+    graph = b.graph(b.matmul(scaled, k, "float32"))
+    assert factors_behind_products(graph) is graph
+
+
+def test_products_of_integers_stay() -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(5, 8), dtype="int32"))
+    k = b.add(Expr(op=INPUT, shape=(8, 7), dtype="int32"))
+    graph = b.graph(
+        b.matmul(b.elementwise("multiply", x, b.constant(np.array(2, np.int32))), k, "int32")
+    )
+    assert factors_behind_products(graph) is graph
+
+
+@pytest.mark.parametrize(
+    ("number", "seen"), [(0.5, (-4.0, 12.0)), (-0.5, (-12.0, 4.0)), (0.0, None)]
+)
+def test_what_was_seen_of_the_product_is_known_without_the_factor(
+    number: float, seen: tuple[float, float] | None
+) -> None:
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=(5, 8), dtype="float32"))
+    k = b.add(Expr(op=INPUT, shape=(8, 7), dtype="float32"))
+    scaled = b.elementwise("multiply", x, b.constant(np.array(number, np.float32)))
+    graph = b.graph(b.matmul(scaled, k, "float32"))
+    exprs = (*graph.exprs[:-1], replace(graph.exprs[-1], observed=(-2.0, 6.0)))
+    made = factors_behind_products(replace(graph, exprs=exprs))
+    (product,) = (expr for expr in made.exprs if expr.op == "matmul")
+    assert product.observed == seen
+    assert made.exprs[-1].observed == (-2.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("largest", "scaled_largest", "stays"),
+    [
+        (512000.0, 125.0, True),
+        (512000.0, 65504.0, True),
+        (512000.0, 65536.0, False),
+        (65504.0, 16.0, False),
+    ],
+)
 def test_a_factor_that_brings_an_operand_into_fp16s_range_stays(
-    largest: float, stays: bool
+    largest: float, scaled_largest: float, stays: bool
 ) -> None:
     graph = _product()
     (scaled,) = (i for i, expr in enumerate(graph.exprs) if expr.op == "multiply")
     source = graph[scaled].args[0]
-    seen = {source: (0.0, largest), scaled: (0.0, largest * 2.0**-12)}
+    seen = {source: (0.0, largest), scaled: (0.0, scaled_largest)}
     exprs = (replace(each, observed=seen.get(i)) for i, each in enumerate(graph.exprs))
     graph = replace(graph, exprs=tuple(exprs))
     assert (factors_behind_products(graph) is graph) == stays

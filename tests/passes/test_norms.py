@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, REGION, Expr, Graph, GraphBuilder
 from boltgen.ir.dtypes import DType, IndexType
 from boltgen.ir.elementwise import MAX_OPERANDS, LoadKind
+from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.norms.spelled_norms import spelled_norm
 from boltgen.passes.outline import CarvedRegion, Symbols
 from boltgen.problems.norm.problem import Norm, NormFunction
@@ -467,3 +469,98 @@ def test_an_inverse_root_that_divides_is_no_norm(how: str) -> None:
             made = b.elementwise("multiply", x, root)
     graph = b.graph(made)
     assert spelled_norm(graph, len(graph) - 1) is None
+
+
+def _layer(
+    b: Builder,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...] = (-1,),
+    *,
+    epsilon: float = 1e-5,
+    keepdims: bool = True,
+    count: float | None = None,
+    how: str = "divide",
+) -> int:
+    """A layer norm of `shape`, whose means are sums scaled by `count` if it is given."""
+    x = b.input(*shape, dtype=F32)
+    kept = tuple(1 if axis - len(shape) in axes else each for axis, each in enumerate(shape))
+
+    def mean(y: int) -> int:
+        out = kept if keepdims else tuple(each for each in kept if each != 1)
+        name = "mean" if count is None else "sum"
+        made = b.operator(name, (y,), out, F32, axis=axes, keepdims=keepdims)
+        if count is not None:
+            made = b.elementwise(how, made, b.number(count, F32))
+        return made if keepdims else b.reshape(made, kept)
+
+    centred = b.elementwise("subtract", x, mean(x))
+    raised = b.elementwise("add", mean(b.elementwise("square", centred)), b.number(epsilon, F32))
+    return b.elementwise("divide", centred, b.elementwise("sqrt", raised))
+
+
+_OPEN = symbolic(Symbol("columns", 2, 64))
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "outer"),
+    [
+        (SHAPE, {}, 2),
+        (SHAPE, {"epsilon": 0.0}, 2),
+        (SHAPE, {"epsilon": -1e-5}, None),
+        (SHAPE, {"keepdims": False}, None),
+        (SHAPE, {"count": 64.0}, 2),
+        (SHAPE, {"count": 63.0}, None),
+        (SHAPE, {"count": 1 / 64, "how": "multiply"}, 2),
+        ((2, 5, 3), {"count": float(np.float32(1 / 3)), "how": "multiply"}, 2),
+        ((2, 5, 3), {"count": float(np.float16(1 / 3)), "how": "multiply"}, 2),
+        ((2, 5, 3), {"count": 1 / 3, "how": "multiply"}, None),
+        ((2, 5, 3), {"count": 3.0, "how": "multiply"}, None),
+        ((2, _OPEN), {}, 1),
+        ((2, _OPEN), {"count": 3.0}, None),
+        (SHAPE, {"axes": (-2,)}, None),
+        (SHAPE, {"axes": (-2, -1)}, None),
+    ],
+)
+def test_which_rows_a_spelled_norm_has(
+    shape: tuple[int, ...], options: dict[str, Any], outer: int | None
+) -> None:
+    b = Builder()
+    made = _layer(b, shape, **options)
+    found = spelled_norm(b.graph(made), made)
+    assert (None if found is None else found.outer) == outer
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "outer"),
+    [
+        (SHAPE, (-1,), 2),
+        (SHAPE, (-2, -1), 1),
+        (SHAPE, (-3, -2, -1), 0),
+        (SHAPE, (-3, -1), None),
+        (SHAPE, (-2,), None),
+        ((2, 5, 1), (-2,), 1),  # the last axis has no neighbours to stand apart from
+        ((2, 1, 64), (-3, -1), 0),
+        ((1, 1, 1), (-2, -1), None),
+    ],
+)
+def test_rows_of_several_axes_are_the_last_ones(
+    shape: tuple[int, ...], axes: tuple[int, ...], outer: int | None
+) -> None:
+    b = Builder()
+    made = _layer(b, shape, axes)
+    found = spelled_norm(b.graph(made), made, several_axes=True)
+    assert (None if found is None else found.outer) == outer
+
+
+def test_an_rms_norm_of_centred_rows_is_none() -> None:
+    """Others read the centred rows, so that the layer norm around them is none either."""
+    b = Builder()
+    x = b.input(dtype=F32)
+    centred = b.elementwise("subtract", x, b.mean(x))
+    squares = b.mean(b.elementwise("square", centred))
+    raised = b.elementwise("add", squares, b.number(1e-5, F32))
+    made = b.elementwise("divide", centred, b.elementwise("sqrt", raised))
+    assert spelled_norm(b.graph((made, centred)), made) is None
+    found = spelled_norm(b.graph(made), made)
+    assert found is not None
+    assert (found.function, found.x) == (NormFunction.LAYER, x)

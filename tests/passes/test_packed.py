@@ -188,7 +188,6 @@ def test_nothing_is_packed_where_no_kernel_computes_it(rng: np.random.Generator)
 
     graph = _graph(_decode, _weights(rng))
     assert with_packed_weights(graph, rejects, DType.F32) is graph
-    assert with_packed_weights(graph, computes_all, DType.F32, packs=False) is graph
 
 
 def test_a_weight_of_two_products_is_packed_once(rng: np.random.Generator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from boltgen.graph.text import parse_graph
 from boltgen.passes import partition
 from boltgen.passes.partition import partition_graphs
 from boltgen.passes.pipeline import PIPELINE
-from boltgen.passes.run import Partitioned, Pass, Passes, Run, Stage
+from boltgen.passes.run import ALWAYS, Partitioned, Pass, Passes, Stage, When
 from boltgen.passes.trace import read_trace
 
 PASSES = Path(boltgen.__file__).parent / "passes"
@@ -105,9 +106,8 @@ def test_a_trace_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> Non
         partitioned(model(), Passes(trace=tmp_path))
 
 
-def wrong_pass(graph: Graph, run: Run) -> Graph:
+def wrong_pass(graph: Graph) -> Graph:
     """Say that a matmul has a column more than it has."""
-    del run
     exprs = tuple(
         replace(expr, shape=(8, 25)) if expr.op == "matmul" else expr for expr in graph.exprs
     )
@@ -118,7 +118,7 @@ def test_a_pass_that_breaks_a_rule_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = [each.name for each in PIPELINE].index("set_precision")
-    wrong = Pass(Stage.PRECISION, "widen", "pipeline", wrong_pass, "Wrong.", "Wrong.")
+    wrong = Pass(Stage.PRECISION, "widen", wrong_pass, "Wrong.", "Wrong.")
     monkeypatch.setattr(partition, "PIPELINE", (*PIPELINE[:place], wrong, *PIPELINE[place:]))
     said = r"after the pass widen, the function main is no graph: operator matmul breaks the rule"
     with pytest.raises(GraphError, match=said) as caught:
@@ -152,3 +152,46 @@ def test_the_setting_is_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOLTGEN_VERIFY_GRAPHS", "maybe")
     with pytest.raises(BoltgenError, match="BOLTGEN_VERIFY_GRAPHS='maybe' is neither 0 nor 1"):
         partitioned(model(), Passes())
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_passes_leave_the_garbage_collector_as_it_was(is_enabled: bool) -> None:
+    was_enabled = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        partitioned(model(), Passes())
+        assert gc.isenabled() == is_enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+
+
+def test_a_graph_that_is_imported_wrong_is_no_pass_s_fault() -> None:
+    graph = wrong_pass(model())
+    with pytest.raises(GraphError, match=r"^as imported, the function main is no graph"):
+        partition_graphs({"main": graph}, (), Passes(), lambda *_: None)
+
+
+def test_a_folder_of_other_texts_has_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "00-imported.graph.txt").write_text("a thesis\n'main'\n")
+    with pytest.raises(
+        BoltgenError, match="has no trace: `boltgen compile --trace DIR` writes one"
+    ):
+        read_trace(tmp_path)
+
+
+def test_bodies_go_through_the_passes_of_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = When("never", lambda run: run.passes.joining is not None)
+    seen: list[Graph] = []
+
+    def watched(graph: Graph) -> Graph:
+        seen.append(graph)
+        return graph
+
+    for when, count in ((ALWAYS, 2), (never, 0)):
+        seen.clear()
+        each = Pass(Stage.LEGALISE, "see", watched, "See.", "See.", when, in_bodies=True)
+        monkeypatch.setattr(partition, "PIPELINE", (*PIPELINE, each))
+        monkeypatch.setenv("BOLTGEN_VERIFY_GRAPHS", "0")
+        partition_graphs({"main": model()}, (), Passes(), lambda *_: None)
+        assert len(seen) == count  # the function, and the body of its region

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from boltgen.graph.graph import GROUPED, INPUT, OPAQUE, PART, Expr, Graph, GraphBuilder
+from boltgen.graph.graph import (
+    GROUPED,
+    INPUT,
+    OPAQUE,
+    PART,
+    RECURRENT,
+    Expr,
+    Graph,
+    GraphBuilder,
+)
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.outline import Symbols
 from boltgen.passes.regions.placement import placements
@@ -77,6 +86,7 @@ def _placed(graph: Graph) -> list[Placement]:
         ("einsum", [(3, 5), (5, 4)], (3, 4), {"subscripts": "ij,jk"}, 2 * 12 * 5),
         ("einsum", [(9, 3, 5), (9, 5, 4)], (9, 3, 4), {"subscripts": "...ij,...jk->...ik"}, 1080),
         ("einsum", [(3,), (4,)], (3, 4), {"subscripts": "i,j->ij"}, 0),
+        ("einsum", [(3, 5)], (3,), {"subscripts": "ij->i"}, 0),
         ("nn.relu", [(3, 4)], (3, 4), {}, 0),
     ],
 )
@@ -155,3 +165,49 @@ def test_products_inside_of_a_call_are_told() -> None:
     assert whole.reason == "boltgen does not look into branches and calls"
     assert (product_inside.operator, product_inside.flops) == ("matmul", 2 * 2 * 4 * 3)
     assert product_inside.reason == "it is inside of branch: give it a function of its own"
+
+
+@pytest.mark.parametrize(
+    ("operands", "out", "flops"),
+    [
+        ([(3, 5), (5, 7)], None, 0),
+        ([None, (5, 7)], (3, 7), 0),
+        ([(3, 5), None], (3, 7), 0),
+        ([(), (5, 7)], (3, 7), 0),
+        ([(3, 5), ()], (3, 7), 0),
+        ([(3, "n"), ("n", 7)], (3, 7), 2 * 3 * 7),  # an extent that is only named counts as one
+        ([("m", 5), (5, 7)], ("m", 7), 2 * 7 * 5),
+    ],
+)
+def test_flops_of_shapes_that_are_not_known(
+    operands: list[Any], out: tuple[int | str, ...] | None, flops: int
+) -> None:
+    b = Net()
+    args = tuple(b.add(Expr(op=INPUT, shape=each, dtype=F16)) for each in operands)
+    (made,) = _placed(b.graph(b.add(Expr(op="matmul", args=args, shape=out, dtype=F16))))
+    assert (made.flops, made.shape) == (flops, out or ())
+
+
+def test_flops_of_recurrent_layers_are_those_of_their_states() -> None:
+    """In each of 3 steps a state of 2 x 4 meets the 16 x 4 recurrent weights of an LSTM."""
+    b = Net()
+    attrs = {"cell": "lstm", "backwards": False, "keeps_last": False, "roles": ()}
+    made = b.of(RECURRENT, [(3, 2, 16), (1, 16, 4)], (3, 2, 4), **attrs)
+    (placed,) = _placed(b.graph(made))
+    assert placed.flops == 2 * 3 * 2 * 16 * 4
+
+
+def test_a_call_of_something_else_has_nothing_inside() -> None:
+    b = Net()
+    (made,) = _placed(b.graph(b.of(OPAQUE, [(2, 3)], (2, 3), callee="vendor")))
+    assert made.reason == "boltgen does not look into branches and calls"
+
+
+def test_a_product_that_a_pass_left_has_the_reason_of_that_pass() -> None:
+    b = Net()
+    graph = b.graph(b.of("matmul", [(3,), (3, 7)], (7,)))
+    (made,) = _placed(graph)
+    assert "an operand is a vector" in made.reason
+    exprs = (*graph.exprs[:-1], replace(graph.exprs[-1], reason="a number is too large"))
+    (made,) = _placed(replace(graph, exprs=exprs))
+    assert made.reason == "a number is too large"

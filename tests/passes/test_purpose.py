@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boltgen.passes.precision.purpose import angles, distances, infinities, scores, sizes_ahead
+from boltgen.passes.precision.purpose import (
+    angles,
+    distances,
+    infinities,
+    quantised,
+    scores,
+    sizes_ahead,
+)
 from tests.passes.networks import F32, ROWS, Net
 
 
@@ -127,3 +134,35 @@ def test_the_larger_of_two_factors_counts() -> None:
     made = b.elementwise("exp", b.input(*ROWS))
     twice = [b.elementwise("multiply", made, b.number(2.0**at)) for at in (14, 20, 15)]
     assert sizes_ahead(b.graph(tuple(twice))) == {made: 2.0**-20}
+
+
+@pytest.mark.parametrize("op", ["multiply", "divide"])
+def test_inputs_and_integers_have_no_size_ahead(op: str) -> None:
+    b = Net()
+    number = 2.0**-14 if op == "divide" else 2.0**14
+    assert sizes_ahead(b.graph(b.elementwise(op, b.input(*ROWS), b.number(number)))) == {}
+    b = Net()
+    whole = b.elementwise("negative", b.input(*ROWS, dtype="int32"))
+    factor = b.constant(np.array(2**14, np.int32))
+    assert sizes_ahead(b.graph(b.elementwise("multiply", whole, factor))) == {}
+
+
+@pytest.mark.parametrize("reader", ["", "result", "softmax", "integers"])
+def test_values_between_integers_are_only_quantised(reader: str) -> None:
+    """A dequantised tensor, an activation, and integers of it again."""
+    b = Net()
+    scale, zero = b.number(0.5), b.constant(np.array(0, np.int8))
+    whole = b.input(*ROWS, dtype="int8")
+    made = b.operator("dequantize", (whole, scale, zero), ROWS, F32, axis=0)
+    relu = b.elementwise("nn.relu", made)
+    again = b.operator("quantize", (relu, scale, zero), ROWS, "int8", axis=0)
+    alone = b.elementwise("nn.relu", b.input(*ROWS))
+    results = [again, b.operator("quantize", (alone, scale, zero), ROWS, "int8", axis=0)]
+    if reader == "result":
+        results.append(relu)
+    elif reader == "softmax":
+        results.append(b.softmax(relu, -1))
+    elif reader == "integers":
+        results.append(b.operator("dequantize", (again, scale, zero), ROWS, F32, axis=0))
+    found = quantised(b.graph(tuple(results)))
+    assert found == (frozenset() if reader in {"result", "softmax"} else {made, relu})

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from boltgen.errors import ModelImportError
-from boltgen.graph.attributes import Convolution
+from boltgen.graph.attributes import Axis, Convolution
 from boltgen.graph.graph import INPUT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.interpret import run
 from boltgen.ir.dtypes import DType
 from boltgen.passes.outline import Symbols, carve, computes_all
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
+from boltgen.passes.quantisation.leaving import leaving
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.workload import Workload
@@ -86,10 +87,11 @@ def passed(
     made = with_integer_products(
         with_late_dequantisations(graph), rejects, lambda expr, reason: reasons.append(reason)
     )
-    for shape in [expr.shape for expr in graph.exprs if expr.op == INPUT]:
-        x = 4 * np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-        before, after = run(graph, [x]), run(made, [x])
-        assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+    rng = np.random.default_rng(1)
+    shapes = [expr.static_shape for expr in graph.exprs if expr.op == INPUT]
+    inputs = [4 * rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    before, after = run(graph, inputs), run(made, inputs)
+    assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
     return made, reasons
 
 
@@ -541,3 +543,29 @@ def test_a_product_that_is_slower_in_integers_stays_one_of_floats(
     assert [found.partition("floats: ")[2] for found in reasons] == [reason] * bool(reason)
     # Both store their results in FP16.
     assert {each.single.problem.out_dtype for each in times.asked} == {DType.F16}
+
+
+@pytest.mark.parametrize("other", [2.0**-4, 2.0**-5])
+def test_a_concatenation_of_equal_scales_joins_bytes(other: float) -> None:
+    net = Net()
+    parts = [net.rounded(net.input(4, 6), scale, 5, "uint8") for scale in (2.0**-4, other)]
+    joined = net.operator("concat", tuple(parts), (4, 12), "float32", Axis(1))
+    graph, _ = passed(net.graph(net.rounded(joined, 2.0**-4, 5, "uint8")))
+    (made,) = (expr for expr in graph.exprs if expr.op == "concat")
+    is_equal = other == 2.0**-4
+    assert made.dtype == ("uint8" if is_equal else "float32")
+    assert len(graph.operators["quantize"]) == (2 if is_equal else 3)
+    wanted = "concat leaves INT8 in 2 places: its operands have different scales or zero points"
+    notes = leaving(graph, [])
+    assert [note.startswith(wanted) for note in notes] == [True] * (not is_equal)
+
+
+def test_what_leaves_integers_is_named() -> None:
+    net = Net()
+    x = net.rounded(net.input(ROWS, K), 2.0**-4, 0, "int8")
+    soft = net.operator("nn.softmax", (x,), net.shape(x), "float32", Axis(-1))
+    graph = net.graph(net.rounded(net.elementwise("nn.relu", soft), 2.0**-7, 0, "int8"))
+    (note,) = leaving(with_late_dequantisations(graph), [])
+    assert note == (
+        "nn.softmax leaves INT8 in 1 place: no kernel computes it of integers; it reads floats."
+    )

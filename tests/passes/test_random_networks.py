@@ -19,7 +19,7 @@ from boltgen.passes.run import Partitioned, Passes
 from boltgen.problems.graph_costs import KernelTimes
 from boltgen.problems.workload import Workload
 from tests.passes.carved import check_regions
-from tests.passes.differential import drawn, operators
+from tests.passes.differential import Sizes, drawn, operators, with_unknown_sizes
 from tests.passes.networks import F32, IMAGE, ROWS, STEPS, N, Net, Step, network
 
 
@@ -41,17 +41,20 @@ class Costs:
         return 0.25 * launches
 
 
-def _partitioned(graph: Graph, **options: Any) -> Partitioned:
+def _partitioned(graph: Graph, sizes: Sizes | None = None, **options: Any) -> Partitioned:
     passes = Passes(padding=Costs(), joining=Costs(), **options)
     made = partition_graphs({"main": graph}, (), passes, lambda *_: None, packs_weights=True)
-    check_regions(made.graphs["main"], tuple(made.carved.values()), {})
+    check_regions(made.graphs["main"], tuple(made.carved.values()), sizes or {})
     return made
 
 
-def _compared(graph: Graph, made: Partitioned, precision: DType = DType.F16) -> None:
+def _compared(
+    graph: Graph, made: Partitioned, precision: DType = DType.F16, sizes: Sizes | None = None
+) -> None:
     bodies = {symbol: each.body for symbol, each in made.carved.items()}
-    wanted = run(graph, drawn(graph))
-    found = run(made.graphs["main"], drawn(graph), regions=bodies)
+    given = drawn(graph, sizes)
+    wanted = run(graph, given, sizes=sizes)
+    found = run(made.graphs["main"], given, sizes=sizes, regions=bodies)
     largest = max(1.0, *(float(np.abs(each).max(initial=0.0)) for each in wanted))
     for left, right in zip(found, wanted, strict=True):
         assert left.dtype == right.dtype
@@ -109,6 +112,11 @@ def test_a_transformer_layer(is_causal: bool, is_rms: bool) -> None:
     found = operators(made.graphs["main"])
     assert not {"matmul", "nn.softmax", "nn.layer_norm"} & set(found)
     assert found.count(REGION) <= 7
+
+
+def test_a_transformer_layer_with_a_value_of_unknown_sizes() -> None:
+    for graph, sizes in with_unknown_sizes(_transformer(is_causal=True, is_rms=False)):
+        _compared(graph, _partitioned(graph, sizes), sizes=sizes)
 
 
 def test_a_graph_without_operators() -> None:

@@ -10,12 +10,15 @@ import pytest
 
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.reach import (
+    BEYOND,
+    SMALL,
     WITHIN,
     Reach,
     clipped_reach,
     floor_of,
     power_reach,
     reach_of,
+    smallest_floor,
 )
 
 
@@ -139,3 +142,99 @@ def test_powers_have_the_signs_of_their_numbers(exponent: float) -> None:
     found = power_reach(exponent, WITHIN)
     assert found.over == (large.max() > DType.F16.largest)
     assert found.under == (large.min() < -DType.F16.largest)
+
+
+LARGE = DType.F16.largest
+
+
+@pytest.mark.parametrize(
+    ("reach", "properties"),
+    [
+        (Reach(size=SMALL), ""),
+        (Reach(size=SMALL / 2), "small fine outside beyond"),
+        (Reach(floor=SMALL), ""),
+        (Reach(floor=SMALL / 2), "guard fine beyond"),
+        (Reach(under=True), "outside beyond"),
+    ],
+)
+def test_what_a_reach_says(reach: Reach, properties: str) -> None:
+    found = {
+        "small": reach.is_small,
+        "guard": reach.has_guard,
+        "fine": reach.is_fine,
+        "outside": reach.is_outside,
+        "beyond": reach.is_beyond,
+    }
+    assert {name for name, holds in found.items() if holds} == set(properties.split())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "over", "under"),
+    [
+        ([LARGE, -LARGE], False, False),
+        ([65536.0], True, False),
+        ([-65536.0], False, True),
+        ([np.inf, -np.inf], False, False),
+        ([np.inf, 65536.0], True, False),
+    ],
+)
+def test_constants_are_beyond_fp16_where_their_finite_numbers_are(
+    numbers: list[float], over: bool, under: bool
+) -> None:
+    found = Reach.of_constant(np.array(numbers, np.float32))
+    assert (found.over, found.under) == (over, under)
+
+
+@pytest.mark.parametrize(
+    ("array", "floor"),
+    [
+        (np.array([1e-9, 3.0], np.float32), 1e-9),
+        (np.array([-1e-9, 0.0], np.float32), 1e-9),
+        (np.zeros(2, np.float32), 1.0),
+        (np.zeros(0, np.float32), 1.0),
+        (np.array([1, 2], np.int64), 1.0),
+        (np.array([2.0**-24], np.float16), 1.0),
+        (np.array([SMALL], np.float32), 1.0),
+    ],
+)
+def test_the_smallest_guard_of_a_constant(array: np.ndarray, floor: float) -> None:
+    assert smallest_floor(array, DType.F16) == pytest.approx(floor)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "over"),
+    [
+        ("multiply", (Reach(under=True), WITHIN), True),
+        ("multiply", (constant(LARGE * 2.0**20), Reach(size=2.0**-20)), False),
+        ("multiply", (constant(LARGE * 2.0**21), Reach(size=2.0**-20)), True),
+        ("divide", (Reach(under=True), WITHIN), True),
+        ("divide", (Reach(over=True), Reach(under=True)), False),
+        ("divide", (constant(1.0), Reach(size=1 / LARGE, floor=1.0)), False),
+        ("divide", (constant(1.0), Reach(size=0.5 / LARGE, floor=1.0)), True),
+        ("where", (BEYOND, WITHIN, WITHIN), False),
+        ("where", (WITHIN, WITHIN, BEYOND), True),
+    ],
+)
+def test_which_results_are_beyond(name: str, args: tuple[Reach, ...], over: bool) -> None:
+    found = reach_of(name, args)
+    assert (found.over, found.under) == (over, over)
+
+
+def test_a_power_of_an_unknown_exponent_may_be_anything() -> None:
+    assert power_reach(None, WITHIN) == BEYOND
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reach", "sides"),
+    [
+        ((-LARGE, LARGE), BEYOND, (False, False)),
+        ((-65536.0, 65536.0), BEYOND, (True, True)),
+        ((-65536.0, 65536.0), WITHIN, (False, False)),
+        ((-1.0, 65536.0), Reach(under=True), (False, False)),
+    ],
+)
+def test_a_clip_bounds_a_value(
+    bounds: tuple[float, float], reach: Reach, sides: tuple[bool, bool]
+) -> None:
+    found = clipped_reach(*bounds, reach, DType.F16)
+    assert (found.over, found.under) == sides

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,73 @@ def test_what_has_rows(shape: tuple[int, ...] | None, found: bool) -> None:
     assert row_permutation.is_known(Expr(op=INPUT, shape=shape, dtype="float32")) is found
     open_rows = symbolic(Symbol("rows", 1, 9))
     assert not row_permutation.is_known(Expr(op=INPUT, shape=(open_rows, 3), dtype="float32"))
+
+
+def _taken_by(build: Callable[[GraphBuilder], int], dtype: str = "int64") -> np.ndarray | None:
+    """The rows that integers take along the second axis."""
+    b = GraphBuilder()
+    x = b.add(Expr(op=INPUT, shape=SHAPE, dtype="float32"))
+    places = build(b)
+    count = b.shape(places)[0]
+    assert b.dtype(places) == dtype
+    at = b.operator("take", (x, places), (2, count, 6), "float32", axis=1, mode="fast")
+    graph = b.graph(at)
+    return moved_rows(graph, graph[at], [ROWS])
+
+
+def _rolled(b: GraphBuilder, shift: int) -> int:
+    shifted = b.elementwise("add", b.constant(np.arange(4)), b.constant(np.array(shift)))
+    return b.elementwise("mod", shifted, b.constant(np.array(4)))
+
+
+def test_rows_are_taken_by_arithmetic_on_constants() -> None:
+    """As exporters write a roll."""
+    found = _taken_by(lambda b: _rolled(b, 3))
+    np.testing.assert_array_equal(found, [[3, 0, 1, 2], [7, 4, 5, 6]])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b: b.add(Expr(op=INPUT, shape=(4,), dtype="int64")),
+        lambda b: b.elementwise("negative", b.constant(-np.arange(4))),
+        lambda b: b.elementwise(
+            "add", b.constant(np.arange(4)), b.add(Expr(op=INPUT, shape=(4,), dtype="int64"))
+        ),
+        lambda b: b.constant(np.zeros(0, np.int64)),
+    ],
+    ids=["an input", "another operator", "a sum with an input", "none"],
+)
+def test_rows_that_other_integers_take_are_unknown(build: Callable[[GraphBuilder], int]) -> None:
+    assert _taken_by(build) is None
+
+
+def test_rows_that_bytes_take_are_unknown() -> None:
+    assert _taken_by(lambda b: b.constant(np.arange(4, dtype=np.uint8)), "uint8") is None
+
+
+def test_rows_that_are_taken_along_no_axis_are_unknown() -> None:
+    assert _moved("take", (2, 6), np.array([3, 0]), axis=None, mode="fast") is None
+
+
+def test_tensors_side_by_side_have_the_rows_of_both() -> None:
+    b = GraphBuilder()
+    x, y = (b.add(Expr(op=INPUT, shape=SHAPE, dtype="float32")) for _ in range(2))
+    at = b.operator("concat", (x, y), (2, 8, 6), "float32", axis=1)
+    graph = b.graph(at)
+    assert moved_tensors(graph, graph[at]) == (x, y)
+    found = moved_rows(graph, graph[at], [ROWS, ROWS + 8])
+    np.testing.assert_array_equal(
+        found, [[*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)]]
+    )
+
+
+@pytest.mark.parametrize("change", ["operand", "pinned"])
+def test_moves_of_unknown_tensors_and_pinned_ones_move_nothing(change: str) -> None:
+    b = GraphBuilder()
+    shape = ("n", 4, 6) if change == "operand" else SHAPE
+    x = b.add(Expr(op=INPUT, shape=shape, dtype="float32"))
+    is_pinned = change == "pinned"
+    at = b.add(Expr(op="reshape", args=(x,), shape=SHAPE, dtype="float32", pinned=is_pinned))
+    graph = b.graph(at)
+    assert moved_tensors(graph, graph[at]) == ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from boltgen.graph.graph import GROUPED, INPUT, Expr, Graph, GraphBuilder
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.passes.movement import sink_gathers
-from boltgen.passes.movement.sink_gathers import Taken
+from boltgen.passes.movement.sink_gathers import Taken, taken_rows
 from boltgen.passes.regions.anchor import Anchor, match_anchor
 from tests.passes.differential import checked
 
@@ -166,3 +167,86 @@ def test_a_norm_widens_the_rows_that_it_takes() -> None:
     )
     graph = gathered_last(net.builder.graph(normed))
     assert _names(graph) == ["take", "astype", "nn.layer_norm"]
+
+
+@pytest.mark.parametrize("mode", ["fast", "clip"])
+@pytest.mark.parametrize(
+    ("before", "after", "is_found"),
+    [
+        ("int64", "int32", "fast"),
+        ("int32", "int64", "both"),
+        ("int32", "int32", "both"),
+        ("uint8", "int32", "none"),
+        ("float32", "int32", "none"),
+    ],
+)
+def test_casts_of_integers_that_gather_the_same_rows(
+    mode: str, before: str, after: str, is_found: str
+) -> None:
+    net = Net()
+    given = net.input((2 * TOKENS,), before)
+    rows = net.builder.operator("astype", (given,), (2 * TOKENS,), after, from_dtype=before)
+    anchor = _anchor(net.graph(net.taken(net.x, rows, mode=mode)))
+    assert anchor.taken is not None
+    assert (anchor.taken.rows == given) == (is_found in {mode, "both"})
+
+
+def test_a_single_row_by_a_number_is_no_gather() -> None:
+    b = GraphBuilder()
+    table = b.add(Expr(op=INPUT, shape=(8, K), dtype="float16"))
+    row = b.constant(np.array([3], np.int64))
+    taken = b.operator("take", (table, row), (1, K), "float16", axis=0, mode="fast")
+    one = b.constant(np.ones((1, 1), np.float16))
+    rows = b.add(Expr(op=INPUT, shape=(5,), dtype="int64"))
+    of_one = b.operator("take", (one, rows), (5, 1), "float16", axis=0, mode="fast")
+    graph = b.graph((taken, of_one))
+    assert [taken_rows(graph, index) for index in graph.operators["take"]] == [None, None]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_rows_of_a_matrix_alone_are_gathered(rank: int) -> None:
+    b = GraphBuilder()
+    shape = (8, 3, K)[-rank:] if rank > 1 else (8,)
+    x = b.add(Expr(op=INPUT, shape=shape, dtype="float16"))
+    rows = b.add(Expr(op=INPUT, shape=(5,), dtype="int64"))
+    taken = b.operator("take", (x, rows), (5, *shape[1:]), "float16", axis=0, mode="fast")
+    assert taken_rows(b.graph(taken), taken) is None
+
+
+def _for_weights(net: Net, taken: int) -> Graph:
+    """The gathered tensor is a weight of each group, and no operand with rows."""
+    b = net.builder
+    weights = b.reshape(b.astype(taken, "float16"), (GROUPS, K, N))
+    rows = net.input((TOKENS, K), "float16")
+    made = b.operator(GROUPED, (rows, weights, net.ends), (TOKENS, N), "float16")
+    return gathered_last(b.graph(made))
+
+
+def test_a_weight_that_is_gathered_is_no_operand_with_rows() -> None:
+    net = Net(dtype="float32")
+    table = net.input((9, N), "float32")
+    rows = net.input((GROUPS * K,), "int64")
+    assert _names(_for_weights(net, net.taken(table, rows)))[:2] == ["take", "astype"]
+
+
+def test_integers_that_choose_rows_are_no_operand_with_rows() -> None:
+    """A cast of gathered integers is read by a gather, and not multiplied."""
+    net = Net()
+    b = net.builder
+    table, places = net.input((9, 2), "int64"), net.input((TOKENS,), "int64")
+    chosen = b.astype(net.taken(table, places), "int32")
+    graph = net.graph(b.reshape(net.taken(net.x, chosen), (2 * TOKENS, K)))
+    assert [name for name in _names(graph) if name in {"take", "astype"}] == [
+        *("take", "astype", "take")
+    ]
+
+
+@pytest.mark.parametrize("is_by_vector", [True, False])
+def test_only_rows_by_a_vector_are_gathered_once(is_by_vector: bool) -> None:
+    net = Net()
+    shape = (2 * TOKENS,) if is_by_vector else (TOKENS, 2)
+    token, order = net.input(shape, "int64"), net.input((2 * TOKENS,), "int64")
+    inner = net.builder.reshape(net.taken(net.x, token), (2 * TOKENS, K))
+    graph = net.graph(net.taken(inner, order))
+    assert _anchor(graph).taken is not None
+    assert _names(graph).count("take") == 2

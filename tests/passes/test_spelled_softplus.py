@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from boltgen.graph.graph import INPUT, Expr, GraphBuilder
-from boltgen.passes.precision.softplus import Softplus, spelled_softplus
+from boltgen.graph.numpy_semantics.interpret import run
+from boltgen.passes.precision.spelled import spelled_softplus
+from boltgen.passes.precision.walk import normalise
+from tests.passes.differential import drawn, operators
+from tests.passes.networks import Net
 
 
 def _found(
@@ -18,7 +22,7 @@ def _found(
     wide: str | None = None,
     is_first: bool = False,
     filled: bool = False,
-) -> Softplus | None:
+) -> tuple[int, float] | None:
     """Return what is found of where(beta x > limit, x, log(exp(beta x) + one) / divisor).
 
     The exponential is cast to `wide`, and its logarithm back; constants may come first.
@@ -55,7 +59,27 @@ def _found(
 @pytest.mark.parametrize("beta", [None, 2.0])
 def test_it_is_found(wide: str | None, is_first: bool, filled: bool, beta: float | None) -> None:
     found = _found(beta=beta, divisor=beta, wide=wide, is_first=is_first, filled=filled)
-    assert found == Softplus(0, beta or 1.0)
+    assert found == (0, beta or 1.0)
+
+
+def test_the_least_limit_is_where_fp32_rounds_to_its_argument() -> None:
+    assert np.log1p(np.exp(np.float32(17.0))) == np.float32(17.0)
+    assert _found(limit=17.0) == (0, 1.0)
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_it_is_written_with_its_factor(beta: float) -> None:
+    b = Net()
+    x = b.input(2, 3)
+    scaled = b.elementwise("multiply", x, b.number(beta))
+    total = b.elementwise("add", b.elementwise("exp", scaled), b.number(1.0))
+    above = b.operator("greater", (scaled, b.number(20.0)), (2, 3), "bool")
+    log = b.elementwise("divide", b.elementwise("log", total), b.number(beta))
+    graph = b.graph(b.operator("where", (above, x, log), (2, 3), "float32"))
+    made = normalise(graph).graph
+    assert "nn.softplus" in operators(made)
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (made, graph))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-9)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +88,9 @@ def test_it_is_found(wide: str | None, is_first: bool, filled: bool, beta: float
         {"beta": 2.0, "divisor": 4.0},
         {"beta": 2.0},
         {"beta": -1.0, "divisor": -1.0},
+        {"beta": 0.0, "divisor": 0.0},
         {"limit": 2.0},
+        {"limit": 16.5},
         {"one": 2.0},
         {"wide": "int32"},
     ],

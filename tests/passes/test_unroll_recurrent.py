@@ -15,7 +15,7 @@ from boltgen.passes.legalise import unroll_recurrent
 from boltgen.problems.workload import Workload
 from tests.passes.differential import checked, operators
 
-without_recurrent = checked(unroll_recurrent.without_recurrent, others=True)
+without_recurrent = checked(unroll_recurrent.without_recurrent, others=True, has_sizes=True)
 without_rejected = checked(unroll_recurrent.without_rejected)
 
 STEPS, BATCH, HIDDEN = 3, 2, 4

@@ -13,11 +13,12 @@ from boltgen.families.json_form import decode, encode
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Symbol, symbolic
 from boltgen.ir.key import canonical
+from boltgen.problems.accumulation import accumulation_rounding
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.oracle import enclose
 from boltgen.problems.problem import Problem
-from boltgen.problems.reference import accumulation_rounding, compare
+from boltgen.problems.reference import compare
 from boltgen.problems.workload import Layer, Workload
 
 SMALL: dict[str, Any] = {"n": 2, "h": 9, "w": 8, "c": 6, "r": 3, "s": 2}
@@ -51,6 +52,18 @@ def test_it_computes_what_pytorch_does(name: str) -> None:
     wanted = expected.numpy().transpose(0, 2, 3, 1)
     assert problem.d_shape == wanted.shape
     np.testing.assert_allclose(problem.product(a, b), wanted, rtol=0, atol=1e-12)
+
+
+def test_its_input_may_be_its_first_channels() -> None:
+    given = {**SMALL, "s": 3, "padding": (1, 1, 1, 1)}
+    plain, problem = Depthwise(**given), Depthwise(**given, with_input=True)
+    a, b = _random(problem.a_shape, 0), _random(problem.b_shape, 1)
+    assert (problem.k, problem.b_shape, problem.flops) == (12, plain.b_shape, plain.flops)
+    assert problem.short == "depthwise 2x9x8x6 to 12, 3x3, with its input"
+    np.testing.assert_array_equal(problem.product(a, b)[..., :6], a)
+    np.testing.assert_array_equal(problem.product(a, b)[..., 6:], plain.product(a, b))
+    assert problem.resized(8, 16).c == 8
+    assert decode(Problem, encode(Problem, problem)) == problem
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -93,6 +106,7 @@ def test_its_work() -> None:
         ({"padding": (0, 0, -1, 0)}, "padding=.* at least 0"),
         ({"in_dtype": DType.F32, "out_dtype": DType.F32}, "operands are float32"),
         ({"out_dtype": DType.BF16}, "the result is bfloat16"),
+        ({"with_input": True}, "an output of 7x7 pixels and 1 filters .* the activation's 9x8"),
     ],
 )
 def test_what_is_none_is_refused(change: dict[str, Any], message: str) -> None:

@@ -40,6 +40,7 @@ from boltgen.tuning.strategies.model_first import model_first
 from boltgen.tuning.strategies.reach import Reach
 from boltgen.tuning.strategies.residual import Residual
 from boltgen.tuning.strategies.strategy import InOrder, Observation, SearchProblem
+from tests.families.knobs import pinned
 from tests.tuning.fakes import FakeBench, formula_us
 
 SM80 = arch_named("sm_80")
@@ -122,7 +123,7 @@ def best_us(heard: Sequence[tuple[Cutlass2Config, Outcome]]) -> float:
 @pytest.mark.parametrize("name", ALL_STRATEGIES)
 def test_a_strategy_tries_nothing_twice_and_comes_to_an_end(name: str) -> None:
     """In a space of some hundred kernels."""
-    space = SPACE.pinned(swizzle=1, split_k=1, stages=3, threadblock_k=32)
+    space = pinned(SPACE, swizzle=1, split_k=1, stages=3, threadblock_k=32)
     listed = tuple(config for config in PROBLEM.candidates if config in space)
     small = replace(problem(), candidates=listed, spaces=(space,))
     heard = searched(name, formula, 100_000, on=small)

@@ -16,7 +16,7 @@ from boltgen.families.attention.resources import (
     split_workspace_bytes,
 )
 from boltgen.families.chain.traits import compiled_traits
-from boltgen.families.family import Footprint, KernelFamily
+from boltgen.families.family import Footprint, KernelFamily, always
 from boltgen.families.heads.launch import launch_of_heads
 from boltgen.families.heads.rejection import rejection
 from boltgen.ir.kernel import Launch
@@ -54,6 +54,6 @@ FAMILY = KernelFamily(
     boundaries=boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
 )

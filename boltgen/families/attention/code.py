@@ -13,7 +13,7 @@ from boltgen.families.heads.code import LayerView, kind_text, layer_views, probl
 from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
 
-_HEADERS = ("boltgen/activations.h", "boltgen/attention.h")
+HEADERS = ("boltgen/activations.h", "boltgen/attention.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,6 @@ class AttentionView:
     is_causal: str
     window: int
     has_async_copies: str
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
@@ -116,7 +110,4 @@ def _instruction(spec: KernelSpec) -> Shape:
 
 
 def _parts(spec: KernelSpec) -> tuple[AttentionConfig, ChainTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, AttentionConfig)
-    assert isinstance(traits, ChainTraits)
-    return config, traits
+    return spec.config, spec.traits

@@ -11,7 +11,7 @@ from boltgen.families.attention.resources import (
     registers_per_thread,
     shared_memory_bytes,
 )
-from boltgen.families.resources import INT32_MAX, capacity_violations
+from boltgen.families.resources import INT32_MAX, capacity_violations, overflow_violations
 from boltgen.families.space import Violation
 from boltgen.problems.workload import Workload
 
@@ -96,14 +96,9 @@ def _extent_violations(workload: Workload, config: AttentionConfig) -> Iterator[
         "keys": (scores.n, INT32_MAX - config.keys),
         "tiles": (-(-scores.m // config.rows) * workload.batch, INT32_MAX),
     }
-    for name, (extent, most) in counted.items():
-        if extent > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {extent} exceeds {most}",
-                reason="tiles, and the last one's rows, are counted in 32 bits; " + _HEADER,
-                slack=1.0 - extent / most,
-            )
+    yield from overflow_violations(
+        counted, "tiles, and the last one's rows, are counted in 32 bits; " + _HEADER
+    )
 
 
 def _stage_violations(

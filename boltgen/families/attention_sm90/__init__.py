@@ -15,10 +15,9 @@ from boltgen.families.attention_sm90.legality import (
     violations,
 )
 from boltgen.families.attention_sm90.model import instructions, predict
-from boltgen.families.family import Footprint, KernelFamily
+from boltgen.families.family import Footprint, KernelFamily, always
 from boltgen.families.heads.launch import launch_of_heads
 from boltgen.families.wgmma import ARCH_NAME
-from boltgen.ir.kernel import Launch
 from boltgen.problems.workload import Workload
 
 
@@ -33,12 +32,6 @@ def _footprint(workload: Workload, config: AttentionSm90Config) -> Footprint:
     )
 
 
-def _launch(workload: Workload, config: AttentionSm90Config) -> Launch:
-    """Return the rows and columns of Q, the keys, and the columns of V."""
-    del config
-    return launch_of_heads(workload)
-
-
 # The family `attention` computes workloads that TMA cannot load.
 FAMILY = KernelFamily(
     config_type=AttentionSm90Config,
@@ -49,10 +42,10 @@ FAMILY = KernelFamily(
     predict=predict,
     instructions=instructions,
     traits=compiled_traits,
-    launch=_launch,
+    launch=lambda workload, _: launch_of_heads(workload),
     boundaries=boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
 )

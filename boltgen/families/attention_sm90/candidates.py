@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from boltgen.arch import Arch
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.attention_sm90.legality import HEADS, KEYS, ROWS, violations
-from boltgen.families.space import Knob, Space
+from boltgen.families.space import Knob, Space, small_space
 from boltgen.problems.workload import Workload
 
 
 def space_of(workload: Workload, arch: Arch) -> Space[AttentionSm90Config]:
     """Return the space of rows and keys; the workload determines the tile of the head."""
 
-    def tried() -> Iterator[AttentionSm90Config]:
-        for rows, keys in itertools.product(ROWS, KEYS):
-            config = _config(workload, rows, keys)
-            if config is not None:
-                yield config
-
     def config_at(point: Mapping[str, int]) -> AttentionSm90Config | None:
         return _config(workload, point["rows"], point["keys"])
 
-    return Space(
-        family=AttentionSm90Config.family,
-        knobs=(Knob("rows", ROWS, 128), Knob("keys", KEYS, 128)),
-        config_at=config_at,
-        point_of=lambda config: {"rows": config.rows, "keys": config.keys},
-        listed=lambda: (config for config in tried() if not violations(workload, config, arch)),
-        tried=tried,
-        broken=lambda config: violations(workload, config, arch),
+    return small_space(
+        AttentionSm90Config.family,
+        (Knob("rows", ROWS, 128), Knob("keys", KEYS, 128)),
+        config_at,
+        lambda config: {"rows": config.rows, "keys": config.keys},
+        lambda config: violations(workload, config, arch),
     )
 
 

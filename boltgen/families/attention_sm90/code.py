@@ -13,7 +13,7 @@ from boltgen.families.heads.code import LayerView, kind_text, layer_views, probl
 from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
 
-_HEADERS = ("boltgen/activations.h", "boltgen/attention_sm90.h")
+HEADERS = ("boltgen/activations.h", "boltgen/attention_sm90.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,6 @@ class AttentionSm90View:
     element: str
     is_causal: str
     window: int
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:

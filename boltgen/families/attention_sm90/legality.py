@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from boltgen.arch import Arch
 from boltgen.families.attention_sm90.config import AttentionSm90Config
 from boltgen.families.heads.rejection import rejection as attention_rejection
-from boltgen.families.resources import INT32_MAX
+from boltgen.families.resources import INT32_MAX, overflow_violations
 from boltgen.families.space import Violation
 from boltgen.families.wgmma import LEAST_STAGES, MATH_REGISTERS, WARPGROUP_M
 from boltgen.ir.dtypes import VECTOR_BYTES, DType
@@ -150,14 +150,9 @@ def _extent_violations(workload: Workload, config: AttentionSm90Config) -> Itera
         # A threadblock's next tile is as many tiles further as the device has threadblocks.
         "tiles": (-(-scores.m // config.rows) * workload.batch, INT32_MAX // 2),
     }
-    for name, (extent, most) in counted.items():
-        if extent > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {extent} exceeds {most}",
-                reason="the last tile is counted to its end in 32 bits; " + _HEADER,
-                slack=1.0 - extent / most,
-            )
+    yield from overflow_violations(
+        counted, "the last tile is counted to its end in 32 bits; " + _HEADER
+    )
 
 
 def _capacity_violations(

@@ -11,7 +11,6 @@ from boltgen.families.b2b.model import instructions, predict
 from boltgen.families.b2b.resources import registers_per_thread, shared_memory_bytes
 from boltgen.families.chain.traits import compiled_traits, launch_of
 from boltgen.families.family import Footprint, KernelFamily
-from boltgen.ir.kernel import Launch
 from boltgen.problems.workload import Workload
 
 
@@ -22,12 +21,6 @@ def _footprint(workload: Workload, config: B2bConfig) -> Footprint:
         shared_memory_bytes=shared_memory_bytes(workload, config),
         warps=config.warps,
     )
-
-
-def _launch(workload: Workload, config: B2bConfig) -> Launch:
-    """Return the first layer's rows and depth, then each layer's columns."""
-    del config
-    return launch_of(workload)
 
 
 # Without a ranking: a kernel depends on the epilogues between layers, so only its own times rank
@@ -41,7 +34,7 @@ FAMILY = KernelFamily(
     predict=predict,
     instructions=instructions,
     traits=compiled_traits,
-    launch=_launch,
+    launch=lambda workload, _: launch_of(workload),
     boundaries=boundaries,
     stem=code.stem,
     describe=code.describe,

@@ -159,7 +159,4 @@ def _major(layout: Layout) -> str:
 
 
 def _parts(spec: KernelSpec) -> tuple[B2bConfig, ChainTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, B2bConfig)
-    assert isinstance(traits, ChainTraits)
-    return config, traits
+    return spec.config, spec.traits

@@ -24,7 +24,12 @@ from boltgen.families.mma_sync.legality import (
 )
 from boltgen.families.mma_sync.traits import groups_of, kernel_traits
 from boltgen.families.rejections import one_result_rejection, packed_rejection
-from boltgen.families.resources import INT32_MAX, MAX_GRID_YZ, capacity_violations
+from boltgen.families.resources import (
+    INT32_MAX,
+    MAX_GRID_YZ,
+    capacity_violations,
+    overflow_violations,
+)
 from boltgen.families.space import Violation
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
@@ -172,12 +177,8 @@ def _extent_violations(workload: Workload) -> Iterator[Violation]:
         size = first.in_dtype.size_bytes
         sizes["activation"] = (first.n * first.h * first.w * first.c * size, INT32_MAX)
         sizes["filter"] = (first.k * first.r * first.s * first.c * size, INT32_MAX)
-    for name, (size, most) in sizes.items():
-        if size > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {size} exceeds {most}",
-                reason="CUTLASS 2.x counts rows, and the bytes of a convolution's tensors, in 32 "
-                "bits; cutlass/conv/device/implicit_gemm_convolution.h, can_implement",
-                slack=1.0 - size / most,
-            )
+    yield from overflow_violations(
+        sizes,
+        "CUTLASS 2.x counts rows, and the bytes of a convolution's tensors, in 32 bits; "
+        "cutlass/conv/device/implicit_gemm_convolution.h, can_implement",
+    )

@@ -16,7 +16,6 @@ from boltgen.families.b2b_sm90.model import instructions, predict
 from boltgen.families.chain.traits import launch_of
 from boltgen.families.family import Footprint, KernelFamily
 from boltgen.families.wgmma import ARCH_NAME, MATH_REGISTERS
-from boltgen.ir.kernel import Launch
 from boltgen.problems.workload import Workload
 
 
@@ -31,12 +30,6 @@ def _footprint(workload: Workload, config: B2bSm90Config) -> Footprint:
     )
 
 
-def _launch(workload: Workload, config: B2bSm90Config) -> Launch:
-    """Return the first layer's rows and depth, then each layer's columns."""
-    del config
-    return launch_of(workload)
-
-
 # Without a ranking: a kernel depends on the epilogues between layers, so only its own times rank
 # it.
 FAMILY = KernelFamily(
@@ -48,7 +41,7 @@ FAMILY = KernelFamily(
     predict=predict,
     instructions=instructions,
     traits=compiled_traits,
-    launch=_launch,
+    launch=lambda workload, _: launch_of(workload),
     boundaries=boundaries,
     stem=code.stem,
     describe=code.describe,

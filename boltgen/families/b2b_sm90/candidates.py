@@ -6,14 +6,13 @@ them.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from boltgen.arch import Arch
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.b2b_sm90.legality import ROWS, fewest_columns, violations
 from boltgen.families.chain.traits import Residence
-from boltgen.families.space import Knob, Space
+from boltgen.families.space import Knob, Space, small_space
 from boltgen.problems.workload import Workload
 
 _RESIDENCES = tuple(Residence)
@@ -28,23 +27,15 @@ def space_of(workload: Workload, arch: Arch) -> Space[B2bSm90Config]:
     def config_at(point: Mapping[str, int]) -> B2bSm90Config | None:
         return _config(workload, point["threadblock_m"], _RESIDENCES[point["residence"] - 1])
 
-    def tried() -> Iterator[B2bSm90Config]:
-        for rows, residence in itertools.product(ROWS, _RESIDENCES):
-            config = _config(workload, rows, residence)
-            if config is not None:
-                yield config
-
-    return Space(
-        family=B2bSm90Config.family,
-        knobs=(Knob("threadblock_m", ROWS, ROWS[-1]), Knob("residence", (1, 2), 1)),
-        config_at=config_at,
-        point_of=lambda config: {
+    return small_space(
+        B2bSm90Config.family,
+        (Knob("threadblock_m", ROWS, ROWS[-1]), Knob("residence", (1, 2), 1)),
+        config_at,
+        lambda config: {
             "threadblock_m": config.threadblock_m,
             "residence": _RESIDENCES.index(config.residence) + 1,
         },
-        listed=lambda: (config for config in tried() if not violations(workload, config, arch)),
-        tried=tried,
-        broken=lambda config: violations(workload, config, arch),
+        lambda config: violations(workload, config, arch),
     )
 
 

@@ -8,7 +8,7 @@ from boltgen.arch import Arch
 from boltgen.families.b2b_sm90.config import B2bSm90Config
 from boltgen.families.chain.traits import Residence, intermediate_rejection
 from boltgen.families.rejections import one_result_rejection, operand_rejection
-from boltgen.families.resources import INT32_MAX
+from boltgen.families.resources import INT32_MAX, overflow_violations
 from boltgen.families.space import Violation
 from boltgen.families.wgmma import (
     LEAST_STAGES,
@@ -174,11 +174,6 @@ def _broken(workload: Workload, config: B2bSm90Config, arch: Arch) -> Iterator[V
         "K": (gemm.k, INT32_MAX - TILE_DEPTH),
         "tiles": (-(-gemm.m // config.threadblock_m) * workload.batch, most_tiles),
     }
-    for name, (size, most) in sizes.items():
-        if size > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {size} exceeds {most}",
-                reason=f"rows, steps and tiles are counted beyond the last in 32 bits; {_HEADER}",
-                slack=1.0 - size / most,
-            )
+    yield from overflow_violations(
+        sizes, f"rows, steps and tiles are counted beyond the last in 32 bits; {_HEADER}"
+    )

@@ -5,19 +5,13 @@ On sm_90 to sm_103 it is a fallback, because mma.sync does not use their tensor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
 from boltgen.arch import Arch
-from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass2 import code
 from boltgen.families.cutlass2.candidates import space_of
 from boltgen.families.cutlass2.config import Cutlass2Config
 from boltgen.families.cutlass2.levels import level_configs, library_specs
 from boltgen.families.cutlass2.rejection import rejection
-from boltgen.families.family import Footprint, KernelFamily, Level, Prediction, of_layer
+from boltgen.families.family import Footprint, KernelFamily, Level, of_anchor, of_layer
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync import boundary
 from boltgen.families.mma_sync import code as product_code
@@ -30,7 +24,6 @@ from boltgen.families.mma_sync.resources import (
     split_workspace_bytes,
 )
 from boltgen.families.mma_sync.traits import (
-    MainloopTraits,
     compiled_traits,
     groups_of,
     kernel_traits,
@@ -53,39 +46,11 @@ def _footprint(workload: Workload, config: Cutlass2Config) -> Footprint:
     )
 
 
-def _predict(
-    workload: Workload,
-    config: Cutlass2Config,
-    arch: Arch,
-    constants: ModelConstants | None = None,
-) -> Prediction:
-    """Return the prediction of `model`, a hierarchical roofline."""
-    layer = workload.single
-    return predict(layer.problem, layer.epilogue, config, arch, constants)
-
-
-def _times_us(
-    workload: Workload,
-    configs: Sequence[Cutlass2Config],
-    arch: Arch,
-    constants: ModelConstants | None = None,
-) -> NDArray[np.float64]:
-    """Return the times of `_predict` for many configurations."""
-    layer = workload.single
-    return times_us(layer.problem, layer.epilogue, configs, arch, constants)
-
-
 def _instructions(workload: Workload, config: Cutlass2Config, arch: Arch) -> Instructions:
     """Return the instructions by `instructions`."""
     del arch
     layer = workload.single
     return instructions(layer.problem, layer.epilogue, config)
-
-
-def _traits(workload: Workload) -> MainloopTraits:
-    """Return the traits: types, layouts, alignments and the epilogue."""
-    layer = workload.single
-    return compiled_traits(layer.problem, layer.epilogue)
 
 
 def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
@@ -99,11 +64,6 @@ def _launch(workload: Workload, config: Cutlass2Config) -> Launch:
     )
 
 
-def _ranking(workload: Workload) -> Workload | None:
-    """Return the anchor without its epilogue."""
-    return workload.plain
-
-
 def _held(workload: Workload, arch: Arch, level: Level) -> frozenset[Cutlass2Config]:
     """Return the configurations of a level with the workload's traits."""
     return frozenset(level_configs(kernel_traits(workload.single.problem), arch, level))
@@ -115,14 +75,14 @@ FAMILY = KernelFamily(
     space=of_layer(space_of),
     violations=of_layer(layer_violations),
     footprint=_footprint,
-    predict=_predict,
-    times_us=_times_us,
+    predict=of_anchor(predict),
+    times_us=of_anchor(times_us),
     instructions=_instructions,
-    traits=_traits,
+    traits=of_anchor(compiled_traits),
     compiled=lambda config: config.kernel,
     launch=_launch,
     boundaries=boundary.boundaries,
-    ranking=_ranking,
+    ranking=lambda workload: workload.plain,
     library=library_specs,
     held=_held,
     stem=product_code.stem,

@@ -6,7 +6,6 @@ import math
 
 from boltgen.arch import Arch, arch_named
 from boltgen.families.boundary import with_rows
-from boltgen.families.constants import ModelConstants
 from boltgen.families.cutlass3 import code
 from boltgen.families.cutlass3.candidates import space_of
 from boltgen.families.cutlass3.config import (
@@ -26,8 +25,13 @@ from boltgen.families.cutlass3.legality import (
     workspace_bytes,
 )
 from boltgen.families.cutlass3.model import instructions, predict
-from boltgen.families.family import CHECKED_SMS, Footprint, KernelFamily, Prediction, of_layer
-from boltgen.families.instructions import Instructions
+from boltgen.families.family import (
+    CHECKED_SMS,
+    Footprint,
+    KernelFamily,
+    of_anchor,
+    of_layer,
+)
 from boltgen.families.wgmma import ARCH_NAME
 from boltgen.ir.elementwise import ElementwiseGraph
 from boltgen.ir.extent import greatest
@@ -43,21 +47,6 @@ _RAGGED_BYTES = 16
 def _footprint(workload: Workload, config: Cutlass3Config) -> Footprint:
     """Return the footprint by `legality`."""
     return footprint(config, workload.single, arch_named(ARCH_NAME))
-
-
-def _predict(
-    workload: Workload,
-    config: Cutlass3Config,
-    arch: Arch,
-    constants: ModelConstants | None = None,
-) -> Prediction:
-    """Return the roofline prediction of `model`."""
-    return predict(*_parts(workload), config, arch, constants)
-
-
-def _instructions(workload: Workload, config: Cutlass3Config, arch: Arch) -> Instructions:
-    """Return the instructions by `model`."""
-    return instructions(*_parts(workload), config, arch)
 
 
 def _traits(workload: Workload) -> Cutlass3Traits | Cutlass3ConvTraits:
@@ -136,8 +125,8 @@ FAMILY = KernelFamily(
     space=of_layer(space_of),
     violations=of_layer(violations),
     footprint=_footprint,
-    predict=_predict,
-    instructions=_instructions,
+    predict=of_anchor(predict),
+    instructions=of_anchor(instructions),
     traits=_traits,
     compiled=_compiled,
     launch=_launch,

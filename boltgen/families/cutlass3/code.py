@@ -30,7 +30,6 @@ _SCHEDULER = {
     Scheduler.PERSISTENT: "cutlass::gemm::PersistentScheduler",
     Scheduler.STREAM_K: "cutlass::gemm::StreamKScheduler",
 }
-_INTEGERS_HEADER = "boltgen/integers_sm90.h"
 _SHORT = {
     (Schedule.PINGPONG, Scheduler.PERSISTENT): "pp",
     (Schedule.COOPERATIVE, Scheduler.PERSISTENT): "co",
@@ -71,15 +70,20 @@ def includes(spec: KernelSpec) -> tuple[str, ...]:
     """Return the headers that a kernel's text includes."""
     config, traits = _parts(spec)
     is_conv = isinstance(traits, Cutlass3ConvTraits)
-    operation = f"boltgen/{'conv2d' if is_conv else 'gemm'}_sm90.h"
+    kind = "conv2d" if is_conv else "gemm"
     is_common = config.threadblock.n in COMMON_WIDTHS
     first = () if is_common else (WIDTHS_HEADER,)
     epilogue = traits.epilogue
     results = "reductions" if epilogue.reductions else "results"
     last = (f"boltgen/{results}_sm90.h",) if epilogue.further else ()
-    if traits.in_dtype.is_whole:
-        operation = _INTEGERS_HEADER
-    return *first, "boltgen/activations.h", operation, *last
+    return *first, "boltgen/activations.h", _operation(kind, traits.in_dtype), *last
+
+
+def _operation(kind: str, operand: DType) -> str:
+    """Return the header of a kind of kernels that multiply this type."""
+    if operand.is_whole:
+        return "boltgen/integers_sm90.h" if kind == "gemm" else "boltgen/integers_conv2d_sm90.h"
+    return "boltgen/narrow_sm90.h" if operand.is_narrow else f"boltgen/{kind}_sm90.h"
 
 
 def stem(spec: KernelSpec) -> str:

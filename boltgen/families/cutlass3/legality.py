@@ -20,6 +20,7 @@ from boltgen.families.wgmma import (
     NO_STRIDE,
     WGMMA,
     WGMMA_OF_INTEGERS,
+    WGMMA_OF_NARROW,
     im2col_rejection,
     steps,
     tile_depth,
@@ -97,7 +98,7 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
     if not layer.prologue.is_identity:
         return "TMA brings A to shared memory as it is, so nothing can be done to it before"
     return (
-        operand_rejection(problem, arch, (*WGMMA, *WGMMA_OF_INTEGERS))
+        operand_rejection(problem, arch, (*WGMMA, *WGMMA_OF_INTEGERS, *WGMMA_OF_NARROW))
         or _narrow_rejection(problem, layer.epilogue)
         or graph_rejection(layer.epilogue)
         or others_rejection(layer.epilogue)
@@ -114,8 +115,8 @@ def _narrow_rejection(problem: Problem, epilogue: ElementwiseGraph) -> str | Non
     name = problem.in_dtype.value
     if problem.in_dtype.size_bytes > 1:
         return None
-    if not problem.is_matrix:
-        return f"kernels of wgmma multiply matrices of {name}, and no images"
+    if problem.in_dtype.is_narrow and not problem.is_matrix:
+        return f"no kernel convolves images of {name}: multiply them in int8 or float16"
     if problem.gemm.b_layout is Layout.ROW:
         return f"B is row-major: wgmma reads {name} with K side by side, in B column-major"
     if epilogue.further:
@@ -197,10 +198,14 @@ def at_once(cluster: int, arch: Arch) -> int:
 
 
 def accumulator_registers(config: Cutlass3Config, dtype: DType) -> int:
-    """Return a thread's registers for sums of a tile of `dtype`, or of half a tile."""
-    del dtype
+    """Return a thread's registers for sums of a tile of `dtype`, or of half a tile.
+
+    Sums of 8-bit floats are there twice: of the last instructions, and in FP32. Source:
+    cutlass/gemm/collective/fp8_accumulation.hpp.
+    """
     threads = _WARPGROUP * (2 if config.schedule is Schedule.COOPERATIVE else 1)
-    return config.threadblock.m * config.threadblock.n // threads
+    sets = 2 if dtype.is_narrow else 1
+    return sets * config.threadblock.m * config.threadblock.n // threads
 
 
 def epilogue_bytes(config: Cutlass3Config, layer: Layer) -> int:

@@ -25,6 +25,7 @@ from boltgen.families.instructions import Instructions
 from boltgen.families.roofline import (
     SHARED_BYTES_PER_CLOCK,
     arithmetic_clocks,
+    lanes,
     of_element,
     output_bytes_per_element,
 )
@@ -163,17 +164,23 @@ def _step_clocks(
 ) -> tuple[float, str]:
     """Return the clocks of a step of K, and the resource that limits it.
 
-    Every wgmma reads its 64 rows of A and all of B from shared memory.
+    Every wgmma reads its 64 rows of A and all of B from shared memory. Of 8-bit floats a step's
+    sums are added in FP32: one of two cooperating warpgroups multiplies meanwhile, and in pingpong
+    none does.
     """
     tile, in_bytes = config.threadblock, in_dtype.size_bytes
     rate = arch.narrow_rate if in_bytes == 1 else 1.0
     flop_per_clock = rate * arch.tensor_f32_acc_tflops * 1e6 / arch.boost_mhz / arch.sm_count
     tensor = 2 * tile.m * tile.n * tile.k / flop_per_clock
+    added = tile.m * tile.n / lanes(arch) if in_dtype.is_narrow else 0.0
+    if config.schedule is Schedule.PINGPONG:
+        tensor += added
     instructions = tile.m // _INSTRUCTION_M
     read = instructions * (_INSTRUCTION_M + tile.n) * tile.k * in_bytes
     written = (tile.m + tile.n) * tile.k * in_bytes
     return max(
         (tensor, "the tensor cores"),
+        (added, "additions in FP32"),
         ((read + written) / SHARED_BYTES_PER_CLOCK, "shared memory"),
         (loaded_bytes / (c.tma_factor * arch.l2_bytes_per_clock / arch.sm_count), "L2"),
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
@@ -24,8 +23,8 @@ from boltgen.families.depthwise.legality import (
 from boltgen.families.depthwise.model import instructions, predict
 from boltgen.families.depthwise.traits import compiled_traits
 from boltgen.families.depthwise_tile import depthwise_of, vector_of, vector_of_a
-from boltgen.families.family import KernelFamily, of_layer
-from boltgen.families.space import Knob, Space
+from boltgen.families.family import KernelFamily, always, of_layer
+from boltgen.families.space import Knob, Space, small_space
 from boltgen.ir.kernel import Launch
 from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.workload import Workload
@@ -37,29 +36,18 @@ def _space(workload: Workload, arch: Arch) -> Space[DepthwiseConfig]:
     """Threads of a threadblock, pixels of a thread, and channels of a threadblock."""
     layer = workload.single
     problem = depthwise_of(layer)
-
-    def tried() -> Iterator[DepthwiseConfig]:
-        for point in itertools.product(THREADS, ROWS, COLUMNS, SLABS):
-            yield _config_at(dict(zip(_NAMES, point, strict=True)))
-
-    def listed() -> Iterator[DepthwiseConfig]:
-        for config in tried():
-            if is_sensible(problem, config) and not violations(layer, config, arch):
-                yield config
-
-    return Space(
-        family=DepthwiseConfig.family,
-        knobs=(
+    return small_space(
+        DepthwiseConfig.family,
+        (
             Knob("threads", THREADS, 128),
             Knob("rows", ROWS, 1),
             Knob("columns", COLUMNS, 4),
             Knob("slab", SLABS, 16),
         ),
-        config_at=_config_at,
-        point_of=_point_of,
-        listed=listed,
-        tried=tried,
-        broken=lambda config: violations(layer, config, arch),
+        _config_at,
+        _point_of,
+        lambda config: violations(layer, config, arch),
+        is_sensible=lambda config: is_sensible(problem, config),
         launched=frozenset({"slab"}),
     )
 
@@ -126,7 +114,7 @@ FAMILY = KernelFamily(
     boundaries=_boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
     compiled=_compiled,
 )

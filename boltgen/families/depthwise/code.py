@@ -12,7 +12,7 @@ from boltgen.families.depthwise_tile import window_text
 from boltgen.ir.kernel import KernelSpec
 
 ARGUMENTS = "boltgen_depthwise_args"
-_HEADERS = ("boltgen/activations.h", "boltgen/depthwise.h")
+HEADERS = ("boltgen/activations.h", "boltgen/depthwise.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,7 @@ class DepthwiseView:
     threads: int
     rows: int
     columns: int
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
+    with_input: str
 
 
 def stem(spec: KernelSpec) -> str:
@@ -45,9 +40,10 @@ def stem(spec: KernelSpec) -> str:
     config, traits = _parts(spec)
     window = traits.window
     taps = "any" if window is None else f"{window.taps}s{window.stride}"
+    joined = "_with_input" if traits.with_input else ""
     return (
         f"depthwise_{spec.arch.replace('_', '')}_{taps}_{config.tile}_t{config.threads}"
-        f"_v{traits.vector}"
+        f"_v{traits.vector}{joined}"
     )
 
 
@@ -57,6 +53,8 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     window = traits.window
     columns = "any" if window is None else f"{window.taps}, stride {window.stride}"
     filters = "" if traits.multiplier == 1 else f", {traits.multiplier} filters of each channel"
+    if traits.with_input:
+        filters += ", D begins with A's channels"
     operands, result = traits.in_dtype.value, traits.out_dtype.value
     return {
         "Problem": f"Depthwise, A: (N, H, W, C) {operands}, B: (R, S, K, 1) {operands}, "
@@ -84,6 +82,7 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> DepthwiseView:
         threads=config.threads,
         rows=config.rows,
         columns=config.columns,
+        with_input=str(traits.with_input).lower(),
     )
 
 

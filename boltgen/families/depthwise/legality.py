@@ -16,7 +16,13 @@ from boltgen.families.rejections import (
     others_rejection,
     type_rejection,
 )
-from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
+from boltgen.families.resources import (
+    BOOKKEEPING_REGISTERS,
+    INT32_MAX,
+    capacity_violations,
+    overflow_violations,
+    value_violations,
+)
 from boltgen.families.space import Violation
 from boltgen.ir.elementwise import LoadKind
 from boltgen.ir.extent import greatest
@@ -72,14 +78,8 @@ def violations(layer: Layer, config: DepthwiseConfig, arch: Arch) -> tuple[Viola
 
 def _value_violations(config: DepthwiseConfig) -> Iterator[Violation]:
     known = {"threads": THREADS, "rows": ROWS, "columns": COLUMNS, "slab": SLABS}
-    for name, values in known.items():
-        value = getattr(config, name)
-        if value not in values:
-            yield Violation(
-                name="values",
-                message=f"{name}: {value} of {config}; there are {', '.join(map(str, values))}",
-                reason=f"the code of a thread is unrolled for its pixels; {_HEADER}",
-            )
+    reason = f"the code of a thread is unrolled for its pixels; {_HEADER}"
+    yield from value_violations(config, known, name="values", reason=reason)
 
 
 def _extent_violations(problem: Depthwise, config: DepthwiseConfig) -> Iterator[Violation]:
@@ -88,14 +88,8 @@ def _extent_violations(problem: Depthwise, config: DepthwiseConfig) -> Iterator[
         "elements of a row of pixels": problem.w * problem.c,
         "elements of the filters": problem.r * problem.s * problem.k,
     }
-    for name, count in counted.items():
-        if count > INT32_MAX:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {count} exceeds {INT32_MAX}",
-                reason=f"they are counted in 32 bits; {_HEADER}",
-                slack=1.0 - count / INT32_MAX,
-            )
+    beyond = {name: (count, INT32_MAX) for name, count in counted.items()}
+    yield from overflow_violations(beyond, f"they are counted in 32 bits; {_HEADER}")
 
 
 def tiles(problem: Depthwise, config: DepthwiseConfig) -> int:

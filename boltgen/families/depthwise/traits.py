@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from boltgen.families.depthwise_tile import Window, depthwise_of, vector_of, window_of
 from boltgen.ir.dtypes import DType
@@ -14,7 +14,8 @@ from boltgen.problems.workload import Layer
 class DepthwiseTraits:
     """Types, elements of D per vector access, filters of each channel, and the graph after.
 
-    `window` is None of a filter whose columns are no part of the kernel.
+    `window` is None of a filter whose columns are no part of the kernel. D begins with A's channels
+    if it is `with_input`.
     """
 
     in_dtype: DType
@@ -23,6 +24,7 @@ class DepthwiseTraits:
     multiplier: int
     window: Window | None
     epilogue: ElementwiseGraph
+    with_input: bool = field(default=False, metadata={"absent_at_default": True})
 
 
 def rounded_sum(layer: Layer) -> Store | None:
@@ -41,4 +43,5 @@ def compiled_traits(layer: Layer) -> DepthwiseTraits:
         multiplier=problem.multiplier,
         window=window_of(problem),
         epilogue=layer.epilogue,
+        with_input=problem.with_input,
     )

@@ -79,7 +79,4 @@ def _of_group(spec: KernelSpec) -> KernelSpec:
 
 
 def _parts(spec: KernelSpec) -> tuple[GroupedConfig, GroupedTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, GroupedConfig)
-    assert isinstance(traits, GroupedTraits)
-    return config, traits
+    return spec.config, spec.traits

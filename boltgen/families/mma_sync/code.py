@@ -127,7 +127,4 @@ def layout_of_b(spec: KernelSpec) -> str:
 
 
 def _parts(spec: KernelSpec) -> tuple[Tiles, MainloopTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, Tiles)
-    assert isinstance(traits, MainloopTraits)
-    return config, traits
+    return spec.config, spec.traits

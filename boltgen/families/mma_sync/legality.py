@@ -27,7 +27,7 @@ from boltgen.families.mma_sync.traits import (
     groups_of,
     kernel_traits,
 )
-from boltgen.families.resources import INT32_MAX, MAX_GRID_YZ
+from boltgen.families.resources import INT32_MAX, MAX_GRID_YZ, overflow_violations
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.elementwise import ElementwiseGraph
@@ -393,11 +393,6 @@ def _index_violations(problem: Problem) -> Iterator[Violation]:
         gemm = problem.gemm.unpaired
         sizes = {"M": gemm.m + 256, "N": gemm.n + 256, "K": gemm.k + 64}
         reason = "CUTLASS 2.x counts rows and columns in 32 bits; cutlass/gemm_coord.h"
-    for name, size in sizes.items():
-        if size > INT32_MAX:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {size} exceeds {INT32_MAX}",
-                reason=reason,
-                slack=1.0 - size / INT32_MAX,
-            )
+    yield from overflow_violations(
+        {name: (size, INT32_MAX) for name, size in sizes.items()}, reason
+    )

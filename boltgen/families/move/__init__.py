@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.family import Footprint, KernelFamily, Prediction
+from boltgen.families.family import Footprint, KernelFamily, Prediction, always
 from boltgen.families.instructions import Instructions
-from boltgen.families.space import Space, Violation
+from boltgen.families.space import Space
 from boltgen.ir.kernel import KernelSpec, Launch
 from boltgen.problems.layout_transform.problem import ImageLayout, LayoutTransform, Move
 from boltgen.problems.workload import Workload
@@ -75,24 +75,12 @@ def _space(workload: Workload, arch: Arch) -> Space[MoveConfig]:
     return Space(
         family=MoveConfig.family,
         knobs=(),
-        config_at=lambda point: MoveConfig(),
-        point_of=lambda config: {},
-        listed=lambda: (MoveConfig(),),
-        tried=lambda: (MoveConfig(),),
-        broken=lambda config: (),
+        config_at=always(MoveConfig()),
+        point_of=lambda _: {},
+        listed=always((MoveConfig(),)),
+        tried=always((MoveConfig(),)),
+        broken=always(()),
     )
-
-
-def _violations(workload: Workload, config: MoveConfig, arch: Arch) -> tuple[Violation, ...]:
-    """Return no violations: every configuration is legal."""
-    del workload, config, arch
-    return ()
-
-
-def _footprint(workload: Workload, config: MoveConfig) -> Footprint:
-    """Return the footprint of a transposition's tile, which is the largest."""
-    del workload, config
-    return Footprint(registers=32, shared_memory_bytes=0, warps=_THREADS // 32)
 
 
 def _predict(
@@ -175,12 +163,6 @@ def _describe(spec: KernelSpec) -> Mapping[str, str]:
     }
 
 
-def _includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the only header."""
-    del spec
-    return ("boltgen/move.h",)
-
-
 def _view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> MoveView:
     """Return the header's class and its element types."""
     move: Move = spec.traits
@@ -205,8 +187,9 @@ FAMILY = KernelFamily(
     config_type=MoveConfig,
     rejects=_rejects,
     space=_space,
-    violations=_violations,
-    footprint=_footprint,
+    violations=always(()),
+    # A transposition's tile is the largest.
+    footprint=always(Footprint(registers=32, shared_memory_bytes=0, warps=_THREADS // 32)),
     predict=_predict,
     instructions=_instructions,
     traits=_traits,
@@ -214,6 +197,6 @@ FAMILY = KernelFamily(
     boundaries=_boundaries,
     stem=_stem,
     describe=_describe,
-    includes=_includes,
+    includes=always(("boltgen/move.h",)),
     view=_view,
 )

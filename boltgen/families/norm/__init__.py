@@ -5,13 +5,12 @@ The kernels include a prologue and an epilogue.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.boundary import first_beyond, last_below
-from boltgen.families.family import KernelFamily, of_layer
+from boltgen.families.family import KernelFamily, always, of_layer
 from boltgen.families.norm import code
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.legality import (
@@ -32,7 +31,7 @@ from boltgen.families.norm.traits import (
     rows_of,
     vector_of,
 )
-from boltgen.families.space import Knob, Space
+from boltgen.families.space import Knob, Space, small_space
 from boltgen.ir.kernel import Launch
 from boltgen.problems.group_norm.problem import GroupNorm
 from boltgen.problems.norm.problem import Norm
@@ -43,29 +42,18 @@ def _space(workload: Workload, arch: Arch) -> Space[NormConfig]:
     """Return the space: threads per row, vectors per thread, rows per threadblock, and passes."""
     layer = workload.single
     problem = norm_of(layer)
-
-    def tried() -> Iterator[NormConfig]:
-        for point in itertools.product(THREADS, VECTORS, ROWS, _PASSES):
-            yield _config_at(dict(zip(_NAMES, point, strict=True)))
-
-    def listed() -> Iterator[NormConfig]:
-        for config in tried():
-            if is_sensible(problem, config) and not violations(layer, config, arch):
-                yield config
-
-    return Space(
-        family=NormConfig.family,
-        knobs=(
+    return small_space(
+        NormConfig.family,
+        (
             Knob("threads", THREADS, 32),
             Knob("vectors", VECTORS, 4),
             Knob("rows", ROWS, 4),
             Knob("passes", _PASSES, 1),
         ),
-        config_at=_config_at,
-        point_of=_point_of,
-        listed=listed,
-        tried=tried,
-        broken=lambda config: violations(layer, config, arch),
+        _config_at,
+        _point_of,
+        lambda config: violations(layer, config, arch),
+        is_sensible=lambda config: is_sensible(problem, config),
     )
 
 
@@ -132,7 +120,6 @@ def _of_images(problem: RowNorm, config: NormConfig, held: int) -> Iterator[Grou
     yield replace(one, n=1, w=1)
 
 
-_NAMES = ("threads", "vectors", "rows", "passes")
 # A row is read once, or, if it is streamed, in several passes.
 _PASSES = (1, 2)
 
@@ -168,6 +155,6 @@ FAMILY = KernelFamily(
     boundaries=_boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
 )

@@ -14,7 +14,7 @@ from boltgen.problems.norm.problem import NormFunction
 
 # The argument structs for rows of a matrix, and for images.
 ARGUMENTS = ("boltgen_norm_args", "boltgen_image_norm_args")
-_HEADERS = ("boltgen/activations.h", "boltgen/norm.h")
+HEADERS = ("boltgen/activations.h", "boltgen/norm.h")
 # The enumerators of boltgen::NormFunction.
 _FUNCTIONS = {
     NormFunction.LAYER: "kLayer",
@@ -45,12 +45,6 @@ class NormView:
     layout: str
     args: str
     row_indices: tuple[str, ...]
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
@@ -115,7 +109,4 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> NormView:
 
 
 def _parts(spec: KernelSpec) -> tuple[NormConfig, NormTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, NormConfig)
-    assert isinstance(traits, NormTraits)
-    return config, traits
+    return spec.config, spec.traits

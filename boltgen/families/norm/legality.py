@@ -10,7 +10,7 @@ from boltgen.families.family import Footprint
 from boltgen.families.norm.config import NormConfig
 from boltgen.families.norm.traits import RowNorm, groups_of_vector, norm_of, rows_of, vector_of
 from boltgen.families.rejections import others_rejection
-from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violations
+from boltgen.families.resources import BOOKKEEPING_REGISTERS, capacity_violations, value_violations
 from boltgen.families.space import Violation
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS
@@ -94,14 +94,8 @@ def violations(layer: Layer, config: NormConfig, arch: Arch) -> tuple[Violation,
 
 def _value_violations(config: NormConfig) -> Iterator[Violation]:
     known = {"threads": THREADS, "vectors": VECTORS, "rows": ROWS}
-    for name, values in known.items():
-        value = getattr(config, name)
-        if value not in values:
-            yield Violation(
-                name="values",
-                message=f"{name}: {value} of {config}; there are {', '.join(map(str, values))}",
-                reason=f"a row has a part of a warp or whole warps; {_HEADER}",
-            )
+    reason = f"a row has a part of a warp or whole warps; {_HEADER}"
+    yield from value_violations(config, known, name="values", reason=reason)
     if config.block % _WARP or config.block > _MOST_THREADS:
         yield Violation(
             name="threads",

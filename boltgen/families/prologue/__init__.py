@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.constants import ModelConstants, model_constants
-from boltgen.families.family import Footprint, KernelFamily, Prediction, of_layer
+from boltgen.families.family import Footprint, KernelFamily, Prediction, always, of_layer
 from boltgen.families.instructions import Instructions
 from boltgen.families.mma_sync.boundary import boundaries
 from boltgen.families.mma_sync.candidates import LAUNCHED, knobs_for, space_of
@@ -162,6 +162,6 @@ FAMILY = KernelFamily(
     boundaries=_boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
 )

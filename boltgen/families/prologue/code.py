@@ -11,7 +11,7 @@ from boltgen.families.mma_sync.code import MainloopView, layout_of_b, mainloop_f
 from boltgen.families.prologue.config import PrologueConfig, PrologueTraits
 from boltgen.ir.kernel import KernelSpec
 
-_HEADERS = ("boltgen/activations.h", "boltgen/prologue_gemm.h")
+HEADERS = ("boltgen/activations.h", "boltgen/prologue_gemm.h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,6 @@ class PrologueGemmView(MainloopView):
 
     prologue: EpilogueCode
     layout_b: str
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
@@ -61,7 +55,4 @@ def _of_product(spec: KernelSpec) -> KernelSpec:
 
 
 def _parts(spec: KernelSpec) -> tuple[PrologueConfig, PrologueTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, PrologueConfig)
-    assert isinstance(traits, PrologueTraits)
-    return config, traits
+    return spec.config, spec.traits

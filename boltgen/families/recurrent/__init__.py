@@ -2,60 +2,71 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
-from boltgen.families.family import KernelFamily, of_layer
+from boltgen.families.family import KernelFamily, always, of_layer
 from boltgen.families.recurrent import code
-from boltgen.families.recurrent.config import RecurrentConfig
-from boltgen.families.recurrent.legality import GROUPS, ROWS, footprint, rejection, violations
+from boltgen.families.recurrent.config import ALL_UNITS, RecurrentConfig
+from boltgen.families.recurrent.legality import (
+    GROUPS,
+    MOST_ALONE,
+    ROWS,
+    SLICES,
+    UNITS,
+    footprint,
+    most_parts,
+    rejection,
+    violations,
+    workspace_bytes,
+)
 from boltgen.families.recurrent.model import instructions, predict
 from boltgen.families.recurrent.traits import compiled_traits, recurrent_of
-from boltgen.families.space import Knob, Space
+from boltgen.families.space import Knob, Space, small_space
 from boltgen.ir.kernel import Launch
 from boltgen.ir.recurrence import Cell
 from boltgen.problems.workload import Workload
 
-_NAMES = ("groups", "places")
 # The places of the weights: registers, or memory.
 _PLACES = (1, 2)
+# Knobs have no zeros: the hidden units of a threadblock are numbered from 1.
+_UNITS = {place + 1: units for place, units in enumerate((ALL_UNITS, *UNITS))}
 
 
 def _space(workload: Workload, arch: Arch) -> Space[RecurrentConfig]:
-    """Groups of hidden units of a warp, and the place of the weights."""
+    """Groups of hidden units of a warp, the place of the weights, and how units are shared."""
     layer = workload.single
-
-    def tried() -> Iterator[RecurrentConfig]:
-        for point in itertools.product(GROUPS, _PLACES):
-            yield _config_at(dict(zip(_NAMES, point, strict=True)))
-
-    def listed() -> Iterator[RecurrentConfig]:
-        for config in tried():
-            if not violations(layer, config, arch):
-                yield config
-
-    return Space(
-        family=RecurrentConfig.family,
-        knobs=(Knob("groups", GROUPS, 1), Knob("places", _PLACES, 1)),
-        config_at=_config_at,
-        point_of=_point_of,
-        listed=listed,
-        tried=tried,
-        broken=lambda config: violations(layer, config, arch),
+    return small_space(
+        RecurrentConfig.family,
+        (
+            Knob("groups", GROUPS, 1),
+            Knob("places", _PLACES, 1),
+            Knob("units", tuple(_UNITS), 1),
+            Knob("slices", SLICES, 1),
+        ),
+        _config_at,
+        _point_of,
+        lambda config: violations(layer, config, arch),
     )
 
 
 def _launch(workload: Workload, config: RecurrentConfig) -> Launch:
-    """The problem's sizes."""
-    del config
-    return Launch(struct=code.ARGUMENTS, sizes=recurrent_of(workload.single).sizes)
+    """The problem's sizes, and the memory in which threadblocks exchange states."""
+    greatest = recurrent_of(workload.greatest.single)
+    return Launch(
+        struct=code.ARGUMENTS,
+        sizes=recurrent_of(workload.single).sizes,
+        workspace_bytes=workspace_bytes(greatest, config),
+        threadblocks_at_once=most_parts(greatest, config),
+    )
 
 
 def _boundaries(workload: Workload, config: RecurrentConfig, arch: Arch) -> tuple[Workload, ...]:
     """A row more than a threadblock has, for a few steps, with all that a launch may pass; and one
     step of one row, with nothing.
+
+    Of many hidden units the virtual GPU takes seconds for a step: they have one direction.
     """
     layer = workload.single
     problem, traits = recurrent_of(layer), compiled_traits(layer)
@@ -64,7 +75,7 @@ def _boundaries(workload: Workload, config: RecurrentConfig, arch: Arch) -> tupl
         problem,
         steps=3,
         batch_rows=ROWS + 1,
-        directions=2,
+        directions=2 if problem.hidden <= MOST_ALONE else 1,
         backwards=False,
         has_bias=has_bias,
         has_states=True,
@@ -91,11 +102,22 @@ def _boundaries(workload: Workload, config: RecurrentConfig, arch: Arch) -> tupl
 
 
 def _config_at(point: Mapping[str, int]) -> RecurrentConfig:
-    return RecurrentConfig(groups=point["groups"], resident=point["places"] == _PLACES[0])
+    return RecurrentConfig(
+        groups=point["groups"],
+        resident=point["places"] == _PLACES[0],
+        units=_UNITS[point["units"]],
+        slices=point["slices"],
+    )
 
 
 def _point_of(config: RecurrentConfig) -> dict[str, int]:
-    return {"groups": config.groups, "places": _PLACES[not config.resident]}
+    (units,) = (place for place, units in _UNITS.items() if units == config.units)
+    return {
+        "groups": config.groups,
+        "places": _PLACES[not config.resident],
+        "units": units,
+        "slices": config.slices,
+    }
 
 
 FAMILY = KernelFamily(
@@ -111,6 +133,6 @@ FAMILY = KernelFamily(
     boundaries=_boundaries,
     stem=code.stem,
     describe=code.describe,
-    includes=code.includes,
+    includes=always(code.HEADERS),
     view=code.view,
 )

@@ -8,13 +8,13 @@ from typing import ClassVar
 from boltgen.arch import arch_named
 from boltgen.codegen.epilogue import EpilogueCode, emit_epilogue
 from boltgen.families.recurrent.config import RecurrentConfig
-from boltgen.families.recurrent.traits import RecurrentTraits
+from boltgen.families.recurrent.traits import BLOCK, RecurrentTraits
 from boltgen.families.space import Shape
 from boltgen.ir.kernel import KernelSpec
 from boltgen.ir.recurrence import Cell
 
 ARGUMENTS = "boltgen_recurrent_args"
-_HEADERS = ("boltgen/activations.h", "boltgen/recurrent.h")
+HEADERS = ("boltgen/activations.h", "boltgen/recurrent.h")
 # The enumerators of boltgen::Cell.
 _CELLS = {
     Cell.LSTM: "kLstm",
@@ -39,25 +39,22 @@ class RecurrentView:
     element_d: str
     instruction: str
     hidden: int
+    units: int
     warps: int
+    slices: int
     resident: str
     vector: int
     whole_vectors: str
-
-
-def includes(spec: KernelSpec) -> tuple[str, ...]:
-    """Return the headers that a kernel's text includes."""
-    del spec
-    return _HEADERS
 
 
 def stem(spec: KernelSpec) -> str:
     """Return a name for people, `lstm_sm80_h128_w16_resident`."""
     config, traits = _parts(spec)
     where = "resident" if config.resident else "streamed"
+    units = f"_u{config.units}_s{config.slices}" if config.is_shared else ""
     return (
         f"{traits.cell.value}_{spec.arch.replace('_', '')}_h{traits.hidden}"
-        f"_w{warps_of(traits.hidden, config)}_{where}"
+        f"_w{warps_of(traits.hidden, config)}{units}_{where}"
     )
 
 
@@ -66,6 +63,10 @@ def describe(spec: KernelSpec) -> dict[str, str]:
     config, traits = _parts(spec)
     operands, result = traits.in_dtype.value, traits.out_dtype.value
     weights = "weights in registers" if config.resident else "weights read in each step"
+    if config.is_shared:
+        weights += f", {config.units} hidden units, states exchanged in each step"
+    if config.slices > 1:
+        weights += f", K shared by {config.slices} warps"
     rows = "" if traits.whole_vectors else " or fewer"
     return {
         "Problem": f"all steps of {traits.cell.value}, {traits.hidden} hidden units{rows}; "
@@ -89,7 +90,9 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> RecurrentView:
         element=traits.in_dtype.cutlass,
         element_d=traits.out_dtype.cutlass,
         instruction=_instruction(spec).cutlass,
-        hidden=traits.hidden,
+        hidden=padded(traits.hidden, config),
+        units=config.units or traits.hidden,
+        slices=config.slices,
         warps=warps_of(traits.hidden, config),
         resident="true" if config.resident else "false",
         vector=traits.vector,
@@ -97,9 +100,15 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> RecurrentView:
     )
 
 
-def warps_of(units: int, config: RecurrentConfig) -> int:
-    """The warps of a threadblock that has so many hidden units."""
-    return units // (8 * config.groups)
+def warps_of(hidden: int, config: RecurrentConfig) -> int:
+    """The warps of a threadblock of a layer that has so many hidden units."""
+    return (config.units or hidden) * config.slices // (8 * config.groups)
+
+
+def padded(hidden: int, config: RecurrentConfig) -> int:
+    """Hidden units up to whole blocks along K of each slice, and to whole threadblocks."""
+    unit = max(BLOCK * config.slices, config.units)  # both are powers of two
+    return -(-hidden // unit) * unit
 
 
 def _instruction(spec: KernelSpec) -> Shape:
@@ -107,7 +116,4 @@ def _instruction(spec: KernelSpec) -> Shape:
 
 
 def _parts(spec: KernelSpec) -> tuple[RecurrentConfig, RecurrentTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, RecurrentConfig)
-    assert isinstance(traits, RecurrentTraits)
-    return config, traits
+    return spec.config, spec.traits

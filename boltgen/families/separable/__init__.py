@@ -11,15 +11,6 @@ from boltgen.families.separable.config import SeparableConfig
 from boltgen.families.separable.legality import footprint, rejection, violations
 from boltgen.families.separable.model import instructions, predict
 from boltgen.families.separable.traits import compiled_traits
-from boltgen.ir.kernel import Launch
-from boltgen.problems.workload import Workload
-
-
-def _launch(workload: Workload, config: SeparableConfig) -> Launch:
-    """Return the sizes of the depthwise convolution, then each layer's columns."""
-    del config
-    return launch_of(workload)
-
 
 FAMILY = KernelFamily(
     config_type=SeparableConfig,
@@ -30,7 +21,7 @@ FAMILY = KernelFamily(
     predict=predict,
     instructions=instructions,
     traits=compiled_traits,
-    launch=_launch,
+    launch=lambda workload, _: launch_of(workload),
     boundaries=boundaries,
     stem=code.stem,
     describe=code.describe,

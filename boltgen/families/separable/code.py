@@ -117,7 +117,4 @@ def view(spec: KernelSpec, symbol: str, workspace_symbol: str) -> SeparableView:
 
 
 def _parts(spec: KernelSpec) -> tuple[SeparableConfig, SeparableTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, SeparableConfig)
-    assert isinstance(traits, SeparableTraits)
-    return config, traits
+    return spec.config, spec.traits

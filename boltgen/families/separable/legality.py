@@ -32,7 +32,13 @@ from boltgen.families.rejections import (
     others_rejection,
     type_rejection,
 )
-from boltgen.families.resources import BOOKKEEPING_REGISTERS, INT32_MAX, capacity_violations
+from boltgen.families.resources import (
+    BOOKKEEPING_REGISTERS,
+    INT32_MAX,
+    capacity_violations,
+    overflow_violations,
+    value_violations,
+)
 from boltgen.families.separable.config import SeparableConfig
 from boltgen.families.space import Violation
 from boltgen.problems.depthwise.problem import Depthwise
@@ -53,6 +59,8 @@ def rejection(workload: Workload, arch: Arch) -> str | None:
         return "it computes a depthwise convolution and a 1x1 one, not one layer"
     if not isinstance(first, Depthwise):
         return f"it begins with a depthwise convolution, not a {type(first).__name__}"
+    if first.with_input:
+        return "the depthwise convolution's input goes on beside its result"
     if len(workload.layers) > 2:
         following = len(workload.layers) - 1
         return f"it computes one 1x1 convolution after the depthwise one, not {following}"
@@ -93,18 +101,14 @@ def violations(workload: Workload, config: SeparableConfig, arch: Arch) -> tuple
             threads=config.threads,
             spilt="accumulators, and sums of the depthwise convolution,",
         ),
-        *_extent_violations(workload, config),
+        *overflow_violations(_counted(workload, config), f"they are counted in 32 bits; {_HEADER}"),
     )
 
 
 def _value_violations(workload: Workload, config: SeparableConfig) -> Iterator[Violation]:
     if config.columns not in COLUMNS:
-        yield Violation(
-            name="values",
-            message=f"columns: {config.columns} of {config}; there are "
-            f"{', '.join(map(str, COLUMNS))}",
-            reason=f"the code of a thread is unrolled for its pixels; {_HEADER}",
-        )
+        reason = f"the code of a thread is unrolled for its pixels; {_HEADER}"
+        yield from value_violations(config, {"columns": COLUMNS}, name="values", reason=reason)
     elif config.threadblock.m % config.columns or config.threadblock.k % 8:
         yield Violation(
             name="whole_tiles",
@@ -114,22 +118,15 @@ def _value_violations(workload: Workload, config: SeparableConfig) -> Iterator[V
         )
 
 
-def _extent_violations(workload: Workload, config: SeparableConfig) -> Iterator[Violation]:
+def _counted(workload: Workload, config: SeparableConfig) -> dict[str, tuple[int, int]]:
+    """Return what is counted in 32 bits, and the most of it."""
     first = depthwise_of(workload.first)
-    counted = {
+    return {
         "pixels of the output": (workload.last.problem.gemm.m, _MOST_ROWS),
         "threadblocks": (blocks(workload, config), INT32_MAX),
         "elements of a row of pixels": (first.w * first.c, INT32_MAX),
         "elements of the filters": (first.r * first.s * first.k, INT32_MAX),
     }
-    for name, (count, most) in counted.items():
-        if count > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {count} exceeds {most}",
-                reason=f"they are counted in 32 bits; {_HEADER}",
-                slack=1.0 - count / most,
-            )
 
 
 def column_tiles(workload: Workload, config: SeparableConfig) -> int:

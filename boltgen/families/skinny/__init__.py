@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from boltgen.arch import Arch
 from boltgen.families.boundary import first_beyond, last_below
-from boltgen.families.family import Footprint, KernelFamily, of_layer
-from boltgen.families.mma_sync.traits import MainloopTraits, compiled_traits
+from boltgen.families.family import Footprint, KernelFamily, of_anchor, of_layer
+from boltgen.families.mma_sync.traits import compiled_traits
 from boltgen.families.skinny import code
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.skinny.legality import (
@@ -23,7 +22,7 @@ from boltgen.families.skinny.legality import (
     violations,
 )
 from boltgen.families.skinny.model import instructions, predict
-from boltgen.families.space import Knob, Space, Violation
+from boltgen.families.space import Knob, Space, Violation, small_space
 from boltgen.ir.kernel import Launch
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
@@ -35,29 +34,18 @@ _BATCH = 3
 def _space(workload: Workload, arch: Arch) -> Space[SkinnyConfig]:
     """Return the space of rows, columns, warps, and steps in flight."""
     problem = _product(workload)
-
-    def tried() -> Iterator[SkinnyConfig]:
-        for rows, columns, warps, steps in itertools.product(ROWS, COLUMNS, WARPS, STEPS):
-            yield SkinnyConfig(rows=rows, columns=columns, warps=warps, steps=steps)
-
-    def listed() -> Iterator[SkinnyConfig]:
-        for config in tried():
-            if is_sensible(problem, config) and not violations(problem, config, arch):
-                yield config
-
-    return Space(
-        family=SkinnyConfig.family,
-        knobs=(
+    return small_space(
+        SkinnyConfig.family,
+        (
             Knob("rows", ROWS, 8),
             Knob("columns", COLUMNS, 32),
             Knob("warps", WARPS, 8),
             Knob("steps", STEPS, 2),
         ),
-        config_at=_config_at,
-        point_of=_point_of,
-        listed=listed,
-        tried=tried,
-        broken=lambda config: violations(problem, config, arch),
+        _config_at,
+        _point_of,
+        lambda config: violations(problem, config, arch),
+        is_sensible=lambda config: is_sensible(problem, config),
     )
 
 
@@ -69,12 +57,6 @@ def _violations(workload: Workload, config: SkinnyConfig, arch: Arch) -> tuple[V
 def _footprint(workload: Workload, config: SkinnyConfig) -> Footprint:
     """Return the footprint by `legality`."""
     return footprint(_product(workload), config)
-
-
-def _traits(workload: Workload) -> MainloopTraits:
-    """Return the traits: types, layouts, alignments and the epilogue."""
-    layer = workload.single
-    return compiled_traits(layer.problem, layer.epilogue)
 
 
 def _launch(workload: Workload, config: SkinnyConfig) -> Launch:
@@ -135,7 +117,7 @@ FAMILY = KernelFamily(
     footprint=_footprint,
     predict=of_layer(predict),
     instructions=of_layer(instructions),
-    traits=_traits,
+    traits=of_anchor(compiled_traits),
     launch=_launch,
     boundaries=_boundaries,
     stem=code.stem,

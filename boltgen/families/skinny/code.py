@@ -121,7 +121,4 @@ def _instruction(spec: KernelSpec) -> Shape:
 
 
 def _parts(spec: KernelSpec) -> tuple[SkinnyConfig, MainloopTraits]:
-    config, traits = spec.config, spec.traits
-    assert isinstance(config, SkinnyConfig)
-    assert isinstance(traits, MainloopTraits)
-    return config, traits
+    return spec.config, spec.traits

@@ -13,6 +13,8 @@ from boltgen.families.resources import (
     INT32_MAX,
     MAX_GRID_YZ,
     capacity_violations,
+    overflow_violations,
+    value_violations,
 )
 from boltgen.families.skinny.config import SkinnyConfig
 from boltgen.families.space import Violation
@@ -50,7 +52,9 @@ def violations(problem: Gemm, config: SkinnyConfig, arch: Arch) -> tuple[Violati
 
     Values for which no kernel exists are reported alone, because other rules need valid ones.
     """
-    structural = tuple(_value_violations(config))
+    known = {"rows": ROWS, "columns": COLUMNS, "warps": WARPS, "steps": STEPS}
+    reason = "an m16n8 instruction takes sixteen columns of B and eight rows of A; " + _HEADER
+    structural = tuple(value_violations(config, known, name="whole_fragments", reason=reason))
     if structural:
         return structural
     taken = footprint(problem, config)
@@ -64,19 +68,6 @@ def violations(problem: Gemm, config: SkinnyConfig, arch: Arch) -> tuple[Violati
             spilt="data on its way from memory",
         ),
     )
-
-
-def _value_violations(config: SkinnyConfig) -> Iterator[Violation]:
-    known = {"rows": ROWS, "columns": COLUMNS, "warps": WARPS, "steps": STEPS}
-    for name, values in known.items():
-        value = getattr(config, name)
-        if value not in values:
-            yield Violation(
-                name="whole_fragments",
-                message=f"{name}: {value} of {config}; there are {', '.join(map(str, values))}",
-                reason="an m16n8 instruction takes sixteen columns of B and eight rows of A; "
-                + _HEADER,
-            )
 
 
 def _extent_violations(problem: Gemm, config: SkinnyConfig) -> Iterator[Violation]:
@@ -100,14 +91,9 @@ def _extent_violations(problem: Gemm, config: SkinnyConfig) -> Iterator[Violatio
         "K": (problem.k, INT32_MAX - config.round(problem)),
         "N": (problem.n, INT32_MAX - config.columns),
     }
-    for name, (extent, most) in counted.items():
-        if extent > most:
-            yield Violation(
-                name="index_overflow",
-                message=f"{name}: {extent} exceeds {most}",
-                reason="the last step is counted to its end in 32 bits; " + _HEADER,
-                slack=1.0 - extent / most,
-            )
+    yield from overflow_violations(
+        counted, "the last step is counted to its end in 32 bits; " + _HEADER
+    )
 
 
 def footprint(problem: Gemm, config: SkinnyConfig) -> Footprint:

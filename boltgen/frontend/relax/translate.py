@@ -113,6 +113,8 @@ def _scatter(call: ir.Call) -> Attributes:
     return Scatter(int(call.attrs.axis), *numbers) if len(numbers) == 3 else NONE
 
 
+# Relax's names of operators that the neutral graph calls otherwise.
+_NAMES = dict.fromkeys(("squeeze", "expand_dims", "flatten", "nn.batch_flatten"), "reshape")
 # Attributes that follow from an operator's arguments.
 _RECORDS: Mapping[str, Callable[[ir.Call], Attributes]] = {
     "strided_slice": _slice,
@@ -212,6 +214,7 @@ class _Translation(Translation):
             made = recurrent_steps(self._builder, call, args) if made is None else made
             return self._opaque(call, type_, _callee(call), args) if made is None else made
         name = str(call.op.name).removeprefix("relax.")
+        name = _NAMES.get(name, name)
         try:
             attrs = _attributes(name, call)
         except TypeError:  # a number that is not known before the model runs

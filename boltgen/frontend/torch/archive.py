@@ -9,6 +9,7 @@ is loaded.
 from __future__ import annotations
 
 import ast
+import importlib
 import io
 import json
 import os
@@ -91,6 +92,36 @@ def check_archive(path: Path) -> None:
                 _check_pickle(path, name, reader.read_bytes(name))
             elif not (_PAYLOADS.fullmatch(name) or _HARMLESS.fullmatch(name)):
                 raise _refusal(path, name, "no part of a torch.export program, and may hold code")
+
+
+# The modules that register the operators of quantised programs, by the operators' library.
+_REGISTERING = {
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torchao": "torchao",
+}
+
+
+def register_operators(path: Path) -> None:
+    """Import the modules that register the operators which an archive's programs call.
+
+    Raises:
+        ModelImportError: one is not installed.
+    """
+    from torch.export.pt2_archive._package import PT2ArchiveReader  # noqa: PLC0415
+
+    with PT2ArchiveReader(os.fspath(path)) as reader:
+        names = filter(_PROGRAMS.fullmatch, reader.get_file_names())
+        text = "".join(str(reader.read_string(name)) for name in names)
+    for library, module in _REGISTERING.items():
+        if f"torch.ops.{library}." not in text:
+            continue
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ModelImportError(
+                f"the torch.export program calls operators of {library}, and the module {module} "
+                f"is not installed: pip install {module.partition('.')[0]}"
+            ) from error
 
 
 def _refusal(path: Path, member: str, problem: str) -> ModelImportError:

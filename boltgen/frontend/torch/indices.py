@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from boltgen.frontend.torch.types import Converter, overloads
+from boltgen.frontend.torch.types import Converter, overloads, tensors_of
 
 # Operators whose result has the elements of the first argument, or some of them.
 _SAME = overloads(
@@ -33,24 +33,12 @@ _PLACES = frozenset(("topk.default", "sort.default", "max.dim", "min.dim"))
 
 def converters(program: Any) -> Mapping[str, Converter]:
     """Return converters of `select` and `index` in `program` for TVM's importer."""
-    constants = _constants(program)
+    constants = tensors_of(program)
 
     def indexed(node: Any, importer: Any) -> relax.Expr:
         return _indexed(node, importer, constants)
 
     return {"select.int": _selected, "index.Tensor": indexed}
-
-
-def _constants(program: Any) -> dict[str, Any]:
-    """Return the program's tensors, by the names of their nodes."""
-    signature = program.graph_signature
-    named = {**program.state_dict, **program.constants}
-    inputs = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
-    return {node: named[name] for node, name in inputs.items() if name in named}
 
 
 def _selected(node: Any, importer: Any) -> relax.Expr:

@@ -32,7 +32,7 @@ from boltgen.frontend.relax.symbols import (
     with_dimensions,
     with_ranges,
 )
-from boltgen.frontend.torch.archive import check_archive
+from boltgen.frontend.torch.archive import check_archive, register_operators
 from boltgen.frontend.torch.attention import decompositions
 from boltgen.frontend.torch.complex_numbers import refuse_complex_inputs, write_real
 from boltgen.frontend.torch.compositions import compositions
@@ -41,6 +41,8 @@ from boltgen.frontend.torch.images import compositions as resizes
 from boltgen.frontend.torch.indices import converters
 from boltgen.frontend.torch.module import quietly
 from boltgen.frontend.torch.operators import CONVERTERS
+from boltgen.frontend.torch.quantised import converters as quantisations
+from boltgen.frontend.torch.quantised import kept_quantisations
 from boltgen.frontend.torch.recurrent import CONVERTERS as RECURRENT
 from boltgen.frontend.torch.recurrent import kept_operators
 from boltgen.frontend.torch.reductions import CONVERTERS as REDUCTIONS
@@ -90,6 +92,7 @@ def read_program(path: Path) -> Any:
     try:
         with quietly():
             check_archive(path)
+            register_operators(path)
             program = torch.export.load(path)
     except ModelImportError:
         raise
@@ -121,7 +124,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
     try:
         with quietly(), _views_as_reshapes(program):
             table = {**decompositions(), **compositions(), **resizes()}
-            for kept in kept_operators(program):
+            for kept in (*kept_operators(program), *kept_quantisations(program)):
                 table.pop(kept, None)
             own = program.run_decompositions(table)
     except Exception as error:
@@ -147,6 +150,7 @@ def import_program(program: Any, *, allow_nonfinite: bool = False) -> ImportedPr
                     **IMAGES,
                     **RECURRENT,
                     **converters(own),
+                    **quantisations(own),
                 },
             )
     except Exception as error:

@@ -78,6 +78,18 @@ def dtype_of(node: Any) -> Any:
     return getattr(node.meta.get("val"), "dtype", None)
 
 
+def tensors_of(program: Any) -> dict[str, Any]:
+    """Return the program's tensors, by the names of their nodes."""
+    signature = program.graph_signature
+    named = {**program.state_dict, **program.constants}
+    inputs = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    return {node: named[name] for node, name in inputs.items() if name in named}
+
+
 def cast(graph: Any, value: Any, dtype: Any) -> Any:
     """Return a node that casts another node's value; it is put at `graph`'s insertion point."""
     import torch  # noqa: PLC0415

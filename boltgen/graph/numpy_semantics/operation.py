@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from boltgen.errors import InterpretError
 from boltgen.graph.attributes import Attributes, Axis
-from boltgen.graph.graph import Array
+from boltgen.graph.graph import Array, Expr
 from boltgen.ir.dtypes import DType
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -25,6 +26,12 @@ class Operation:
     attrs: Attributes
     shape: tuple[int, ...]
     dtype: str
+
+    @classmethod
+    def of(cls, expr: Expr, shape: Sequence[int] | None = None) -> Operation:
+        """The operator of an expression, whose result may have another shape."""
+        own = expr.static_shape if shape is None else tuple(shape)
+        return cls(name=expr.op, attrs=expr.attrs, shape=own, dtype=expr.dtype)
 
     @property
     def wide(self) -> str:

@@ -38,6 +38,7 @@ from boltgen.graph.attributes import (
     TransposedConvolution,
     Unpack,
 )
+from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
 from boltgen.graph.graph import (
     CORNER,
     GROUPED,
@@ -202,10 +203,7 @@ def _counted(op: Operation) -> Array:
 
 
 _MOVES: Mapping[str, _Function] = {
-    **dict.fromkeys(
-        ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"),
-        lambda op, x: x.reshape(op.shape),
-    ),
+    "reshape": lambda op, x: x.reshape(op.shape),
     "permute_dims": _permuted,
     "broadcast_to": lambda op, x: np.broadcast_to(x, op.shape),
     "strided_slice": _sliced,
@@ -256,9 +254,8 @@ def _divided(op: Operation, x: Array, y: Array) -> Array:
     return quotient if is_float(op.dtype) else np.trunc(quotient).astype(op.dtype)
 
 
-def _remainder(op: Operation, x: Array, y: Array) -> Array:
+def _remainder(_: Operation, x: Array, y: Array) -> Array:
     """The remainder of integers that are not negative: the sign has two conventions."""
-    del op
     if x.dtype.kind not in "iu" or x.min(initial=0) < 0 or y.min(initial=1) < 1:
         raise ValueError("a remainder of negative numbers, for which there are two conventions")
     return np.asarray(x % y)
@@ -333,16 +330,8 @@ _ARITHMETIC: Mapping[str, _Function] = {
         (
             *("add", "subtract", "multiply", "maximum", "minimum", "power", "square"),
             *("sin", "cos", "tan", "floor", "ceil", "trunc", "sign"),
-            *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
-            *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"),
-            *(
-                "bitwise_and",
-                "bitwise_or",
-                "bitwise_not",
-                "floor_divide",
-                "right_shift",
-                "left_shift",
-            ),
+            *("isnan", "isinf", "isfinite", "floor_divide", "right_shift", "left_shift"),
+            *(*COMPARISONS, *AND, *OR, *NOT),
         ),
         _of_numpy,
     ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from boltgen.graph.facts import AND, COMPARISONS, NOT, OR
-from boltgen.graph.graph import Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import Expr, Graph, GraphBuilder, written_anew
 from boltgen.graph.patterns import Match, Through, Var, op
 from boltgen.graph.rules import Rule, rewrite
 
@@ -23,22 +23,20 @@ _KNOWN = _COMPUTED | {"astype", "permute_dims", "reshape", "broadcast_to"}
 
 def without_repeated(graph: Graph) -> Graph:
     """Return `graph` with each of these operators computed once for equal operands."""
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
     known: dict[Hashable, list[int]] = {}
-    for index, expr in enumerate(graph.exprs):
-        made = renamed(expr, names)
-        number = made.array.tobytes() if made.array is not None and made.array.size == 1 else None
-        if made.pinned or (made.op not in _KNOWN and number is None):
-            names[index] = builder.add(made)
-            continue
-        alike = known.setdefault((made.op, made.args, made.dtype, number), [])
-        found = next((each for each in alike if _is_equal(builder[each], made)), None)
+
+    def write(_: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
+        number = expr.array.tobytes() if expr.array is not None and expr.array.size == 1 else None
+        if expr.pinned or (expr.op not in _KNOWN and number is None):
+            return expr
+        alike = known.setdefault((expr.op, expr.args, expr.dtype, number), [])
+        found = next((each for each in alike if _is_equal(builder[each], expr)), None)
         if found is None:
-            found = builder.add(made)
+            found = builder.add(expr)
             alike.append(found)
-        names[index] = found
-    return builder.graph(mapped(graph.results, names))
+        return found
+
+    return written_anew(graph, write)
 
 
 def with_single_reshapes(graph: Graph) -> Graph:

@@ -13,14 +13,12 @@ from math import inf, isfinite, prod
 
 import numpy as np
 
-from boltgen.graph.facts import VIEWS
+from boltgen.graph.facts import NARROWED, VIEWS
 from boltgen.graph.graph import CONSTANT, Graph, GraphBuilder
 from boltgen.graph.patterns import Either, Match, Number, Pattern, Through, Var, op
 from boltgen.graph.rules import Rule, rewrite
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.weights.checks import FP16_MAX
-
-_FLOATS = frozenset({"float16", "float32"})
 
 
 def factors_behind_products(graph: Graph) -> Graph:
@@ -39,7 +37,7 @@ def _obstacle(found: Match) -> str | None:
     factors, product = _factors(found), found.expr()
     if not factors:
         return ""
-    if product.dtype not in _FLOATS:
+    if product.dtype not in NARROWED:
         return f"the matmul has the type {product.dtype}"
     if any(found.values[arg].op == CONSTANT for arg in product.args):
         return "the constant operand can take the factor, or the epilogue of the matmul before"

@@ -14,7 +14,7 @@ from itertools import dropwhile
 from math import prod
 from typing import Any
 
-from boltgen.graph.facts import only_reader, permutation
+from boltgen.graph.facts import is_static_call, keeps_inner, only_reader, swaps_matrices
 from boltgen.graph.graph import Graph
 from boltgen.graph.view import Steps, Strided, strided_whole
 from boltgen.ir.dtypes import Layout
@@ -167,7 +167,7 @@ def _source(
     """
     joins, at = _joins(graph, at)
     is_turned = False
-    if is_swapped and _swaps(graph, at):
+    if is_swapped and swaps_matrices(graph[at]):
         before, inner = _joins(graph, graph[at].args[0])
         if _repeats(graph, inner) > 1:  # what is repeated has the keys as rows
             joins, at = (*before, at, *joins), inner
@@ -216,7 +216,7 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
             continue
         target = graph[at].static_shape
         strided: Strided | None = strided_whole(target)
-        moving = dropwhile(lambda each: _keeps_matrices(graph, each), members)
+        moving = dropwhile(lambda each: keeps_inner(graph, each, 2), members)
         for each in reversed(list(moving)):
             before = graph[graph[each].args[0]].static_shape
             strided = strided.before(graph[each], before) if strided is not None else None
@@ -228,21 +228,14 @@ def _target(graph: Graph, output: int, problem: Gemm) -> _Source | None:
 
 
 def _joins(graph: Graph, at: int) -> tuple[tuple[int, ...], int]:
-    """Return the operators up to `at` that keep matrices, and the value that the first reads."""
+    """Return the operators up to `at` that only count the matrices of a batch in other dimensions,
+    and the value that the first reads. Matrices of one dimension may lie where no one stride leads.
+    """
     joins: list[int] = []
-    while _keeps_matrices(graph, at):
+    while keeps_inner(graph, at, 2):
         joins.insert(0, at)
         at = graph[at].args[0]
     return tuple(joins), at
-
-
-def _swaps(graph: Graph, at: int) -> bool:
-    """Whether an operator transposes each matrix of a batch, and nothing else."""
-    expr = graph[at]
-    if expr.op != _PERMUTATION or not expr.is_static:
-        return False
-    rank = len(expr.static_shape)
-    return permutation(expr) == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _repeats(graph: Graph, at: int) -> int:
@@ -251,25 +244,13 @@ def _repeats(graph: Graph, at: int) -> int:
     (B, groups, S, D) -> reshape (B, groups, 1, S, D) -> broadcast_to (B, groups, n, S, D)
     """
     expr = graph[at]
-    if expr.op != _BROADCAST or not expr.is_static or not graph[expr.args[0]].is_static:
+    if expr.op != _BROADCAST or not is_static_call(graph, at):
         return 1
     before, after = graph[expr.args[0]].static_shape, expr.static_shape
     is_last = len(before) == len(after) > 3 and before[-3] == 1
     others = (*before[:-3], *before[-2:]) == (*after[:-3], *after[-2:])
     times = after[-3]
     return times if is_last and others and not isinstance(times, Dim) else 1
-
-
-def _keeps_matrices(graph: Graph, index: int) -> bool:
-    """Whether an operator only counts the matrices of a batch in other dimensions.
-
-    Those of one dimension may lie where no one stride leads.
-    """
-    expr = graph[index]
-    if expr.op != _VIEW or not expr.is_static or not graph[expr.args[0]].is_static:
-        return False
-    before, after = graph[expr.args[0]].static_shape, expr.static_shape
-    return len(before) > 1 and before[-2:] == after[-2:]
 
 
 def _heads(

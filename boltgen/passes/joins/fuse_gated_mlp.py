@@ -18,9 +18,8 @@ from math import prod
 import numpy as np
 
 from boltgen.graph.attributes import Indexed, Slice
-from boltgen.graph.facts import is_only_read_by, only_reader
+from boltgen.graph.facts import is_known_matrix, is_only_read_by, keeps_inner, only_reader
 from boltgen.graph.graph import (
-    CONSTANT,
     HALF,
     Choice,
     Graph,
@@ -28,7 +27,6 @@ from boltgen.graph.graph import (
     Noted,
     mapped,
     renamed,
-    without,
 )
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import LoadKind
@@ -36,9 +34,10 @@ from boltgen.passes.joins.fuse_qkv import known_array, same_value
 from boltgen.passes.legalise.half_columns import add_half
 from boltgen.passes.legalise.norm_of_sums import parts_of
 from boltgen.passes.regions.products import Product, Rejects, find_products
+from boltgen.passes.regions.times import compared
 from boltgen.problems.gemm.pair import interleaved, run_of
 from boltgen.problems.gemm.problem import packed_weights
-from boltgen.problems.graph_costs import GraphCosts, shown_us
+from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.workload import Workload
 
 _VIEW, _CAST, _SLICE, _SPLIT = "reshape", "astype", "strided_slice", "split"
@@ -94,10 +93,8 @@ def join_pairs(
 def _is_plain(graph: Graph, product: Product) -> bool:
     """Return whether it is one product of a constant weight."""
     problem = product.anchor.problem
-    if not problem.is_matrix or problem.batch > 1 or packed_weights(problem) is not None:
-        return False
-    b = graph[product.anchor.b]
-    return b.op == CONSTANT and b.array is not None and b.array.ndim == 2
+    is_plain = problem.is_matrix and problem.batch == 1 and packed_weights(problem) is None
+    return is_plain and is_known_matrix(graph[product.anchor.b])
 
 
 def _apart(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
@@ -105,7 +102,7 @@ def _apart(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
     by_output = {product.tail.output: product for product in products if product.exit is None}
     taken: set[int] = set()
     for product in products:
-        for load, operand in zip(product.tail.epilogue.loads, product.tail.operands, strict=True):
+        for load, operand in product.tail.loaded:
             if load.kind is not LoadKind.TENSOR:
                 continue
             other = by_output.get(_source(graph, operand.expr, product))
@@ -155,12 +152,9 @@ def _split(graph: Graph, products: Sequence[Product]) -> Iterator[_Pair]:
 def _reader(graph: Graph, index: int) -> int | None:
     """The view or the cast of whole rows that alone reads a value."""
     reader = only_reader(graph, index)
-    if reader is None:
+    if reader is None or not graph[reader].is_static:
         return None
-    expr = graph[reader]
-    if expr.op not in {_VIEW, _CAST} or not expr.is_static:
-        return None
-    return reader if expr.static_shape[-1:] == graph[index].static_shape[-1:] else None
+    return reader if graph[reader].op == _CAST or keeps_inner(graph, reader) else None
 
 
 def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]] | None:
@@ -185,11 +179,10 @@ def _halves(graph: Graph, index: int) -> tuple[tuple[int, ...], tuple[int, int]]
 
 def _operands_are_known(graph: Graph, product: Product) -> bool:
     """Return whether its epilogue loads only constant rows: each half has its own."""
-    loads = zip(product.tail.epilogue.loads, product.tail.operands, strict=True)
     return all(
         load.kind is LoadKind.COLUMN
         or (load.kind is LoadKind.ROW and graph[operand.expr].array is not None)
-        for load, operand in loads
+        for load, operand in product.tail.loaded
     )
 
 
@@ -214,9 +207,8 @@ def _choice(
         return chosen(f"{apart}: no epilogue reads both")
     if (obstacle := rejects(together)) is not None:
         return chosen(f"{apart}: {obstacle}")
-    once, before, origin = _times_us(graph, pair, together, costs)
-    times = f"{shown_us(once)} instead of {shown_us(before)}, {origin}"
-    if once >= before:
+    is_faster, times = _times(graph, pair, together, costs)
+    if not is_faster:
         return chosen(f"{apart}, {together.short}: {times}")
     return chosen(
         f"two products of one tensor are one kernel, with their gate, {together.short}: {times}",
@@ -224,19 +216,15 @@ def _choice(
     )
 
 
-def _times_us(
-    graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts
-) -> tuple[float, float, str]:
-    """Return the times of a pair as one kernel and without it, and their source."""
-    apart = [Workload(layers=(each.layer(graph),)) for each in pair.products]
-    found = costs.kernels_us((together, *apart))
-    before = sum(found.times_us[1:])
+def _times(graph: Graph, pair: _Pair, together: Workload, costs: GraphCosts) -> tuple[bool, str]:
+    """Return whether a pair is faster as one kernel, and the times of both in words."""
+    apart, move_us = [each.layer(graph) for each in pair.products], 0.0
     if len(apart) == 1:
         # A kernel of TVM's reads what the product has written, and writes half as much.
-        ends = (apart[0].first.problem, together.first.problem)
+        ends = (apart[0].problem, together.first.problem)
         moved = sum(prod(each.d_shape) * each.out_dtype.size_bytes for each in ends)
-        before += costs.move_us(moved, launches=1)
-    return found.times_us[0], before, found.origin
+        move_us = costs.move_us(moved, launches=1)
+    return compared(costs, together.layers, apart, move_us)
 
 
 def _written(graph: Graph, pairs: Sequence[_Pair]) -> tuple[Graph, list[int]]:
@@ -251,10 +239,7 @@ def _written(graph: Graph, pairs: Sequence[_Pair]) -> tuple[Graph, list[int]]:
             made[index] = _write(graph, at[index], builder, names)
         elif index not in replaced:
             names[index] = builder.add(renamed(expr, names))
-    escaping = frozenset(names[index] for index in graph.escaping)
-    whole = Graph(tuple(builder.exprs), escaping, mapped(graph.results, names))
-    places = {index: place for place, index in enumerate(sorted(whole.live))}
-    pruned = without(whole, frozenset(range(len(whole))) - whole.live)
+    pruned, places = builder.placed(mapped(graph.results, names))
     return pruned, [places[made[pair.place]] for pair in pairs]
 
 
@@ -266,16 +251,15 @@ def _write(graph: Graph, pair: _Pair, builder: GraphBuilder, names: dict[int, in
     axis = 0 if is_column else 1
     weights = [known_array(graph, product.anchor.b) for product in pair.products]
     gate, up = weights if len(weights) == 2 else np.split(weights[0], 2, axis)
-    weight = builder.constant(interleaved(gate, up, run_of(gate.shape[axis]), axis))
-    if is_column:
-        weight = builder.permute_dims(weight, (1, 0))
+    joined = interleaved(gate, up, run_of(gate.shape[axis]), axis)
+    weight = builder.right_operand(joined, is_column=is_column)
     whole = builder.matmul(names[first.anchor.a], weight, expr.dtype, expr.reason)
     for index, end in enumerate(pair.ends):
         halves = {first.anchor.index: add_half(builder, whole, index)}
         for member in pair.chain:
             halves[member] = _halved(graph, member, ChainMap(halves, names), index, builder)
         value, shape = halves[(first.anchor.index, *pair.chain)[-1]], graph[end].static_shape
-        names[end] = value if builder.shape(value) == shape else builder.reshape(value, shape)
+        names[end] = builder.in_shape(value, shape)
     return whole
 
 

@@ -10,7 +10,7 @@ and K, and attention reads the heads of each by strides. For both IRs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, combinations
@@ -19,7 +19,14 @@ from math import prod
 import numpy as np
 
 from boltgen.graph.attributes import Slice
-from boltgen.graph.facts import MOVES, axis_of, is_only_read_by, only_reader
+from boltgen.graph.facts import (
+    MOVES,
+    axis_of,
+    is_only_read_by,
+    is_static_call,
+    only_reader,
+    readers_through,
+)
 from boltgen.graph.graph import (
     CONSTANT,
     INPUT,
@@ -86,20 +93,19 @@ def _heads(graph: Graph, index: int) -> _Heads | None:
         return None
     at = _source(graph, index)
     cut = graph[at]
-    if cut.op != _SLICE or not cut.is_static or not isinstance(cut.attrs, Slice):
+    if cut.op != _SLICE or not is_static_call(graph, at) or not isinstance(cut.attrs, Slice):
         return None
     heads, columns = view.static_shape[-2:]
     if prod(cut.static_shape[_axis(cut) :]) != heads * columns:
         return None
-    members = _members(graph, index)
-    if not is_only_read_by(graph, index, members):
+    found = on_heads(graph, index)
+    if found is None:
         return None
-    outputs = [each for each in members if not is_only_read_by(graph, each, members)]
-    if len(outputs) != 1 or not all(_is_product(graph, *each) for each in _exits(graph, *outputs)):
+    members, output = found
+    exits = readers_through(graph, output, MOVES)
+    if output in graph.escaping or not all(_is_product(graph, *each) for each in exits):
         return None
-    if outputs[0] in graph.escaping:
-        return None
-    return _Heads(at, index, members, outputs[0])
+    return _Heads(at, index, members, output)
 
 
 def _source(graph: Graph, index: int) -> int:
@@ -113,8 +119,14 @@ def _source(graph: Graph, index: int) -> int:
         index = source
 
 
-def _members(graph: Graph, view: int) -> frozenset[int]:
-    """Return the operators on heads alone, and on values that all heads share."""
+def on_heads(graph: Graph, view: int) -> tuple[frozenset[int], int] | None:
+    """Return the operators that compute one value of each head of `view`, (..., heads, columns),
+    and of values that all heads share, as a rotary embedding does, and the last of them.
+
+    Return None if others read the heads, or several of the results.
+    """
+    if not graph[view].is_static or len(graph[view].static_shape) < 3:
+        return None
     found = {view}
     for index in range(view + 1, len(graph)):
         expr = graph[index]
@@ -122,7 +134,10 @@ def _members(graph: Graph, view: int) -> frozenset[int]:
             others = [arg for arg in expr.args if arg not in found]
             if _is_of_each(graph, index, view) and all(_is_shared(graph, arg) for arg in others):
                 found.add(index)
-    return frozenset(found - {view})
+    members = frozenset(found - {view})
+    outputs = [each for each in members if not is_only_read_by(graph, each, members)]
+    is_whole = len(outputs) == 1 and is_only_read_by(graph, view, members)
+    return (members, outputs[0]) if is_whole else None
 
 
 def _is_of_each(graph: Graph, index: int, view: int) -> bool:
@@ -140,22 +155,10 @@ def _is_shared(graph: Graph, index: int) -> bool:
     return expr.is_static and (len(expr.static_shape) < 2 or expr.static_shape[-2] == 1)
 
 
-def _exits(graph: Graph, index: int) -> Iterator[tuple[int, int]]:
-    """Yield each reader of a value, through views, and the value as it is read."""
-    pending = [index]
-    while pending:
-        value = pending.pop()
-        for reader in graph.consumers[value]:
-            if graph[reader].op in MOVES and reader not in graph.escaping:
-                pending.append(reader)
-            else:
-                yield reader, value
-
-
 def _is_product(graph: Graph, reader: int, value: int) -> bool:
     """Return whether a batched matmul reads a value, or a join with others, as with a cache."""
     expr = graph[reader]
-    is_batched = expr.op == MATMUL and len(graph[value].static_shape) > 2
+    is_batched = expr.op == MATMUL and len(graph[value].shape or ()) > 2
     return is_batched or expr.op == _JOIN
 
 
@@ -259,8 +262,7 @@ def _write(
     for each, end in zip(group, accumulate(counts), strict=True):
         expr = graph[each.output]
         axis, heads = len(expr.static_shape) - 2, expr.static_shape[-2]
-        attrs, shape = Slice(axis, end - heads, end), expr.static_shape
-        names[each.output] = builder.operator(_SLICE, [whole], shape, expr.dtype, attrs)
+        names[each.output] = builder.slice(whole, axis, end - heads, end)
 
 
 def _write_view(
@@ -277,13 +279,10 @@ def _write_view(
     columns, inner = view.static_shape[-1], prod(cut.static_shape[axis + 1 :])
     every, before = prod(builder.shape(source)[axis:]), begin * inner
     if every % columns or before % columns:
-        shape = (*cut.static_shape[:axis], end - begin, *cut.static_shape[axis + 1 :])
-        made = builder.operator(_SLICE, [source], shape, cut.dtype, Slice(axis, begin, end))
-        return builder.reshape(made, _of_all(view, heads))
+        return builder.reshape(builder.slice(source, axis, begin, end), _of_all(view, heads))
     whole = builder.reshape(source, _of_all(view, every // columns))
     first = before // columns
-    attrs = Slice(len(view.static_shape) - 2, first, first + heads)
-    return builder.operator(_SLICE, [whole], _of_all(view, heads), view.dtype, attrs)
+    return builder.slice(whole, len(view.static_shape) - 2, first, first + heads)
 
 
 def _of_all(expr: Expr, heads: int) -> tuple[int, ...]:

@@ -12,24 +12,26 @@ decide.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
+from boltgen.graph.facts import readers_through
 from boltgen.graph.graph import CONSTANT, Array, Choice, Graph, GraphBuilder, Noted, rewritten
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, ElementwiseGraph, Load, LoadKind
+from boltgen.passes.joins.fuse_head_operators import on_heads
 from boltgen.passes.regions.products import Product, find_products
+from boltgen.passes.regions.times import compared
 from boltgen.problems.gemm.problem import packed_weights
-from boltgen.problems.graph_costs import GraphCosts, shown_us
+from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.workload import Layer, Workload
 
-_SLICE, _VIEW, _CAST = "strided_slice", "reshape", "astype"
-_MOVES = frozenset({_SLICE, "permute_dims"})
-# Operators between slices of a tensor and the sum with it, in a rotary embedding.
-_ROTARY = frozenset({"multiply", "negative", "concat", "stack", _CAST, _VIEW})
+_VIEW = "reshape"
+_WHOLE_ROWS = "its readers take whole rows, so that slicing would be a pass over memory"
+_MOVES = frozenset({"strided_slice", "permute_dims"})
 
 
 def join_siblings(graph: Graph, costs: GraphCosts, summed: DType = DType.F32) -> Noted:
@@ -84,12 +86,16 @@ def _obstacle(graph: Graph, product: Product) -> str | None:
         return "its weight or an operand of its epilogue is not constant"
     if packed_weights(problem) is not None or known_array(graph, product.anchor.b).ndim != 2:
         return "its weight is packed, or no matrix"
+    if problem.in_dtype.is_whole:
+        if _steps(graph, product) is None:
+            return "its epilogue is more than numbers of columns"
+        return None if _is_cut_out(graph, tail.output) else _WHOLE_ROWS
     is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
     is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
     if not is_plain or not is_whole:
         return "its epilogue is more than a bias"
     if not _is_cut_out(graph, tail.output):
-        return "its readers take whole rows, so that slicing would be a pass over memory"
+        return _WHOLE_ROWS
     return None
 
 
@@ -101,56 +107,40 @@ def _is_bias(epilogue: ElementwiseGraph) -> bool:
             return False
 
 
+def _steps(graph: Graph, product: Product) -> tuple[int, ...] | None:
+    """Return the operators behind a product of integers, if each computes with the value before it
+    and with constants: a number, or one for each column.
+    """
+    first, *steps = product.tail.members
+    columns, value = product.anchor.problem.gemm.n, first
+    for step in steps:
+        others = [graph[arg].array for arg in graph[step].args if arg != value]
+        is_next = len(others) == len(graph[step].args) - 1
+        are_rows = (each is not None and each.size in {1, columns} for each in others)
+        if not is_next or not all(are_rows):
+            return None
+        value = step
+    return tuple(steps) if first == product.anchor.index else None
+
+
 def _is_cut_out(graph: Graph, index: int) -> bool:
     """Return whether TVM reads and rewrites a value in any case, so that it can slice it from a
     wider one: to transpose it, or as a rotary embedding slices it.
     """
-    readers = list(_readers(graph, index))
-    return any(graph[reader].op in _MOVES for reader in readers) and all(
-        graph[reader].op in _MOVES or _is_rotated(graph, reader, readers) for reader in readers
-    )
-
-
-def _readers(graph: Graph, index: int) -> Iterator[int]:
-    """Yield the readers of a value, through reshapes; the value itself if it is a result."""
-    pending = [index]
-    while pending:
-        value = pending.pop()
-        if value in graph.escaping:
-            yield value
-        for reader in graph.consumers[value]:
-            if graph[reader].op == _VIEW:
-                pending.append(reader)
-            else:
-                yield reader
-
-
-def _is_rotated(graph: Graph, index: int, readers: Sequence[int]) -> bool:
-    """Return whether a sum adds x c, at `index`, and values from slices of x, perhaps cast.
-
-    `readers` are the readers of x, its slices among them.
-    """
-    added = graph.consumers[index]
-    while graph[index].op == _CAST and len(added) == 1:
-        (index,) = added
-        added = graph.consumers[index]
-    if graph[index].op != "multiply" or len(added) != 1 or graph[added[0]].op != "add":
+    exits = list(readers_through(graph, index, {_VIEW}))
+    if index in graph.escaping or not any(graph[reader].op in _MOVES for reader, _ in exits):
         return False
-    slices = {reader for reader in readers if graph[reader].op == _SLICE}
-    others = [arg for arg in graph[added[0]].args if arg != index]
-    found: set[int] = set()
-    while others:
-        other = others.pop()
-        if other in slices:
-            return True
-        if graph[other].op in _ROTARY and other not in found:
-            found.add(other)
-            others += graph[other].args
-    return False
+    heads = {value for reader, value in exits if graph[reader].op not in _MOVES}
+    return all(on_heads(graph, value) is not None for value in heads)
 
 
-def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:
-    """Return the types of the weight and of the result; a bias has the result's."""
+def _dtypes(graph: Graph, product: Product) -> tuple[Hashable, ...]:
+    """Return the types of the weight and of the result; a bias has the result's. A product of
+    integers has the operators behind it, too.
+    """
+    if product.anchor.problem.in_dtype.is_whole:
+        steps = [graph[step] for step in _steps(graph, product) or ()]
+        return tuple((each.op, each.dtype, each.attrs) for each in steps)
     biases = {graph[operand.expr].dtype for operand in product.tail.operands}
     return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
 
@@ -161,13 +151,11 @@ def _choice(graph: Graph, products: Sequence[Product], costs: GraphCosts) -> Cho
     columns = sum(layer.problem.gemm.n for layer in layers)
     widest = max(layers, key=lambda layer: len(layer.epilogue.loads))
     joined = Layer(problem=replace(widest.problem.gemm, n=columns), epilogue=widest.epilogue)
-    together, *apart = (Workload(layers=(layer,)) for layer in (joined, *layers))
-    found = costs.kernels_us((together, *apart))
-    once, before = found.times_us[0], sum(found.times_us[1:])
-    times = f"{shown_us(once)} instead of {shown_us(before)}, {found.origin}"
-    verb = "are one" if once < before else "stay apart: they would be one"
-    reason = f"{len(products)} products of one tensor {verb}, {together.short}: {times}"
-    return _chosen(graph, products, reason, is_rewritten=once < before)
+    is_faster, times = compared(costs, (joined,), layers)
+    verb = "are one" if is_faster else "stay apart: they would be one"
+    short = Workload(layers=(joined,)).short
+    reason = f"{len(products)} products of one tensor {verb}, {short}: {times}"
+    return _chosen(graph, products, reason, is_rewritten=is_faster)
 
 
 def _chosen(
@@ -194,13 +182,14 @@ def _join(
     first = products[0].anchor
     is_column = first.problem.gemm.b_layout is Layout.COLUMN
     weights = [known_array(graph, product.anchor.b) for product in products]
-    weight = builder.constant(np.concatenate(weights, axis=0 if is_column else 1))
-    if is_column:
-        weight = builder.permute_dims(weight, (1, 0))
+    joined = np.concatenate(weights, axis=0 if is_column else 1)
+    weight = builder.right_operand(joined, is_column=is_column)
     reason, dtype = graph[first.index].reason, graph[first.index].dtype
     whole = builder.matmul(names[first.a], weight, dtype, reason)
     columns = [product.anchor.problem.gemm.n for product in products]
-    if any(product.tail.operands for product in products):
+    if first.problem.in_dtype.is_whole:
+        whole = _with_steps(graph, products, builder, whole)
+    elif any(product.tail.operands for product in products):
         biases = [
             known_array(graph, product.tail.operands[0].expr).reshape(-1)
             if product.tail.operands
@@ -209,18 +198,33 @@ def _join(
         ]
         bias = np.concatenate(biases).astype(DType(dtype).numpy)
         whole = builder.elementwise("add", whole, builder.constant(bias))
-    shape = builder.shape(whole)
-    ends = accumulate(columns)
-    for product, count, end in zip(products, columns, ends, strict=True):
-        names[product.tail.output] = builder.operator(
-            "strided_slice",
-            (whole,),
-            (*shape[:-1], count),
-            builder.dtype(whole),
-            axis=len(shape) - 1,
-            begin=end - count,
-            end=end,
-        )
+    axis = len(builder.shape(whole)) - 1
+    for product, count, end in zip(products, columns, accumulate(columns), strict=True):
+        names[product.tail.output] = builder.slice(whole, axis, end - count, end)
+
+
+def _with_steps(
+    graph: Graph, products: Sequence[Product], builder: GraphBuilder, whole: int
+) -> int:
+    """Write the operators behind products of integers, their numbers of columns side by side."""
+    columns = [product.anchor.problem.gemm.n for product in products]
+    values = [product.anchor.index for product in products]
+    for steps in zip(*(_steps(graph, product) or () for product in products), strict=True):
+        expr, args = graph[steps[0]], list[int]()
+        for operands in zip(*(graph[step].args for step in steps), strict=True):
+            if operands[0] == values[0]:
+                args.append(whole)
+                continue
+            arrays = [known_array(graph, each).reshape(-1) for each in operands]
+            if all(each.size == 1 and each == arrays[0] for each in arrays):
+                args.append(builder.constant(arrays[0].reshape(())))
+                continue
+            rows = map(np.broadcast_to, arrays, columns)
+            args.append(builder.constant(np.concatenate(list(rows))))
+        shape = (*expr.static_shape[:-1], sum(columns))
+        whole = builder.operator(expr.op, tuple(args), shape, expr.dtype, expr.attrs)
+        values = list(steps)
+    return whole
 
 
 def known_array(graph: Graph, index: int) -> Array:

@@ -28,13 +28,5 @@ def _written(expr: Expr, builder: GraphBuilder) -> int:
     *rows, columns = expr.static_shape
     run, index = run_of(columns), expr.attrs.of(Indexed).index
     runs = builder.reshape(expr.args[0], (*rows, columns // run, 2, run))
-    chosen = builder.operator(
-        "strided_slice",
-        (runs,),
-        (*rows, columns // run, 1, run),
-        expr.dtype,
-        axis=len(rows) + 1,
-        begin=index,
-        end=index + 1,
-    )
+    chosen = builder.slice(runs, len(rows) + 1, index, index + 1)
     return builder.reshape(chosen, expr.static_shape)

@@ -102,10 +102,6 @@ def without_normed(graph: Graph) -> Graph:
 
 def _written(expr: Expr, builder: GraphBuilder) -> int:
     wide = DType.F32.value
-
-    def widened(x: int) -> int:
-        return x if builder.dtype(x) == wide else builder.astype(x, wide)
-
     write = Writing(
         scalar=lambda value: builder.constant(np.array(value, np.float32)),
         unary=lambda op, x: builder.elementwise(str(op.function.operator), x),
@@ -116,11 +112,10 @@ def _written(expr: Expr, builder: GraphBuilder) -> int:
         shape = builder.shape(x)
         if role not in _MOMENTS or shape[-1] == 1:
             return x
-        axis = (len(shape) - 1,)
-        return builder.operator("sum", (x,), (*shape[:-1], 1), wide, axis=axis, keepdims=True)
+        return builder.reduce("sum", x, (len(shape) - 1,), keepdims=True)
 
     args = {
-        role: widened(whole(role, arg)) for role, arg in zip(roles_of(expr), expr.args, strict=True)
+        role: builder.in_dtype(whole(role, arg), wide)
+        for role, arg in zip(roles_of(expr), expr.args, strict=True)
     }
-    value = normed_of(expr, args, write)
-    return value if expr.dtype == wide else builder.astype(value, expr.dtype)
+    return builder.in_dtype(normed_of(expr, args, write), expr.dtype)

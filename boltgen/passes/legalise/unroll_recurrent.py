@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from boltgen.errors import InvalidProblemError, ModelImportError
-from boltgen.graph.attributes import RecurrentSteps, Slice
-from boltgen.graph.graph import RECURRENT, Expr, Graph, GraphBuilder, Noted, mapped, renamed
+from boltgen.graph.attributes import RecurrentSteps
+from boltgen.graph.graph import RECURRENT, Expr, Graph, GraphBuilder, Noted, written_anew
 from boltgen.ir.dtypes import DType
 from boltgen.ir.extent import Dim
 from boltgen.ir.recurrence import Algebra, Cell, advance
@@ -92,15 +92,11 @@ def without_recurrent(graph: Graph) -> Graph:
 def _rewritten(graph: Graph, kept: set[int]) -> Graph:
     if all(expr.op != RECURRENT or index in kept for index, expr in enumerate(graph.exprs)):
         return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        made = renamed(expr, names)
-        if expr.op == RECURRENT and index not in kept:
-            names[index] = _steps(builder, made)
-        else:
-            names[index] = builder.add(made)
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
+        return _steps(builder, expr) if expr.op == RECURRENT and index not in kept else expr
+
+    return written_anew(graph, write)
 
 
 # Launches between the products of two steps, and the tensors of a state's size that they read and
@@ -132,15 +128,13 @@ class _Value:
         """An elementwise operator of it."""
         return _Value(self.builder, self.builder.elementwise(name, self.index))
 
+    def where(self, truths: int, other: _Value) -> _Value:
+        """Itself where `truths` hold, and another value elsewhere."""
+        return _Value(self.builder, self.builder.where(truths, self.index, other.index))
+
     def part(self, axis: int, begin: int, end: int) -> _Value:
         """Neighbours along an axis."""
-        shape = self.builder.shape(self.index)
-        axis %= len(shape)
-        cut = (*shape[:axis], end - begin, *shape[axis + 1 :])
-        dtype = self.builder.dtype(self.index)
-        attrs = Slice(axis=axis, begin=begin, end=end)
-        made = self.builder.operator("strided_slice", (self.index,), cut, dtype, attrs)
-        return _Value(self.builder, made)
+        return _Value(self.builder, self.builder.slice(self.index, axis, begin, end))
 
     def reshaped(self, *shape: int) -> _Value:
         """The same elements in another shape."""
@@ -175,11 +169,7 @@ def _steps(builder: GraphBuilder, expr: Expr) -> int:
 
 
 def _joined(builder: GraphBuilder, values: Sequence[_Value], axis: int) -> _Value:
-    shape = list(builder.shape(values[0].index))
-    shape[axis] = sum(builder.shape(each.index)[axis] for each in values)
-    args = [each.index for each in values]
-    dtype = builder.dtype(args[0])
-    return _Value(builder, builder.operator("concat", args, tuple(shape), dtype, axis=axis))
+    return _Value(builder, builder.concat([each.index for each in values], axis))
 
 
 def _direction(
@@ -214,9 +204,9 @@ def _direction(
         made[step] = new
         if lengths is not None:
             runs = _runs(builder, step, lengths)
-            made[step] = _chosen(builder, runs, new, zeros)
-            new = _chosen(builder, runs, new, h)
-            new_cell = None if new_cell is None else _chosen(builder, runs, new_cell, c)
+            made[step] = new.where(runs, zeros)
+            new = new.where(runs, h)
+            new_cell = None if new_cell is None else new_cell.where(runs, c)
         h, c = new, c if new_cell is None else new_cell
     return [*made, *([h, c][: cell.states] if attrs.keeps_last else [])]
 
@@ -226,12 +216,6 @@ def _runs(builder: GraphBuilder, step: int, lengths: _Value) -> int:
     dtype = builder.dtype(lengths.index)
     place = builder.constant(np.array(step, dtype))
     return builder.operator("less", (place, lengths.index), builder.shape(lengths.index), "bool")
-
-
-def _chosen(builder: GraphBuilder, runs: int, new: _Value, old: _Value) -> _Value:
-    shape, dtype = builder.shape(new.index), builder.dtype(new.index)
-    args = (runs, new.index, old.index)
-    return _Value(builder, builder.operator("where", args, shape, dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ PyTorch's: half of FP16's range below visible scores. Exponentials of such diffe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -30,10 +29,12 @@ from boltgen.ir.elementwise import (
     LoadKind,
     Node,
     Unary,
+    operands,
 )
 from boltgen.ir.extent import Dim
 from boltgen.ir.functions import UnaryOp
 from boltgen.ir.key_masks import HIDDEN
+from boltgen.passes.regions.activations import renumbered
 from boltgen.passes.regions.products import Product
 
 # The operator by which a mask joins the scores, and the least number that leaves them as they are:
@@ -52,16 +53,17 @@ def causal(graph: Graph, pair: tuple[Product, Product]) -> tuple[Product, Produc
         return pair
     found, window = mask
     tail = scores.tail
-    operands = list(tail.operands)
-    hiding = operands.pop(_loads(tail.epilogue).index(found))
-    shorter = replace(tail, epilogue=_without(tail.epilogue, found), operands=tuple(operands))
+    loaded = list(tail.operands)
+    hiding = loaded.pop(loads_of(tail.epilogue).index(found))
+    shorter = replace(tail, epilogue=_without(tail.epilogue, found), operands=tuple(loaded))
     return (
         replace(scores, tail=shorter),
         replace(values, prologue=replace(values.prologue, causal=hiding.expr, window=window)),
     )
 
 
-def _loads(epilogue: ElementwiseGraph) -> list[int]:
+def loads_of(epilogue: ElementwiseGraph) -> list[int]:
+    """Return the nodes of an epilogue that load."""
     return [index for index, node in enumerate(epilogue.nodes) if isinstance(node, Load)]
 
 
@@ -74,7 +76,7 @@ def _mask(graph: Graph, scores: Product) -> tuple[int, int] | None:
     is_known = not (isinstance(rows, Dim) or isinstance(keys, Dim))
     if epilogue.stores or not (rows == keys or (is_known and rows < keys)):
         return None
-    loads = zip(_loads(epilogue), epilogue.loads, scores.tail.operands, strict=True)
+    loads = zip(loads_of(epilogue), epilogue.loads, scores.tail.operands, strict=True)
     for index, load, operand in loads:
         op = joins(epilogue, index)
         shape = graph[operand.expr].static_shape
@@ -91,7 +93,7 @@ def joins(epilogue: ElementwiseGraph, load: int) -> BinaryOp | None:
     nodes = epilogue.nodes
     at, joined = load, None
     while at + 1 < len(nodes) or joined is None:
-        readers = [i for i, each in enumerate(nodes) if at in _read(each)]
+        readers = [i for i, each in enumerate(nodes) if at in operands(each)]
         if len(readers) != 1:
             return None
         reader = nodes[readers[0]]
@@ -116,15 +118,6 @@ def _keeps(node: Node) -> bool:
     return low <= HIDDEN and high >= _NEUTRAL[BinaryOp.MINIMUM]
 
 
-def _read(node: Node) -> tuple[int, ...]:
-    match node:
-        case Unary(x=x) | Cast(x=x):
-            return (x,)
-        case Binary(lhs=lhs, rhs=rhs):
-            return (lhs, rhs)
-    return ()
-
-
 def _without(epilogue: ElementwiseGraph, mask: int) -> ElementwiseGraph:
     """Return `epilogue` without the mask that node `mask` loads, and without its operator."""
     names: dict[int, int] = {}
@@ -136,17 +129,8 @@ def _without(epilogue: ElementwiseGraph, mask: int) -> ElementwiseGraph:
             names[index] = names[node.rhs if node.lhs == mask else node.lhs]
             continue
         names[index] = len(nodes)
-        nodes.append(_renamed(node, names))
+        nodes.append(renumbered(node, names))
     return ElementwiseGraph(tuple(nodes))
-
-
-def _renamed(node: Node, names: Mapping[int, int]) -> Node:
-    match node:
-        case Unary(x=x) | Cast(x=x):
-            return replace(node, x=names[x])
-        case Binary(lhs=lhs, rhs=rhs):
-            return replace(node, lhs=names[lhs], rhs=names[rhs])
-    return node
 
 
 def _window(graph: Graph, index: int, neutral: float) -> int | None:

@@ -68,10 +68,8 @@ def _kept(found: Match, builder: GraphBuilder) -> int:
     if choice.args[1] == found["hidden"]:
         seen = builder.elementwise("logical_not", seen)
     numbers = builder.astype(seen, builder.dtype(product))
-    shape = (*builder.shape(seen)[:-1], 1)
-    any_ = builder.operator(
-        "max", [numbers], shape, builder.dtype(numbers), axis=(len(shape) - 1,), keepdims=True
-    )
+    shape = builder.shape(seen)
+    any_ = builder.reduce("max", numbers, (len(shape) - 1,), keepdims=True)
     any_ = builder.broadcast_to(any_, (*shape[:-2], builder.shape(product)[-2], 1))
     return builder.elementwise("multiply", product, any_)
 

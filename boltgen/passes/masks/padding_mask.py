@@ -15,7 +15,7 @@ import numpy as np
 
 from boltgen.graph.graph import Expr, Graph
 from boltgen.ir.elementwise import Load, LoadKind
-from boltgen.passes.masks.causal import joins
+from boltgen.passes.masks.causal import joins, loads_of
 from boltgen.passes.regions.products import Product
 
 # A bias of positions within this bound, either way, hides no key, and shows no hidden key.
@@ -29,10 +29,10 @@ def hiding(graph: Graph, scores: Product) -> Product:
     known. Then `scores` stay as they are.
     """
     epilogue = scores.tail.epilogue
-    loads = [index for index, node in enumerate(epilogue.nodes) if isinstance(node, Load)]
+    loads = zip(loads_of(epilogue), epilogue.loads, scores.tail.operands, strict=True)
     masks = [
         index
-        for index, load, operand in zip(loads, epilogue.loads, scores.tail.operands, strict=True)
+        for index, load, operand in loads
         if load.kind is not LoadKind.COLUMN and not _is_bias(graph[operand.expr])
     ]
     if len(masks) != 1 or epilogue.stores:

@@ -18,17 +18,28 @@ part hides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
 import numpy as np
 
 from boltgen.graph.attributes import Clip
-from boltgen.graph.facts import AND, NOT, OR, are_static, axis_of, is_without_inputs, only_reader
-from boltgen.graph.graph import Graph, GraphBuilder, mapped, renamed
-from boltgen.graph.recursion import Steps, answer
-from boltgen.ir.extent import broadcast
+from boltgen.graph.facts import (
+    AND,
+    NOT,
+    OR,
+    Values,
+    are_static,
+    axis_of,
+    is_static_call,
+    is_without_inputs,
+    only_reader,
+    recursive_fact,
+)
+from boltgen.graph.graph import Graph, GraphBuilder
+from boltgen.graph.patterns import Either, Match, Number, Through, Var, op
+from boltgen.graph.recursion import Steps
+from boltgen.graph.rules import Rule, rewrite
 from boltgen.ir.key_masks import HIDDEN
 
 _ADD, _CAST, _CLIP, _SOFTMAX = "add", "astype", "clip", "nn.softmax"
@@ -39,186 +50,159 @@ _BEFORE = frozenset({_ADD, _CAST, _CLIP, _WHERE, "minimum"})
 _GREATEST = 65504.0
 
 
-# A tensor of truths, and whether false is what shows a key.
-_Truths: TypeAlias = tuple[int, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Joint:
-    """A choice of `shown` if all booleans show a key, and of `hidden` elsewhere.
-
-    No input has a part in the truths `known`; the truths `keys` are the same for all rows. Before
-    the choice is added to scores, it goes through the operators `through`.
-    """
-
-    shown: int
-    hidden: int
-    known: tuple[_Truths, ...]
-    keys: tuple[_Truths, ...]
-    through: tuple[int, ...] = ()
+# Tensors of truths, and for each whether false is what shows a key.
+_Truths: TypeAlias = "tuple[tuple[int, bool], ...]"
 
 
 def with_masks_apart(graph: Graph) -> Graph:
     """Return `graph` with scores added first to a constant mask, then to a mask of keys."""
-    return _Walk(graph).run()
+    return rewrite(graph, _RULES)
 
 
-class _Walk:
-    """One graph, written anew."""
+@recursive_fact
+def _is_softmaxed(graph: Graph, index: int) -> Steps[int, bool]:
+    """Return whether only a softmax along keys reads a value, or its sums with other masks."""
+    at = only_reader(graph, index)
+    if at is None:
+        return False
+    reader = graph[at]
+    if reader.op == _SOFTMAX and reader.is_static:
+        return axis_of(reader) == len(reader.static_shape) - 1
+    return reader.op in _BEFORE and (yield at)
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._builder = GraphBuilder()
-        self._names: dict[int, int] = {}
-        self._softmaxed: dict[int, bool] = {}
 
-    def run(self) -> Graph:
-        for index, expr in enumerate(self._graph.exprs):
-            total = self._apart(index)
-            if total is None:
-                total = self._builder.add(renamed(expr, self._names))
-            self._names[index] = total
-        return self._builder.graph(mapped(self._graph.results, self._names))
+def _keeps_hidden(values: Values, index: int) -> bool:
+    """Return whether what hides a key still does after an operator on a mask."""
+    clip = values[index].attrs
+    return not isinstance(clip, Clip) or (clip.low <= HIDDEN and clip.high >= _GREATEST)
 
-    def _apart(self, index: int) -> int | None:
-        """Return scores and the two parts of a mask, if `index` adds or chooses by a joint mask."""
-        expr = self._graph[index]
-        if not expr.is_static or not answer(self._is_softmaxed, index, self._softmaxed):
-            return None
-        if expr.op == _WHERE:
-            return self._chosen(index)
-        if expr.op != _ADD:
-            return None
-        for scores, mask in (expr.args, expr.args[::-1]):
-            joint = self._joint(mask)
-            if joint is not None and self._graph[scores].shape == expr.shape:
-                known, keys = self._parts(joint)
-                add = self._builder.elementwise
-                return add(_ADD, add(_ADD, self._names[scores], known), keys)
+
+def _parts(found: Match) -> tuple[_Truths, _Truths] | None:
+    """Return the truths of a choice in which no input has a part, and the truths of keys, which are
+    the same for all rows.
+
+    Return None if it has no such truths of keys, chooses no number that hides, or is not read by a
+    softmax only.
+    """
+    values, choice = found.values, found.expr("choice")
+    if not all(is_static_call(values, each) for each in found.members):
         return None
-
-    def _is_softmaxed(self, index: int) -> Steps[int, bool]:
-        """Return whether only a softmax along keys reads a value, or its sums with other masks."""
-        at = only_reader(self._graph, index)
-        if at is None:
-            return False
-        reader = self._graph[at]
-        if reader.op == _SOFTMAX and reader.is_static:
-            return axis_of(reader) == len(reader.static_shape) - 1
-        return reader.op in _BEFORE and (yield at)
-
-    def _chosen(self, index: int) -> int | None:
-        """Return scores chosen by the constant part, and then by the part of keys."""
-        joint = self._choice(index)
-        if joint is None or not joint.known or self._is_known(joint.shown):
-            return None
-        shown, hidden = self._names[joint.shown], self._names[joint.hidden]
-        if self._graph[joint.shown].shape != self._graph[index].shape:
-            return None
-        return self._where(joint.keys, self._where(joint.known, shown, hidden), hidden)
-
-    def _joint(self, index: int) -> _Joint | None:
-        """Return the parts of a mask, if it has both."""
-        through: list[int] = []
-        while self._graph[index].op in {_CAST, _BROADCAST} or self._keeps_hidden(index):
-            through.append(index)
-            index = self._graph[index].args[0]
-        if not are_static(self._graph, *through, index):
-            return None
-        if any(self._graph[each].pinned for each in (*through, index)):
-            return None
-        joint = self._choice(index)
-        if joint is None or not self._is_known(joint.shown):
-            return None
-        if not joint.known and self._graph[joint.shown].elements == 1:
-            return None
-        return replace(joint, through=tuple(reversed(through)))
-
-    def _choice(self, index: int) -> _Joint | None:
-        """Match a choice by booleans, of keys among others, of a number that hides."""
-        expr = self._graph[index]
-        if expr.op != _WHERE or len(expr.static_shape) < 3 or expr.static_shape[-2] == 1:
-            return None
-        truths, *choices = expr.args
-        for hidden, shown in (choices, choices[::-1]):
-            number = self._graph[hidden].scalar
-            if number is None or number > HIDDEN:
-                continue
-            joined = tuple(self._joined(truths, negated=hidden == choices[0]))
-            known = tuple(each for each in joined if self._is_known(each[0]))
-            keys = tuple(each for each in joined if not self._is_known(each[0]))
-            if keys and all(self._is_of_keys(each) for each, _ in keys):
-                return _Joint(shown, hidden, known, keys)
+    if len(choice.static_shape) < 3 or choice.static_shape[-2] == 1:
         return None
+    if found.number("hidden") > HIDDEN or not _is_softmaxed(found.source, found.origin):
+        return None
+    negated = choice.args[1] == found["hidden"]
+    joined = tuple(_joined(values, choice.args[0], negated=negated))
+    known = tuple(each for each in joined if is_without_inputs(values, each[0]))
+    keys = tuple(each for each in joined if each not in known)
+    if not keys or not are_static(values, *(at for at, _ in known)):
+        return None
+    return (known, keys) if all(_is_of_keys(values, at) for at, _ in keys) else None
 
-    def _keeps_hidden(self, index: int) -> bool:
-        clip = self._graph[index].attrs
-        return isinstance(clip, Clip) and clip.low <= HIDDEN and clip.high >= _GREATEST
 
-    def _joined(self, index: int, *, negated: bool) -> Iterator[_Truths]:
-        """Return the booleans before broadcasts; all must be true, or `negated`, for `index` to be
-        so.
+def _joined(values: Values, index: int, *, negated: bool) -> Iterator[tuple[int, bool]]:
+    """Yield the booleans before broadcasts; all must be true, or `negated`, for `index` to be so.
 
-        Source: De Morgan's laws.
-        """
-        pending: list[_Truths] = [(index, negated)]
-        found: set[_Truths] = set()
-        while pending:
-            at, is_negated = pending.pop()
-            if (at, is_negated) in found:
-                continue
-            found.add((at, is_negated))
-            expr = self._graph[at]
-            if self._is_known(at) or expr.dtype != "bool":
-                yield at, is_negated
-            elif expr.op == _BROADCAST:
-                pending.append((expr.args[0], is_negated))
-            elif expr.op in NOT:
-                pending.append((expr.args[0], not is_negated))
-            elif expr.op in (OR if is_negated else AND):
-                pending += ((arg, is_negated) for arg in reversed(expr.args))
-            else:
-                yield at, is_negated
+    Source: De Morgan's laws.
+    """
+    pending = [(index, negated)]
+    found: set[tuple[int, bool]] = set()
+    while pending:
+        at, is_negated = pending.pop()
+        if (at, is_negated) in found:
+            continue
+        found.add((at, is_negated))
+        expr = values[at]
+        if is_without_inputs(values, at) or expr.dtype != "bool":
+            yield at, is_negated
+        elif expr.op == _BROADCAST:
+            pending.append((expr.args[0], is_negated))
+        elif expr.op in NOT:
+            pending.append((expr.args[0], not is_negated))
+        elif expr.op in (OR if is_negated else AND):
+            pending += ((arg, is_negated) for arg in reversed(expr.args))
+        else:
+            yield at, is_negated
 
-    def _is_known(self, index: int) -> bool:
-        return is_without_inputs(self._graph, index)
 
-    def _is_of_keys(self, index: int) -> bool:
-        expr = self._graph[index]
-        return expr.is_static and len(expr.static_shape) > 2 and expr.static_shape[-2] == 1
+def _is_of_keys(values: Values, index: int) -> bool:
+    expr = values[index]
+    return expr.is_static and len(expr.static_shape) > 2 and expr.static_shape[-2] == 1
 
-    def _parts(self, joint: _Joint) -> tuple[int, int]:
-        """Return the constant mask, and the mask of keys."""
-        known = self._names[joint.shown]
-        if joint.known:
-            known = self._where(joint.known, known, self._names[joint.hidden])
-        for index in joint.through:
-            known = self._passed(index, known)
-        dtype = self._builder.dtype(known)
-        # Both parts may hide a key, and the sum of both is to be a number.
-        number = self._graph[joint.hidden].scalar
-        lowest = -inf if number == -inf else HIDDEN
-        zero, hidden = (self._builder.constant(np.array(each, dtype)) for each in (0.0, lowest))
-        return known, self._where(joint.keys, zero, hidden)
 
-    def _where(self, truths: Sequence[_Truths], shown: int, hidden: int) -> int:
-        joined = [self._seen(*each) for each in truths]
-        truth = joined[0]
-        for other in joined[1:]:
-            truth = self._builder.elementwise("logical_and", truth, other)
-        args = truth, shown, hidden
-        shape = broadcast(*map(self._builder.shape, args))
-        return self._builder.operator(_WHERE, args, shape, self._builder.dtype(shown))
+def _is_no_joint_mask(found: Match) -> str | None:
+    parts, shown = _parts(found), found["shown"]
+    if parts is None or not is_without_inputs(found.values, shown):
+        return ""
+    is_known = not parts[0] and found.expr("shown").elements == 1
+    return "" if is_known or found.shape("scores") != found.shape() else None
 
-    def _seen(self, index: int, negated: bool) -> int:
-        truths = self._names[index]
-        return self._builder.elementwise("logical_not", truths) if negated else truths
 
-    def _passed(self, index: int, x: int) -> int:
-        """Apply to `x` an operator that a mask goes through."""
-        expr = self._graph[index]
+def _added(found: Match, builder: GraphBuilder) -> int:
+    """Write scores, plus the constant mask, plus the mask of keys."""
+    truths, keys = _parts(found) or ((), ())
+    known = found["shown"]
+    if truths:
+        known = _where(builder, truths, known, found["hidden"])
+    for index in reversed(found.path("through")):
+        expr = builder[index]
         if expr.op == _CAST:
-            return self._builder.astype(x, expr.dtype)
-        if expr.op == _CLIP:
-            return self._builder.elementwise(_CLIP, x, attrs=expr.attrs)
-        return x
+            known = builder.astype(known, expr.dtype)
+        elif expr.op == _CLIP:
+            known = builder.elementwise(_CLIP, known, attrs=expr.attrs)
+    # Both parts may hide a key, and the sum of both is to be a number.
+    lowest = -inf if found.number("hidden") == -inf else HIDDEN
+    numbers = (np.array(each, builder.dtype(known)) for each in (0.0, lowest))
+    zero, hidden = map(builder.constant, numbers)
+    mask = _where(builder, keys, zero, hidden)
+    return builder.elementwise(_ADD, builder.elementwise(_ADD, found["scores"], known), mask)
+
+
+def _is_no_joint_choice(found: Match) -> str | None:
+    parts, shown = _parts(found), found["shown"]
+    if parts is None or not parts[0] or is_without_inputs(found.values, shown):
+        return ""
+    return "" if found.shape("shown") != found.shape() else None
+
+
+def _chosen(found: Match, builder: GraphBuilder) -> int:
+    """Write scores chosen by the constant part, and then by the part of keys."""
+    (known, keys), hidden = _parts(found) or ((), ()), found["hidden"]
+    return _where(builder, keys, _where(builder, known, found["shown"], hidden), hidden)
+
+
+def _where(
+    builder: GraphBuilder, truths: Sequence[tuple[int, bool]], shown: int, hidden: int
+) -> int:
+    not_ = "logical_not"
+    first, *others = (builder.elementwise(not_, at) if no else at for at, no in truths)
+    for other in others:
+        first = builder.elementwise("logical_and", first, other)
+    return builder.where(first, shown, hidden)
+
+
+_SHOWN, _HIDES = Var("shown"), Number("hidden")
+_CHOICES = tuple(
+    op(_WHERE, Var("truths"), *each, name="choice") for each in ((_SHOWN, _HIDES), (_HIDES, _SHOWN))
+)
+_THROUGH = frozenset({_CAST, _BROADCAST, _CLIP})
+_MASK = Through(_THROUGH, Either(_CHOICES), name="through", where=_keeps_hidden)
+_RULES = (
+    Rule(
+        name="split a mask",
+        pattern=op(_ADD, Var("scores"), _MASK),
+        write=_added,
+        unless=_is_no_joint_mask,
+        needs_shapes=False,
+    ),
+    *(
+        Rule(
+            name="split a choice",
+            pattern=each,
+            write=_chosen,
+            unless=_is_no_joint_choice,
+            needs_shapes=False,
+        )
+        for each in _CHOICES
+    ),
+)

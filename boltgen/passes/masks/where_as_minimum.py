@@ -55,8 +55,8 @@ def _is_score(graph: Graph, index: int) -> Steps[int, bool]:
 def _minimum(found: Match, builder: GraphBuilder) -> int:
     seen, *choice = found.expr().args
     high = builder.constant(np.array(np.inf, found.expr().dtype))
-    either = (each if each == found["low"] else high for each in choice)
-    bound = builder.operator("where", (seen, *either), builder.shape(seen), found.expr().dtype)
+    x, y = (each if each == found["low"] else high for each in choice)
+    bound = builder.where(seen, x, y)
     return builder.elementwise("minimum", found["scores"], bound)
 
 

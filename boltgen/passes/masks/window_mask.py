@@ -67,6 +67,8 @@ def _combined(found: Match, builder: GraphBuilder) -> int:
 @recursive_fact
 def _is_joined(graph: Graph, index: int) -> Steps[int, bool]:
     """Return whether split scores are read only until a view undoes the split."""
+    if not graph[index].is_static:
+        return False
     shape = graph[index].static_shape
     joined = (prod(shape[:2]), *shape[2:])
     readers = graph.consumers[index]

@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import prod
 
 from boltgen.graph.attributes import Axis, Indexed, Pad, Slice, Take
-from boltgen.graph.facts import RESHAPES, permutation
+from boltgen.graph.facts import permutation
 from boltgen.graph.graph import CONSTANT, PART, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.graph.view import (
     Factors,
@@ -31,13 +31,13 @@ from boltgen.graph.view import (
 )
 from boltgen.ir.extent import Dim, has_dynamic
 from boltgen.passes.regions.anchor import MATMUL
-from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, OF_AN_AXIS
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, OF_AN_AXIS, VIEW
 
 _TRANSPOSE, _BROADCAST, _TAKE = "permute_dims", "broadcast_to", "take"
 _SLICE, _SPLIT, _PAD = "strided_slice", "split", "nn.pad"
 # A reshape, a transpose and a reshape.
 _MOST_MOVES = 3
-_POINTWISE = ELEMENTWISE - RESHAPES - OF_AN_AXIS | {"astype"}
+_POINTWISE = ELEMENTWISE - {VIEW} - OF_AN_AXIS | {"astype"}
 
 
 def with_fewer_moves(graph: Graph) -> Graph:
@@ -118,7 +118,7 @@ class _Walk:
             return self._product(index, expr)
         if x is None or not self._graph[expr.args[0]].is_static:
             return None
-        if expr.op in RESHAPES:
+        if expr.op == VIEW:
             dims = in_shape(x.factors, expr.static_shape, extent_of, split_factor)
             return self._step(expr, x, dims)
         if expr.op == _TRANSPOSE:
@@ -226,16 +226,7 @@ class _Walk:
                     factors[each] = replace(each, place=later)
             shape, at = split, at + 1
         behind = prod(each.extent for each in own[place + 1 :])
-        extents = (*shape[:at], (end - begin) * behind, *shape[at + 1 :])
-        source = self._builder.operator(
-            _SLICE,
-            (source,),
-            extents,
-            self._builder.dtype(source),
-            axis=at,
-            begin=begin * behind,
-            end=end * behind,
-        )
+        source = self._builder.slice(source, at, begin * behind, end * behind)
         left = replace(factors[factor], extent=end - begin)
         dims = tuple(
             tuple(left if each == factor else factors[each] for each in old) for old in x.dims
@@ -278,7 +269,7 @@ class _Walk:
     def _repeated(self, b: int) -> int:
         """Return the matrix that is repeated for each matmul of a batch; `b` itself if none is."""
         at = b
-        while self._graph[at].op in {_BROADCAST, *RESHAPES}:
+        while self._graph[at].op in {_BROADCAST, VIEW}:
             (inner,) = self._graph[at].args
             if not (self._graph[at].is_static and self._graph[inner].is_static):
                 break

@@ -11,27 +11,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
 import numpy as np
 
 from boltgen.graph.attributes import Axis, Count, DynamicSlice, Reduce, RunningSum, Take
-from boltgen.graph.facts import RESHAPES, permutation
-from boltgen.graph.graph import (
-    CONSTANT,
-    CORNER,
-    Array,
-    Expr,
-    Graph,
-    GraphBuilder,
-    mapped,
-    renamed,
-)
+from boltgen.graph.facts import POINTWISE, permutation
+from boltgen.graph.graph import CONSTANT, CORNER, Array, Expr, Graph, GraphBuilder, written_anew
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.ir.extent import Dim, has_dynamic
-from boltgen.passes.movement.sink_broadcasts import POINTWISE
 from boltgen.passes.precision.fold import applied
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
@@ -84,25 +74,20 @@ def with_corners(graph: Graph) -> Graph:
     found = {index: each for index, each in sized.items() if _is_kept(graph, index, sized)}
     if not found:
         return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
     corners: dict[Hashable, int] = {}
-    for index, expr in enumerate(graph.exprs):
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
         if index not in found:
-            names[index] = builder.add(renamed(expr, names))
-            continue
+            return expr
         # Models make masks and biases anew in each layer.
         array, shape = _narrowest(found[index].full, expr.static_shape)
         alike = shape, expr.dtype, hashlib.sha256(array.tobytes()).digest()
         if alike not in corners:
             is_open = has_dynamic(shape)
             corners[alike] = builder.corner(array, shape) if is_open else builder.constant(array)
-        names[index] = corners[alike]
-        if shape != expr.static_shape:
-            names[index] = builder.operator(
-                _BROADCAST, [corners[alike]], expr.static_shape, expr.dtype
-            )
-    return builder.graph(mapped(graph.results, names))
+        return builder.broadcast_to(corners[alike], expr.static_shape)
+
+    return written_anew(graph, write)
 
 
 def corners_where_read(graph: Graph) -> Graph:
@@ -110,19 +95,17 @@ def corners_where_read(graph: Graph) -> Graph:
 
     TVM fuses a slice into its reader where it has one reader, and else writes it.
     """
-    if not any(expr.op == CORNER for expr in graph.exprs):
+    if CORNER not in graph.operators:
         return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        corners = _corners(graph, expr) if expr.op in ELEMENTWISE else []
-        own = {arg: builder.add(builder[names[arg]]) for arg in corners}
-        names[index] = builder.add(renamed(expr, names | own if own else names))
-    return builder.graph(mapped(graph.results, names))
 
+    def write(_: int, expr: Expr, builder: GraphBuilder) -> Expr:
+        if expr.op not in ELEMENTWISE:
+            return expr
+        corners = [arg for arg in dict.fromkeys(expr.args) if builder[arg].op == CORNER]
+        own = {arg: builder.add(builder[arg]) for arg in corners}
+        return replace(expr, args=tuple(own.get(arg, arg) for arg in expr.args))
 
-def _corners(graph: Graph, expr: Expr) -> list[int]:
-    return [arg for arg in dict.fromkeys(expr.args) if graph[arg].op == CORNER]
+    return written_anew(graph, write)
 
 
 def _narrowest(array: Array, shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
@@ -172,6 +155,8 @@ def _made(graph: Graph, expr: Expr, found: Mapping[int, _Sized]) -> _Sized | Non
     args = [found[arg] for arg in expr.args]
     if expr.op == CORNER:
         return _of_array(args[0].full, expr.static_shape, steps=1)
+    if expr.op in _OF_PLAIN:
+        return _OF_PLAIN[expr.op](expr, args) if all(arg.is_plain for arg in args) else None
     rule = _RULES.get(expr.op, _elementwise if expr.op in POINTWISE else None)
     return None if rule is None else rule(expr, args)
 
@@ -219,8 +204,7 @@ def _applied(expr: Expr, arrays: Sequence[Array], shape: Sequence[int]) -> Array
     """Return the result of `shape` on `arrays`, in as many positions as `expr` has at most."""
     if prod(shape) * np.dtype(expr.dtype).itemsize > _MOST_BYTES:
         return None
-    operator = Operation(name=expr.op, attrs=expr.attrs, shape=tuple(shape), dtype=expr.dtype)
-    return applied(operator, arrays)
+    return applied(Operation.of(expr, shape), arrays)
 
 
 def _result(expr: Expr, args: Sequence[_Sized], made: Array | None) -> _Sized | None:
@@ -233,15 +217,13 @@ def _result(expr: Expr, args: Sequence[_Sized], made: Array | None) -> _Sized | 
 
 def _whole(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """An operator on plain values."""
-    if not all(arg.is_plain for arg in args):
-        return None
     shape = tuple(map(_most, expr.static_shape))
     return _result(expr, args, _applied(expr, [arg.full for arg in args], shape))
 
 
-def _along(expr: Expr, args: Sequence[_Sized], axis: int) -> _Sized | None:
-    """An operator on plain values along one of their dimensions."""
-    if not all(arg.is_plain for arg in args):
+def _along(expr: Expr, args: Sequence[_Sized], axis: int | None) -> _Sized | None:
+    """An operator on plain values along one of their dimensions; None if it is along all."""
+    if axis is None:
         return None
     wholes = [arg.full for arg in args]
     axis %= wholes[0].ndim
@@ -289,15 +271,11 @@ def _viewed(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 
 def _permuted(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     (x,) = args
-    if not x.is_plain:
-        return None
     return _of_array(x.full.transpose(permutation(expr)), expr.static_shape, x.steps)
 
 
 def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     (x,) = args
-    if not x.is_plain:
-        return None
     shape = tuple(map(_most, expr.static_shape))
     return _of_array(np.broadcast_to(x.full, shape), expr.static_shape, x.steps)
 
@@ -305,7 +283,7 @@ def _broadcast(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Slice a tensor from known positions on, ending within it."""
     (x,) = args
-    if not isinstance(expr.attrs, DynamicSlice) or not x.is_plain:
+    if not isinstance(expr.attrs, DynamicSlice):
         return None
     ends = [*map(_most, expr.static_shape)]
     begins = [0] * len(ends)
@@ -320,7 +298,7 @@ def _cut(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
 def _taken(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Gather rows of a table of known size, by positions in it."""
     table, places = args
-    if not _is_known(table) or expr.attrs.of(Take).axis != 0:
+    if not table.is_plain or has_dynamic(table.extents) or expr.attrs.of(Take).axis != 0:
         return None
     once, columns = _once(places.array), table.full.shape[1:]
     if not _are_within(once, table.full.shape[0]):
@@ -341,14 +319,10 @@ def _gathered(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Gather elements of a table of known size, by positions along one of its dimensions."""
     table, places = args
     axis = expr.attrs.of(Axis).axis
-    if not _is_known(table) or axis is None or not places.is_plain:
+    if axis is None or has_dynamic(table.extents):
         return None
     is_within = _are_within(places.array, table.full.shape[axis])
     return _along(expr, args, axis) if is_within else None
-
-
-def _is_known(table: _Sized) -> bool:
-    return table.is_plain and not has_dynamic(table.extents)
 
 
 def _are_within(places: Array, extent: int) -> bool:
@@ -357,23 +331,13 @@ def _are_within(places: Array, extent: int) -> bool:
     return places.size == 0 or bool(0 <= places.min() <= places.max() < extent)
 
 
-def _triangular(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    return _whole(expr, args) if len(expr.static_shape) > 1 else None
-
-
 def _joined(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Join tensors side by side. Along that dimension only the last one may be dynamic."""
     axis = expr.attrs.of(Axis).axis
-    if axis is None or not all(arg.is_plain for arg in args):
+    if axis is None:
         return None
     is_open = any(isinstance(arg.shape[axis], Dim) for arg in args[:-1])
     return None if is_open else _along(expr, args, axis)
-
-
-def _summed_up(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
-    """Return sums of each element and the elements before it, along one dimension."""
-    axis = expr.attrs.of(RunningSum).axis
-    return None if axis is None else _along(expr, args, axis)
 
 
 def _chosen(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
@@ -384,7 +348,7 @@ def _chosen(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """
     (x,) = args
     axes = expr.attrs.of(Reduce).axis
-    if not x.is_plain or axes is None or len(axes) != 1:
+    if axes is None or len(axes) != 1:
         return None
     axis = axes[0] % len(x.shape)
     extent = x.shape[axis]
@@ -406,23 +370,29 @@ _ACCUMULATED = {"max": np.maximum, "min": np.minimum}
 def _multiplied(expr: Expr, args: Sequence[_Sized]) -> _Sized | None:
     """Return a matmul whose sums are of known length."""
     left, right = args
-    if not (left.is_plain and right.is_plain) or min(len(left.counts), len(right.counts)) < 2:
+    if min(len(left.counts), len(right.counts)) < 2:
         return None
     inner = left.extents[-1] if left.counts[-1] else 1
     return None if isinstance(inner, Dim) else _whole(expr, args)
 
 
 _Rule = Callable[[Expr, Sequence[_Sized]], "_Sized | None"]
-_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(RESHAPES, _viewed),
+# Rules of operators on plain values, and of operators on others too.
+_OF_PLAIN: Mapping[str, _Rule] = {
     "permute_dims": _permuted,
     _BROADCAST: _broadcast,
     _SLICE: _cut,
-    "take": _taken,
-    **dict.fromkeys(("triu", "tril"), _triangular),
+    **dict.fromkeys(
+        ("triu", "tril"),
+        lambda expr, args: _whole(expr, args) if len(expr.static_shape) > 1 else None,
+    ),
     "concat": _joined,
-    "cumsum": _summed_up,
+    "cumsum": lambda expr, args: _along(expr, args, expr.attrs.of(RunningSum).axis),
     **dict.fromkeys(_ACCUMULATED, _chosen),
     "gather_elements": _gathered,
     "matmul": _multiplied,
+}
+_RULES: Mapping[str, _Rule] = {
+    "reshape": _viewed,
+    "take": _taken,
 }

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from boltgen.graph.attributes import Normalised, Reduce
-from boltgen.graph.facts import RESHAPES, axis_of
+from boltgen.graph.facts import axis_of
 from boltgen.graph.graph import Expr, GraphBuilder
 from boltgen.passes.movement.row_permutation import TAKE, Rows, is_known
 from boltgen.passes.movement.sink_gathers import ROW_NORMS
 from boltgen.passes.regions.anchor import MATMUL
-from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, OF_AN_AXIS
+from boltgen.passes.regions.epilogue_rules import ELEMENTWISE, OF_AN_AXIS, VIEW
 
-_POINTWISE = ELEMENTWISE - RESHAPES - OF_AN_AXIS
+_POINTWISE = ELEMENTWISE - {VIEW} - OF_AN_AXIS
 _REDUCTIONS = frozenset({"mean", "sum", "variance"})
 # Operators that begin a norm, spelled out or not.
 NORMING = ROW_NORMS | _REDUCTIONS
@@ -105,7 +105,7 @@ class RowTaking:
     def root(self, at: int) -> int:
         """Return the tensor whose rows a view has, each in its place."""
         expr = self._builder[at]
-        while expr.op in RESHAPES and is_known(expr) and is_known(self._builder[expr.args[0]]):
+        while expr.op == VIEW and is_known(expr) and is_known(self._builder[expr.args[0]]):
             (before,) = expr.args
             if self._builder.shape(before)[-1] != expr.static_shape[-1]:
                 break

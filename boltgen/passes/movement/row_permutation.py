@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.graph.attributes import Axis, Slice, SteppedSlice
-from boltgen.graph.facts import RESHAPES, permutation
+from boltgen.graph.facts import permutation
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.recursion import Steps, answer
@@ -27,7 +27,7 @@ Rows: TypeAlias = NDArray[np.int32]
 
 TRANSPOSE, TAKE, CONCAT = "permute_dims", "take", "concat"
 _SLICE, _BROADCAST = "strided_slice", "broadcast_to"
-MOVES = frozenset({*RESHAPES, TRANSPOSE, TAKE, CONCAT, _SLICE, _BROADCAST})
+MOVES = frozenset({"reshape", TRANSPOSE, TAKE, CONCAT, _SLICE, _BROADCAST})
 # Operators on row numbers, as exporters write a roll: mod(arange + shift, extent).
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "mod", "reshape", "astype", "concat"})
 
@@ -60,8 +60,8 @@ def moved_rows(graph: Graph, expr: Expr, given: Sequence[Rows]) -> Rows | None:
     before, after = graph[expr.args[0]].static_shape, expr.static_shape
     last = len(before) - 1
     first = given[0]
-    if expr.op in RESHAPES or expr.op == _BROADCAST:
-        is_same = before[-1] == after[-1] if expr.op in RESHAPES else before == after
+    if expr.op in {"reshape", _BROADCAST}:
+        is_same = before[-1] == after[-1] if expr.op == "reshape" else before == after
         return first.reshape(after[:-1]) if is_same else None
     if expr.op == TRANSPOSE:
         order = permutation(expr)
@@ -103,5 +103,4 @@ def _integers(graph: Graph, index: int) -> Steps[int, Array | None]:
         if array is None:
             return None
         known.append(array)
-    operator = Operation(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
-    return applied(operator, known)
+    return applied(Operation.of(expr), known)

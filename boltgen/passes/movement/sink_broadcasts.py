@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Reduce
-from boltgen.graph.facts import AND, COMPARISONS, NOT, OR, behind
+from boltgen.graph.facts import AND, POINTWISE, behind
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.patterns import Match, Number, Reader, Through, Var, op
@@ -23,14 +23,6 @@ from boltgen.passes.precision.fold import applied
 
 _BROADCAST = "broadcast_to"
 _BROADCASTS = frozenset({_BROADCAST})
-# Operators that compute each element from elements at the same place.
-POINTWISE = frozenset(
-    {
-        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "negative"),
-        *("abs", "sqrt", "rsqrt", "square", "exp", "log", "sin", "cos", "tanh", "sigmoid"),
-        *("floor", "ceil", "where", "astype", "clip", *COMPARISONS, *AND, *OR, *NOT),
-    }
-)
 # Constants of masks have at least these dimensions: sequences, rows and keys.
 _MASK_RANK = 3
 
@@ -66,8 +58,7 @@ def _is_no_mask(found: Match) -> str | None:
 def _folded(found: Match) -> Array | None:
     """Return the number that an operator computes from numbers."""
     expr, arrays = found.expr(), (found.values[arg].array for arg in found.expr().args)
-    own = Operation(name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype)
-    return applied(own, [each for each in arrays if each is not None])
+    return applied(Operation.of(expr), [each for each in arrays if each is not None])
 
 
 def _number(found: Match, builder: GraphBuilder) -> int:

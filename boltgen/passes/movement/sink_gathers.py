@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from boltgen.graph.attributes import Take
-from boltgen.graph.facts import FLOATS, INDICES, Values, is_static_call, recursive_fact
+from boltgen.graph.facts import FLOATS, INDICES, Values, keeps_inner, recursive_fact
 from boltgen.graph.graph import GROUPED, Graph, GraphBuilder
 from boltgen.graph.patterns import Match, Through, Var, op
 from boltgen.graph.recursion import Steps
@@ -44,7 +44,7 @@ def taken_rows(values: Values, index: int) -> Taken | None:
     It may be reshaped with its rows kept, and so may the integers, which may be cast too.
     """
     members = [index]
-    while _keeps_rows(values, members[-1]):
+    while keeps_inner(values, members[-1]):
         members.append(values[members[-1]].args[0])
     take = members[-1]
     expr = values[take]
@@ -63,15 +63,6 @@ def taken_rows(values: Values, index: int) -> Taken | None:
     if any(values[each].scalar is not None for each in (x, rows)) or not values[rows].static_shape:
         return None
     return Taken(x=x, rows=rows, take=take, members=tuple(members))
-
-
-def _keeps_rows(values: Values, index: int) -> bool:
-    """Return whether a value is another one, reshaped, with the same columns."""
-    expr = values[index]
-    if expr.op != _VIEW or not is_static_call(values, index):
-        return False
-    before, after = values[expr.args[0]].static_shape, expr.static_shape
-    return bool(before) and bool(after) and before[-1] == after[-1]
 
 
 def _is_same_rows(values: Values, index: int, mode: str) -> bool:
@@ -122,7 +113,7 @@ def _stays(found: Match) -> str | None:
     if not _is_by_vector(values, found["take"]):
         return "it gathers something else than rows of a matrix by a vector"
     views = (at for at in found.members if values[at].op == _VIEW)
-    if not all(_keeps_rows(values, at) for at in views):
+    if not all(keeps_inner(values, at) for at in views):
         return "a view splits the rows"
     if x.dtype not in FLOATS:
         return f"the rows are {x.dtype}"

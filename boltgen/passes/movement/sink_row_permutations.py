@@ -21,7 +21,6 @@ from math import prod
 import numpy as np
 
 from boltgen.graph.attributes import Axis
-from boltgen.graph.facts import RESHAPES
 from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, leaves, mapped, renamed
 from boltgen.passes.movement.gather_rows import NORMING, RowTaking, row_operands
 from boltgen.passes.movement.row_permutation import (
@@ -71,7 +70,7 @@ def _is_of_norm(graph: Graph, index: int) -> bool:
         for each in graph.consumers[value]:
             if graph[each].op in NORMING and graph[each].args[0] == value:
                 return True
-            if graph[each].op in RESHAPES and (graph[each].shape or ())[-1:] == columns:
+            if graph[each].op == "reshape" and (graph[each].shape or ())[-1:] == columns:
                 pending.append(each)
     return False
 

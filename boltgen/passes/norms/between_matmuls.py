@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boltgen.graph.facts import only_reader
-from boltgen.graph.graph import CONSTANT, Array, Graph
+from boltgen.graph.facts import is_known_matrix, keeps_inner, only_reader
+from boltgen.graph.graph import Array, Graph
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.ir.elementwise import Accumulator, Binary, BinaryOp, Cast, Load, LoadKind
 from boltgen.passes.norms.recognise import find_norms
@@ -173,23 +173,16 @@ def _readers(
 def _is_same(graph: Graph, index: int) -> bool:
     """Return whether an operator gives the rows that it reads, widened or reshaped."""
     expr = graph[index]
-    if expr.op == "reshape":
-        return expr.static_shape[-1:] == graph[expr.args[0]].static_shape[-1:]
-    return expr.op == "astype" and expr.dtype == _WIDE
+    return keeps_inner(graph, index) or (expr.op == "astype" and expr.dtype == _WIDE)
 
 
 def _has_known_b(graph: Graph, product: Product) -> bool:
     """Return whether it multiplies rows by a constant matrix, without padding or transforms."""
-    problem = product.anchor.problem
-    if (
-        not problem.is_matrix
-        or problem.canonical.batch > 1
-        or graph[product.anchor.index].op != MATMUL
-    ):
+    problem, is_matmul = product.anchor.problem, graph[product.anchor.index].op == MATMUL
+    if not problem.is_matrix or problem.canonical.batch > 1 or not is_matmul:
         return False
-    b, plain = graph[product.anchor.b], problem.gemm.weights is None
-    is_known = b.op == CONSTANT and b.array is not None and b.array.ndim == 2
-    return is_known and plain and product.entry is None and problem.gemm.n % 8 == 0
+    is_plain = problem.gemm.weights is None and product.entry is None
+    return is_plain and is_known_matrix(graph[product.anchor.b]) and problem.gemm.n % 8 == 0
 
 
 def _is_kept(graph: Graph, norm: NormBetween, product: Product) -> bool:

@@ -16,7 +16,7 @@ from boltgen.graph.attributes import ImageNorm, LayerNorm, ScaledGroupNorm
 from boltgen.graph.facts import FLOATS, are_static, behind, is_filled
 from boltgen.graph.graph import IMAGE_NORM, Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.extent import Dim, UndecidedExtentError, has_dynamic
-from boltgen.passes.norms.image_norms import CHANNELS_FIRST, spelled_out
+from boltgen.passes.norms.image_norms import CHANNELS_FIRST, spelled_rows
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
 from boltgen.problems.norm.problem import NormFunction
 
@@ -237,16 +237,14 @@ def _is_filled(graph: Graph, at: int, number: float) -> bool:
 
 def _written(builder: GraphBuilder, names: dict[int, int], joint: _Joint, expr: Expr) -> int:
     """The norm of images, or of rows, and the scale and the shift after it."""
-    shape, x = expr.static_shape, names[joint.x]
+    x = names[joint.x]
     if joint.groups:
         attrs = ImageNorm(joint.groups, joint.epsilon, CHANNELS_FIRST)
         made = builder.operator(IMAGE_NORM, (x,), builder.shape(x), expr.dtype, attrs)
     else:
-        flat = builder.reshape(x, (prod(shape) // joint.columns, joint.columns))
-        made = spelled_out(
-            builder, flat, (1,), joint.function, epsilon=joint.epsilon, dtype=expr.dtype
+        made = spelled_rows(
+            builder, x, joint.columns, joint.function, epsilon=joint.epsilon, dtype=expr.dtype
         )
-        made = builder.reshape(made, shape)
     for op, at in joint.affine:
         made = builder.elementwise(op, made, builder.reshape(names[at], joint.along))
     return made

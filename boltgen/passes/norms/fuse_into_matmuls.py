@@ -31,7 +31,6 @@ from boltgen.graph.graph import (
     Noted,
     mapped,
     renamed,
-    without,
 )
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.passes.legalise.norm_of_sums import add_normed
@@ -44,7 +43,8 @@ from boltgen.passes.norms.between_matmuls import (
 )
 from boltgen.passes.regions.epilogue_reductions import with_reductions
 from boltgen.passes.regions.products import Product, Rejects, find_products
-from boltgen.problems.graph_costs import GraphCosts, shown_us
+from boltgen.passes.regions.times import compared
+from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.norm.problem import NormFunction
 from boltgen.problems.workload import Workload
 
@@ -141,11 +141,7 @@ class _Rewriting:
                 self._names[index] = self._builder.add(renamed(expr, self._names))
             for norm in rows.get(index, ()):
                 self._add_moments(norm)
-        escaping = frozenset(self._names[index] for index in graph.escaping)
-        results = mapped(graph.results, self._names)
-        whole = Graph(tuple(self._builder.exprs), escaping, results)
-        self.graph = without(whole, frozenset(range(len(whole))) - whole.live)
-        self._places = {index: place for place, index in enumerate(sorted(whole.live))}
+        self.graph, self._places = self._builder.placed(mapped(graph.results, self._names))
 
     def anchor(self, product: Product) -> int:
         """Return the place of the matmul of a product of the earlier graph."""
@@ -160,7 +156,7 @@ class _Rewriting:
         builder, x = self._builder, self._names[norm.x]
         if norm.x in self._moments:
             return
-        wide = x if builder.dtype(x) == _WIDE else builder.astype(x, _WIDE)
+        wide = builder.in_dtype(x, _WIDE)
         square = builder.elementwise("multiply", wide, wide)
         *rows, columns = builder.shape(x)
         parts = _parts(columns) if self.in_parts else 1
@@ -168,8 +164,7 @@ class _Rewriting:
         def added(of: int) -> int:
             if parts > 1:
                 of = builder.reshape(of, (*rows, parts, columns // parts))
-            shape, axis = (*rows, parts), (len(builder.shape(of)) - 1,)
-            return builder.operator("sum", (of,), shape, _WIDE, axis=axis, keepdims=parts == 1)
+            return builder.reduce("sum", of, (len(builder.shape(of)) - 1,), keepdims=parts == 1)
 
         self._moments[norm.x] = {"sums": added(wide), "squares": added(square)}
 
@@ -179,7 +174,7 @@ class _Rewriting:
         rows = (*shape[:-1], self._builder.shape(moments["squares"])[-1])
         is_centred = norm.problem.function is NormFunction.LAYER
         return {
-            name: at if self._builder.shape(at) == rows else self._builder.reshape(at, rows)
+            name: self._builder.in_shape(at, rows)
             for name, at in moments.items()
             if is_centred or name != "sums"
         }
@@ -192,15 +187,11 @@ class _Rewriting:
         builder, graph = self._builder, self.before
         expr = graph[product.anchor.index]
         shape = graph[expr.args[0]].static_shape
-        a = self._names[norm.x]
-        if builder.shape(a) != shape:
-            a = builder.reshape(a, shape)
+        a = builder.in_shape(self._names[norm.x], shape)
         dtype = DType(graph[product.anchor.b].dtype)
         stored = scaled_b(graph, norm, product).astype(dtype.numpy)
         is_column = product.anchor.problem.gemm.b_layout is Layout.COLUMN
-        b = builder.constant(np.ascontiguousarray(stored.T if is_column else stored))
-        if is_column:
-            b = builder.permute_dims(b, (1, 0))
+        b = builder.right_operand(stored.T if is_column else stored, is_column=is_column)
         x = builder.matmul(a, b, _WIDE, expr.reason)
         self._normed_at[product.anchor.index] = x
         given = {"x": x, **self._given(norm, shape)}
@@ -220,9 +211,7 @@ class _Rewriting:
         expr = graph[index]
         normed, plus = expr.args if self._is_of(norm, expr.args[0]) else expr.args[::-1]
         shape = graph[normed].static_shape
-        x = self._names[norm.x]
-        if builder.shape(x) != shape:
-            x = builder.reshape(x, shape)
+        x = builder.in_shape(self._names[norm.x], shape)
         given = {"x": x, **self._given(norm, shape), "plus": self._names[plus]}
         if norm.scale is not None:
             given["scale"] = self._row(norm.scale)
@@ -279,19 +268,17 @@ def _choices(
         apart = [source.layer(graph), norm.norm.layer(before)]
         apart += [each.layer(before) for each in readers.values()]
         within = [each.layer(graph) for each in (longer, *after)]
-        many, few = ([Workload(layers=(each,)) for each in layers] for layers in (apart, within))
-        rejected = next((said for each in few if (said := rejects(each)) is not None), None)
+        reasons = (rejects(Workload(layers=(each,))) for each in within)
+        rejected = next((reason for reason in reasons if reason is not None), None)
         if rejected is not None:
             yield choose(f"{rows} keeps its kernel, without {how}: {rejected}", is_rewritten=False)
             continue
-        found = costs.kernels_us((*few, *many))
-        once, earlier = sum(found.times_us[: len(few)]), sum(found.times_us[len(few) :])
-        times = f"{shown_us(once)} instead of {shown_us(earlier)}, {found.origin}"
-        if once < earlier:
+        is_faster, times = compared(costs, within, apart)
+        if is_faster:
             reason = f"{rows} is within the products around it: {times}"
         else:
             reason = f"{rows} keeps its kernel; within the products around it, by {how}: {times}"
-        yield choose(reason, is_rewritten=once < earlier)
+        yield choose(reason, is_rewritten=is_faster)
 
 
 def _has_all(graph: Graph, norm: NormBetween, trial: _Rewriting, after: Sequence[Product]) -> bool:

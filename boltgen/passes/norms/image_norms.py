@@ -99,25 +99,35 @@ def spelled_out(
 ) -> int:
     """A layer or RMS norm along `axes`, spelled out in FP32 as `norm_spellings` reads it."""
     wide = DType.F32.value
-    x = x if builder.dtype(x) == wide else builder.astype(x, wide)
-    shape = tuple(1 if axis in axes else e for axis, e in enumerate(builder.shape(x)))
-
-    def mean(of: int) -> int:
-        return builder.operator("mean", (of,), shape, wide, axis=axes, keepdims=True)
-
+    x = builder.in_dtype(x, wide)
     if function is NormFunction.LAYER:
-        x = builder.elementwise("subtract", x, mean(x))
-    squares = mean(builder.elementwise("multiply", x, x))
+        mean = builder.reduce("mean", x, axes, keepdims=True)
+        x = builder.elementwise("subtract", x, mean)
+    squares = builder.elementwise("multiply", x, x)
+    squares = builder.reduce("mean", squares, axes, keepdims=True)
     raised = builder.elementwise("add", squares, builder.constant(np.array(epsilon, wide)))
     made = builder.elementwise("multiply", x, builder.elementwise("rsqrt", raised))
-    return made if dtype == wide else builder.astype(made, dtype)
+    return builder.in_dtype(made, dtype)
+
+
+def spelled_rows(
+    builder: GraphBuilder,
+    x: int,
+    columns: int,
+    function: NormFunction,
+    *,
+    epsilon: float,
+    dtype: str,
+) -> int:
+    """A norm of rows of so many of the elements of `x`, spelled out."""
+    shape = builder.shape(x)
+    rows = builder.reshape(x, (prod(shape) // columns, columns))
+    made = spelled_out(builder, rows, (1,), function, epsilon=epsilon, dtype=dtype)
+    return builder.reshape(made, shape)
 
 
 def _of_rows(builder: GraphBuilder, x: int, expr: Expr) -> int:
     """The norm of images in NCHW as one of rows."""
-    attrs, shape = expr.attrs.of(ImageNorm), builder.shape(x)
-    rows = builder.reshape(x, (shape[0] * attrs.groups, prod(shape[1:]) // attrs.groups))
-    made = spelled_out(
-        builder, rows, (1,), NormFunction.LAYER, epsilon=attrs.epsilon, dtype=expr.dtype
-    )
-    return builder.reshape(made, shape)
+    attrs, function = expr.attrs.of(ImageNorm), NormFunction.LAYER
+    columns = prod(builder.shape(x)[1:]) // attrs.groups
+    return spelled_rows(builder, x, columns, function, epsilon=attrs.epsilon, dtype=expr.dtype)

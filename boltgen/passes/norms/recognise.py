@@ -16,7 +16,7 @@ from typing import Any
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Axis, ImageNorm, LayerNorm, Normalised
 from boltgen.graph.facts import FLOATS, is_filled, is_only_read_by, is_static_call, only_reader
-from boltgen.graph.graph import IMAGE_NORM, Graph
+from boltgen.graph.graph import IMAGE_NORM, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import MAX_OPERANDS, BinaryOp, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
@@ -27,7 +27,7 @@ from boltgen.passes.norms.image_norms import (
     image_norm_problem,
 )
 from boltgen.passes.norms.spelled_norms import Spelled, spelled_norm
-from boltgen.passes.regions.anchor import Anchor, with_taken
+from boltgen.passes.regions.anchor import Anchor, NotOffloadableError, with_taken
 from boltgen.passes.regions.broadcast_kind import slice_span, span
 from boltgen.passes.regions.epilogue_walk import grow
 from boltgen.passes.regions.products import Product, Summed
@@ -52,10 +52,6 @@ class Norms:
     refused: dict[int, str]
 
 
-class _NotOffloadableError(Exception):
-    """Carries the reason out of the checks below."""
-
-
 def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
     """Find the norms of a graph; none has an operator in `claimed` or in another norm."""
     taken = set(claimed)
@@ -71,7 +67,7 @@ def find_norms(graph: Graph, claimed: Collection[int]) -> Norms:
             anchor = (
                 _match(graph, index) if spelled is None else _match_spelled(graph, index, spelled)
             )
-        except (_NotOffloadableError, InvalidProblemError) as error:
+        except (NotOffloadableError, InvalidProblemError) as error:
             refused[index] = str(error)
             continue
         # A value inside the region is no tensor that its graph could load.
@@ -90,48 +86,47 @@ def _match(graph: Graph, index: int) -> Anchor:
     if expr.op == IMAGE_NORM:
         return _match_images(graph, index)
     if not is_static_call(graph, index):
-        raise _NotOffloadableError("a shape is not known")
+        raise NotOffloadableError("a shape is not known")
     x, *rows = expr.args
     shape = graph[x].static_shape
     if not shape:
-        raise _NotOffloadableError("it is of a single number")
+        raise NotOffloadableError("it is of a single number")
     if _axes(graph, index) != (len(shape) - 1,):
         axes = ", ".join(map(str, _axes(graph, index)))
-        raise _NotOffloadableError(
+        raise NotOffloadableError(
             f"it is along the axes {axes} of {len(shape)}; kernels norm rows, along the last one"
         )
     columns = shape[-1]
     _check(graph, index, x, rows)
     for at in rows:
         if graph[at].static_shape != (columns,):
-            raise _NotOffloadableError(
+            raise NotOffloadableError(
                 f"its scale or shift is {graph[at].static_shape}, not ({columns},)"
             )
-    function = NORMS[expr.op]
     epsilon = expr.attrs.of(Normalised).epsilon if rows else 0.0
-    problem = Norm(
-        rows=prod(shape[:-1]),
-        columns=columns,
+    problem = _problem(graph[x], expr, NORMS[expr.op], epsilon)
+    applied = _applied(graph, index)
+    return Anchor(index=index, problem=problem, a=x, operand_b=None, applied=applied)
+
+
+def _problem(x: Expr, norm: Expr, function: NormFunction, epsilon: float) -> Norm:
+    """Return the problem of a norm of the rows of `x`."""
+    return Norm(
+        rows=prod(x.static_shape[:-1]),
+        columns=x.static_shape[-1],
         function=function,
         epsilon=epsilon,
-        in_dtype=DType(graph[x].dtype),
-        out_dtype=DType(expr.dtype),
-    )
-    return Anchor(
-        index=index,
-        problem=problem,
-        a=x,
-        operand_b=None,
-        applied=_applied(graph, index),
+        in_dtype=DType(x.dtype),
+        out_dtype=DType(norm.dtype),
     )
 
 
 def _match_images(graph: Graph, index: int) -> Anchor:
     expr = graph[index]
     if not is_static_call(graph, index):
-        raise _NotOffloadableError("a shape is not known")
+        raise NotOffloadableError("a shape is not known")
     if expr.attrs.of(ImageNorm).channel_axis != CHANNELS_LAST:
-        raise _NotOffloadableError("its images are in NCHW; kernels norm groups of NHWC")
+        raise NotOffloadableError("its images are in NCHW; kernels norm groups of NHWC")
     problem = image_norm_problem(graph, expr)
     return Anchor(index=index, problem=problem, a=expr.args[0], operand_b=None)
 
@@ -139,16 +134,9 @@ def _match_images(graph: Graph, index: int) -> Anchor:
 def _match_spelled(graph: Graph, index: int, spelled: Spelled) -> Anchor:
     x, expr = graph[spelled.x], graph[index]
     if not x.is_static or x.static_shape != expr.static_shape:
-        raise _NotOffloadableError("a shape is not known")
+        raise NotOffloadableError("a shape is not known")
     _check(graph, index, spelled.x, ())
-    problem = Norm(
-        rows=prod(x.static_shape[:-1]),
-        columns=x.static_shape[-1],
-        function=spelled.function,
-        epsilon=spelled.epsilon,
-        in_dtype=DType(x.dtype),
-        out_dtype=DType(expr.dtype),
-    )
+    problem = _problem(x, expr, spelled.function, spelled.epsilon)
     whole = {*spelled.members, index}
     shared = tuple(each for each in spelled.members if not is_only_read_by(graph, each, whole))
     return Anchor(
@@ -165,13 +153,13 @@ def _check(graph: Graph, index: int, x: int, rows: Sequence[int]) -> None:
     """Check the length of rows, and all types."""
     columns = graph[x].static_shape[-1]
     if isinstance(columns, Dim):
-        raise _NotOffloadableError(
+        raise NotOffloadableError(
             f"its rows have {columns} elements, which is symbolic; a row stays in the registers of "
             "threads that are chosen for its length"
         )
     for at in (x, *rows, index):
         if graph[at].dtype not in FLOATS:
-            raise _NotOffloadableError(f"a tensor of it is {graph[at].dtype}")
+            raise NotOffloadableError(f"a tensor of it is {graph[at].dtype}")
 
 
 def _axes(graph: Graph, index: int) -> tuple[int, ...]:
@@ -242,41 +230,60 @@ def _summed(
         return None
     if len({found.slice_rows, norm.anchor.problem.slice_rows, norm.tail.slice_rows} - {0}) > 1:
         return None
-    members = [*found.members, *reversed(casts)]
-    inner = {*members, *norm.anchor.inner, *norm.tail.members}
+    anchor, taken = _reading(norm.anchor, found.a, graph[found.a].dtype), None
+    if found.a not in {other for other, _ in found.others}:
+        taken = _taken(graph, found.a, claimed)
+    if taken is not None:
+        anchor = with_taken(graph, anchor, taken)
+    made = _with_made_a(graph, norm, anchor, (*found.members, *reversed(casts)), found.others)
+    if made is None:
+        return None
+    return replace(
+        made, tail=replace(norm.tail, slice_rows=found.slice_rows or norm.tail.slice_rows)
+    )
+
+
+def _with_made_a(
+    graph: Graph,
+    norm: Product,
+    anchor: Anchor,
+    members: tuple[int, ...],
+    others: Sequence[tuple[int, LoadKind]] = (),
+) -> Product | None:
+    """Return `norm` on `anchor`, whose A its kernel makes as `members` do; None if it cannot.
+
+    The `others` are added to what is loaded. If others than the norm read the result of the first
+    member too, it is a further result of the kernel.
+    """
+    first, inner = members[0], {*members, *norm.anchor.inner, *norm.tail.members}
     if norm.anchor.absorbed:  # casts that others read
         return None
     if any(operand.expr in inner for operand in norm.tail.operands):
         return None
-    if any(not is_only_read_by(graph, each, inner) for each in members if each != total):
+    if any(not is_only_read_by(graph, each, inner) for each in members if each != first):
         return None
     builder, added = ElementwiseBuilder(), 0
-    for other, kind in found.others:
+    for other, kind in others:
         load = builder.load(kind, DType(graph[other].dtype))
         added = builder.binary(BinaryOp.ADD, added, load)
     further: tuple[int, ...] = ()
-    if not is_only_read_by(graph, total, inner):
-        if not _stands_before(graph, total, inner, norm):
+    if not is_only_read_by(graph, first, inner):
+        # The region, at the place of its last operator, stands before all others that read it.
+        if any(each not in inner and each <= norm.tail.output for each in graph.consumers[first]):
             return None
-        further = (total,)
+        further = (first,)
         builder.store(added)
-        builder.store(added, dtype=DType(graph[total].dtype))
-    if len(found.others) + len(further) + len(norm.tail.operands) > MAX_OPERANDS:
+        builder.store(added, dtype=DType(graph[first].dtype))
+    passed = (*others, *further, *norm.operands, *norm.further)  # besides A and D
+    if len(passed) > MAX_OPERANDS:
         return None
-    anchor, taken = _reading(norm.anchor, found.a, graph[found.a].dtype), None
-    if found.a not in {other for other, _ in found.others}:
-        taken = _taken(graph, found.a, claimed)
-    return replace(
-        norm,
-        anchor=anchor if taken is None else with_taken(graph, anchor, taken),
-        tail=replace(norm.tail, slice_rows=found.slice_rows or norm.tail.slice_rows),
-        summed=Summed(
-            members=tuple(members),
-            prologue=builder.build(),
-            operands=tuple(TailOperand(expr=other, batched=False) for other, _ in found.others),
-            further=further,
-        ),
+    summed = Summed(
+        members=members,
+        prologue=builder.build(),
+        operands=tuple(TailOperand(expr=other, batched=False) for other, _ in others),
+        further=further,
     )
+    return replace(norm, anchor=anchor, summed=summed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,30 +360,10 @@ def _gathered(
     If others read the rows too, they are a further result of the kernel.
     """
     taken = _taken(graph, source, claimed)
-    if taken is None or norm.anchor.absorbed:
+    if taken is None:
         return None
-    members = [source, *reversed(casts)]
-    inner = {*members, *norm.anchor.inner, *norm.tail.members}
-    if any(operand.expr in inner for operand in norm.tail.operands):
-        return None
-    if any(not is_only_read_by(graph, each, inner) for each in members[1:]):
-        return None
-    further: tuple[int, ...] = ()
-    builder = ElementwiseBuilder()
-    if not is_only_read_by(graph, source, inner):
-        if _passed(norm) == MAX_OPERANDS or not _stands_before(graph, source, inner, norm):
-            return None
-        further = (source,)
-        builder.store(0)
-        builder.store(0, dtype=DType(graph[source].dtype))
     anchor = with_taken(graph, _reading(norm.anchor, source, graph[source].dtype), taken)
-    return replace(
-        norm,
-        anchor=anchor,
-        summed=Summed(
-            members=tuple(members), prologue=builder.build(), operands=(), further=further
-        ),
-    )
+    return _with_made_a(graph, norm, anchor, (source, *reversed(casts)))
 
 
 def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
@@ -387,15 +374,3 @@ def _taken(graph: Graph, index: int, claimed: Collection[int]) -> Taken | None:
     if taken is None or graph[taken.x].dtype not in FLOATS:
         return None
     return taken if set(taken.members).isdisjoint(claimed) else None
-
-
-def _passed(norm: Product) -> int:
-    """Return how many addresses a launch passes besides A and D."""
-    return len(norm.operands) + len(norm.further)
-
-
-def _stands_before(graph: Graph, index: int, inner: Collection[int], norm: Product) -> bool:
-    """Return whether the region, at the place of its last operator, stands before all others that
-    read a value.
-    """
-    return all(each in inner or each > norm.tail.output for each in graph.consumers[index])

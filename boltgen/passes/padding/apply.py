@@ -2,58 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from boltgen.graph.facts import permutation
-from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, mapped
+from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, written_anew
 from boltgen.passes.padding.plan import Padding
 from boltgen.passes.padding.tensors import extents
 from boltgen.passes.regions.anchor import CONV2D, CONV3D, MATMUL
 from boltgen.passes.regions.products import Product
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """The new form of an operator, by its operands: the elements to append to each dimension.
-
-    `constants` are operands whose values are known, `values` the operands that an operator pads.
-    """
-
-    constants: Mapping[int, tuple[int, ...]]
-    values: Mapping[int, tuple[int, ...]]
+# The elements to append to each dimension of operands.
+_Widths: TypeAlias = "dict[int, tuple[int, ...]]"
 
 
 def padded(graph: Graph, plan: Sequence[Padding]) -> Graph:
     """Return `graph` with the tensors of `plan` padded; its results keep their shapes."""
-    changed = edits(graph, plan)
+    changed = _changed(graph, plan)
     if not changed:
         return graph
-    builder = GraphBuilder()
-    names: dict[int, int] = {}
-    for index, expr in enumerate(graph.exprs):
-        edit = changed.get(index)
-        args = tuple(
-            names[arg] if edit is None else _operand(graph, builder, names, arg, edit)
-            for arg in expr.args
-        )
-        names[index] = builder.add(_resized(graph, expr, args, builder))
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr:
+        widths, own = changed.get(index, {}), graph[index]
+        pairs = zip(own.args, expr.args, strict=True)
+        args = (_longer(builder, at, widths[arg]) if arg in widths else at for arg, at in pairs)
+        return _resized(graph, own, tuple(args), builder)
+
+    return written_anew(graph, write)
 
 
-def _operand(
-    graph: Graph, builder: GraphBuilder, names: Mapping[int, int], arg: int, edit: Edit
-) -> int:
-    if arg in edit.constants:
-        array = graph[arg].array
-        assert array is not None
-        return builder.constant(np.pad(array, [(0, width) for width in edit.constants[arg]]))
-    if arg in edit.values:
-        widths = [(0, width) for width in edit.values[arg]]
-        return builder.pad(names[arg], widths, 0.0, "constant")
-    return names[arg]
+def _longer(builder: GraphBuilder, x: int, widths: tuple[int, ...]) -> int:
+    """Append zeros to a constant, or to a tensor by an operator."""
+    array, pairs = builder[x].array, [(0, width) for width in widths]
+    if array is None:
+        return builder.pad(x, pairs, 0.0, "constant")
+    return builder.constant(np.pad(array, pairs))
 
 
 def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuilder) -> Expr:
@@ -63,7 +49,7 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     """
     made = replace(expr, args=args)
     is_same = [graph[arg].shape for arg in expr.args] == [builder[arg].shape for arg in args]
-    if is_same or not expr.is_static:
+    if is_same:
         return made
     before = expr.static_shape
     if expr.op in {CONV2D, CONV3D}:
@@ -73,30 +59,25 @@ def _resized(graph: Graph, expr: Expr, args: tuple[int, ...], builder: GraphBuil
     if expr.op == "permute_dims":
         shape = builder.shape(args[0])
         return replace(made, shape=tuple(shape[axis] for axis in permutation(expr)))
-    for old, new in zip(expr.args, args, strict=True):
-        have, made_so = graph[old].shape, builder[new].shape
-        if have and made_so and have != made_so:  # by its channels, which the operator keeps
-            return replace(made, shape=(*before[:-1], made_so[-1]))
-    return made
+    both = zip(expr.args, args, strict=True)
+    wide = next(new for old, new in both if graph[old].shape != builder[new].shape)
+    return replace(made, shape=(*before[:-1], builder.shape(wide)[-1]))
 
 
-def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
-    """Return the new form of each operator of the plan's anchors that reads a padded tensor."""
-    made: dict[int, Edit] = {}
+def _changed(graph: Graph, plan: Sequence[Padding]) -> dict[int, _Widths]:
+    """Return what is appended to operands of each operator of the plan's anchors."""
+    made: dict[int, _Widths] = {}
     for padding in filter(lambda each: each.is_padded, plan):
         anchor = padding.product.anchor
         channels, filters = extents(anchor.problem)
         more_a, more_d = padding.channels - channels, padding.filters - filters
         weights = _weight_widths(graph, padding.product, more_a, more_d)
-        values = {}
-        if padding.moves:
-            values[anchor.a] = (*(0,) * (len(graph[anchor.a].static_shape) - 1), more_a)
-        made[anchor.index] = Edit(constants=weights, values=values)
-        for member in anchor.absorbed:
-            made[member] = Edit(constants=weights, values={})
+        made |= dict.fromkeys(anchor.absorbed, weights)
+        moved = {anchor.a: _along_rows(graph, anchor.a, more_a)} if padding.moves else {}
+        made[anchor.index] = weights | moved
         for member in padding.product.tail.members:
             rows = {
-                arg: (*(0,) * (len(graph[arg].static_shape) - 1), more_d)
+                arg: _along_rows(graph, arg, more_d)
                 for arg in graph[member].args
                 if member != anchor.index
                 and more_d
@@ -105,13 +86,15 @@ def edits(graph: Graph, plan: Sequence[Padding]) -> dict[int, Edit]:
                 and graph[arg].scalar is None
             }
             if rows:
-                made[member] = Edit(constants=rows, values={})
+                made[member] = rows
     return made
 
 
-def _weight_widths(
-    graph: Graph, product: Product, more_a: int, more_d: int
-) -> dict[int, tuple[int, ...]]:
+def _along_rows(graph: Graph, index: int, more: int) -> tuple[int, ...]:
+    return (*(0,) * (len(graph[index].static_shape) - 1), more)
+
+
+def _weight_widths(graph: Graph, product: Product, more_a: int, more_d: int) -> _Widths:
     """Return the weight's constant, and the elements to append to each of its dimensions."""
     anchor = product.anchor
     widths = anchor.problem.padding_of_b(more_a, more_d)

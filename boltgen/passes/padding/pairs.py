@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from boltgen.graph.attributes import Convolution
 from boltgen.graph.facts import has_one_reader
-from boltgen.graph.graph import CONSTANT, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import CONSTANT, Expr, Graph, GraphBuilder, written_anew
 from boltgen.ir.dtypes import DType
 from boltgen.passes.regions.products import Product, find_products
 from boltgen.problems.conv2d.pairs import Paired, paired
@@ -23,22 +23,21 @@ def with_paired_pixels(graph: Graph, costs: GraphCosts, accumulate: DType) -> Gr
     }
     if not chosen:
         return graph
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        made = renamed(expr, names)
-        if index in chosen:
-            pairs = chosen[index]
-            problem = pairs.problem
-            x, weight = expr.args
-            array = graph[weight].array
-            assert array is not None
-            image = builder.reshape(names[x], problem.a_shape)
-            own, (steps, border) = expr.attrs.of(Convolution), (problem.stride, problem.padding)
-            attrs = replace(own, strides=steps, padding=border)
-            filters = builder.constant(pairs.weight(array))
-            made = replace(made, args=(image, filters), attrs=attrs)
-        names[index] = builder.add(made)
-    return builder.graph(mapped(graph.results, names))
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr:
+        if index not in chosen:
+            return expr
+        pairs = chosen[index]
+        problem = pairs.problem
+        x, weight = expr.args
+        array = builder[weight].array
+        assert array is not None
+        image = builder.reshape(x, problem.a_shape)
+        own, (steps, border) = expr.attrs.of(Convolution), (problem.stride, problem.padding)
+        attrs = replace(own, strides=steps, padding=border)
+        return replace(expr, args=(image, builder.constant(pairs.weight(array))), attrs=attrs)
+
+    return written_anew(graph, write)
 
 
 def _faster(graph: Graph, product: Product, costs: GraphCosts) -> Paired | None:
@@ -52,6 +51,10 @@ def _faster(graph: Graph, product: Product, costs: GraphCosts) -> Paired | None:
     is_ours = graph[product.anchor.b].op == CONSTANT and has_one_reader(graph, product.anchor.a)
     if found is None or not is_ours:
         return None
-    workloads = [Workload.of(each, product.tail.epilogue) for each in (problem, found.problem)]
+    own = product.problem(graph)  # its results have the type that the tail makes
+    workloads = [
+        Workload.of(each, product.tail.epilogue)
+        for each in (own, replace(found.problem, out_dtype=own.out_dtype))
+    ]
     before_us, after_us = costs.kernels_us(workloads).times_us
     return found if after_us < before_us else None

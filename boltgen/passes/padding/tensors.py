@@ -120,7 +120,7 @@ def _is_row_wise(graph: Graph, product: Product) -> bool:
     tail = product.tail
     if any(graph[member].op in _SHAPED for member in tail.members):
         return False
-    for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True):
+    for load, operand in tail.loaded:
         if load.kind is LoadKind.COLUMN or load.kind.is_of_slices:
             return False
         if load.kind is LoadKind.ROW and graph[operand.expr].op != CONSTANT:
@@ -160,11 +160,7 @@ def _readers_agree(
 
 def _tensor_operands(product: Product) -> list[int]:
     tail = product.tail
-    return [
-        operand.expr
-        for load, operand in zip(tail.epilogue.loads, tail.operands, strict=True)
-        if load.kind is LoadKind.TENSOR
-    ]
+    return [operand.expr for load, operand in tail.loaded if load.kind is LoadKind.TENSOR]
 
 
 def _pad_value(graph: Graph, product: Product, values: Mapping[int, float]) -> float | None:
@@ -173,7 +169,7 @@ def _pad_value(graph: Graph, product: Product, values: Mapping[int, float]) -> f
     """
     problem, epilogue = product.anchor.problem, product.tail.epilogue
     operands: list[reference.AnyArray] = []
-    for load, operand in zip(epilogue.loads, product.tail.operands, strict=True):
+    for load, operand in product.tail.loaded:
         dtype = load.dtype.numpy
         if load.kind is LoadKind.TENSOR:
             if operand.expr not in values:

@@ -23,11 +23,8 @@ class Other:
 Item: TypeAlias = "Value | Other"
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """An operator that stays as its author wrote it, and why: a sentence for people."""
-
-    reason: str
+class DeclinedError(Exception):
+    """Says, in a sentence for people, why an operator stays as its author wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +144,9 @@ class OperatorCall:
         return self.builder.add(replace(self.original, args=tuple(args), shape=shape, dtype=dtype))
 
 
-# A rule returns None if it does not apply; then the operator is kept as the author wrote it.
-Rule: TypeAlias = Callable[[OperatorCall], "Item | Declined | None"]
+# A rule returns None if it does not apply, or raises `DeclinedError`; then the operator is kept as
+# the author wrote it.
+Rule: TypeAlias = Callable[[OperatorCall], "Item | None"]
 
 
 def common_order(values: list[Value], shape: tuple[int, ...], *, is_score: bool = False) -> Order:

@@ -8,8 +8,9 @@ import numpy as np
 
 from boltgen.errors import ModelImportError
 from boltgen.graph.graph import Array, GraphBuilder
+from boltgen.graph.numpy_semantics.operation import along as in_place
 from boltgen.ir.dtypes import DType
-from boltgen.passes.precision.call import OperatorCall
+from boltgen.passes.precision.call import DeclinedError, OperatorCall
 from boltgen.passes.precision.reach import Reach
 from boltgen.passes.precision.values import Value, as_c_array
 
@@ -38,8 +39,7 @@ class Folded:
         """Return the result of the anchor `made`."""
         if self.factors is not None:
             made = builder.elementwise("multiply", made, self.factors)
-        if self.summed != self.stored:
-            made = builder.astype(made, self.stored)
+        made = builder.in_dtype(made, self.stored)
         return made if self.bias is None else builder.elementwise("add", made, self.bias)
 
 
@@ -79,9 +79,7 @@ def fold_constants(
     factors = power_of_two(weight, axis, precision, by_channel=reach.is_small)
     scales = None
     if factors is not None:
-        shape = [1] * weight.ndim
-        shape[axis] = -1
-        weight = weight * factors.reshape(shape)
+        weight = weight * in_place(axis, factors, weight.ndim)
         scales = _along(call, 1.0 / factors, along if factors.size > 1 else (), "float32")
     added = _along(call, bias, along, stored)
     narrow = as_weight(weight, call.name, precision, allow_nonfinite=allow)
@@ -105,18 +103,21 @@ def _along(
         return call.builder.constant(as_c_array(array.astype(dtype).reshape(shape)))
 
 
-def unfit(call: OperatorCall, *operands: Value) -> str | None:
-    """Return why constants cannot be multiplied unscaled in FP16, or None if they can."""
+def check_unscaled(call: OperatorCall, *operands: Value) -> None:
+    """Check that constants can be multiplied unscaled in FP16.
+
+    Raises:
+        DeclinedError: they cannot.
+    """
     precision = call.store.precision
     for array in (value.constant for value in operands):
         if array is not None and not fits(array, precision):
-            return _too_large(precision, array)
+            raise DeclinedError(_too_large(precision, array))
         if array is not None and not keeps(array, precision):
-            return (
+            raise DeclinedError(
                 f"a constant of it reaches no more than {np.abs(array).max():.0e}, and "
                 f"{precision.value} has few bits of such numbers: scale it up"
             )
-    return None
 
 
 def _too_large(precision: DType, *arrays: Array) -> str:

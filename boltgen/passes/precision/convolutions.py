@@ -19,9 +19,9 @@ from math import prod
 
 import numpy as np
 
-from boltgen.graph.attributes import Convolution, Permutation, Slice, TransposedConvolution
+from boltgen.graph.attributes import Convolution, Permutation, TransposedConvolution
 from boltgen.graph.graph import Array, GraphBuilder
-from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
+from boltgen.passes.precision.call import DeclinedError, Item, OperatorCall, Rule
 from boltgen.passes.precision.movement import permute_dims, viewed
 from boltgen.passes.precision.products import (
     LAYOUTS,
@@ -37,7 +37,7 @@ from boltgen.passes.precision.values import Linear, Order, Value, order_of, perm
 def _of_rows(convolve: Rule) -> Rule:
     """Return the rule of convolutions of rows, from the one of images: their height is one."""
 
-    def rule(call: OperatorCall) -> Item | Declined | None:
+    def rule(call: OperatorCall) -> Item | None:
         attrs = call.attrs.of(Convolution)
         layout, kernel_layout = attrs.data_layout, attrs.kernel_layout
         known = layout in {"NCW", "NWC"} and set(kernel_layout) == set("OIW")
@@ -89,11 +89,11 @@ def _of_rows(convolve: Rule) -> Rule:
 
 def _seen_as(
     call: OperatorCall,
-    made: Item | Declined | None,
+    made: Item | None,
     order: Order,
     shape: tuple[int, ...],
     channel: int,
-) -> Item | Declined | None:
+) -> Item | None:
     """Return `made`, a convolution of images, as the result of `call`: it lies in `shape`, which is
     the call's in `order`. `channel` is the axis of the call's channels.
     """
@@ -111,7 +111,7 @@ def _seen_as(
     return pending(call, linear, order, made.stored, made.reach)
 
 
-def _of_volumes(call: OperatorCall) -> Item | Declined | None:
+def _of_volumes(call: OperatorCall) -> Item | None:
     """Write a convolution of volumes as one of images if its filter is flat, else as it is.
 
     With a filter of one plane, the planes of all volumes are images. With one of a single pixel in
@@ -222,7 +222,7 @@ class _Phases:
         return cls(stride, of_phase, (ahead, behind), wanted, offset)
 
 
-def _transposed(call: OperatorCall) -> Item | Declined | None:
+def _transposed(call: OperatorCall) -> Item | None:
     attrs = call.attrs.of(TransposedConvolution)
     layout, kernel_layout = attrs.data_layout, attrs.kernel_layout
     pixels = pixels_of(layout)
@@ -231,7 +231,7 @@ def _transposed(call: OperatorCall) -> Item | Declined | None:
         return None
     x, weight = call.tensor(0), call.tensor(1).constant
     if weight is None:
-        return Declined("a transposed convolution whose weight is computed: make it a constant")
+        raise DeclinedError("a transposed convolution whose weight is computed: make it a constant")
     order = order_of(layout, f"N{pixels}C")
     images, result = permuted(x.shape, order), permuted(call.shape, order)
     filters = _forward(weight.transpose(order_of(kernel_layout, f"IO{pixels}")), attrs.groups)
@@ -239,7 +239,7 @@ def _transposed(call: OperatorCall) -> Item | Declined | None:
     found = [_Phases.of(attrs, axis, *side) for axis, side in enumerate(sides)]
     phases = [each for each in found if each is not None]
     if len(phases) < len(found):
-        return Declined(
+        raise DeclinedError(
             f"a transposed convolution whose padding {attrs.padding} takes off more than its "
             "filter adds"
         )
@@ -328,11 +328,8 @@ def _beside(
         wide = (extent * stride for extent, stride in zip(pixels, strides, strict=True))
         x = builder.reshape(builder.permute_dims(apart, axes), (n, *wide, channels))
     for axis, (phase, extent) in enumerate(zip(phases, shape[1:], strict=False), 1):
-        before, begin = builder.shape(x), phase.offset
-        if before[axis] != extent:
-            attrs = Slice(axis=axis, begin=begin, end=begin + extent)
-            kept = (*before[:axis], extent, *before[axis + 1 :])
-            x = builder.operator("strided_slice", [x], kept, builder.dtype(x), attrs=attrs)
+        if builder.shape(x)[axis] != extent:
+            x = builder.slice(x, axis, phase.offset, phase.offset + extent)
     return x
 
 

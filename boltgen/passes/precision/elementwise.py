@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from boltgen.graph.attributes import NONE, Axis, Clip, Slope
+from boltgen.graph.attributes import NONE, Axis, Clip, Sharpness, Slope
+from boltgen.graph.facts import BYTES, COMPARISONS
+from boltgen.graph.numpy_semantics.operation import along
 from boltgen.ir.dtypes import DType
 from boltgen.ir.key_masks import HIDDEN
 from boltgen.passes.precision.call import Item, OperatorCall, Rule, common_order
@@ -41,12 +43,11 @@ _WIDE = frozenset(
 )
 # Elementwise, though no epilogue has them.
 _OTHERS = (
-    *("sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where"),
-    *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
+    *("sign", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "where", *COMPARISONS),
     *("logical_and", "logical_or", "logical_not"),
 )
 # FP16 and BF16 have every number of these types: their significands have at least 8 bits.
-SMALL = frozenset({"bool", "int8", "uint8"})
+SMALL = BYTES | {"bool"}
 
 
 def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
@@ -57,15 +58,23 @@ def apply(call: OperatorCall, name: str, *args: Value, **changes: Any) -> Value:
     return made
 
 
+def softplus(call: OperatorCall, beta: float) -> Item:
+    """Write a softplus of the operand in place of `call`."""
+    x = call.tensor(0)
+    if beta == 1.0:
+        return apply(call, "nn.softplus", x, attrs=Sharpness(1.0))
+    factor = call.store.of_array(np.array(beta, x.dtype))
+    bent = apply(call, "nn.softplus", apply(call, "multiply", x, factor), attrs=Sharpness(1.0))
+    return apply(call, "divide", bent, factor)
+
+
 def _prelu(call: OperatorCall) -> Item | None:
     """Write PReLU as ordinary elementwise operators, since its slopes have an axis of their own."""
     x, slopes = call.tensor(0), call.tensor(1).constant
     if slopes is None or x.flat is not None:
         return None
-    shape = [1] * len(x.shape)
-    if slopes.size > 1:
-        shape[call.attrs.of(Axis).at(len(shape))] = slopes.size
-    zero, slope = np.zeros((), slopes.dtype), slopes.reshape(shape)
+    rank = len(x.shape)
+    zero, slope = np.zeros((), slopes.dtype), along(call.attrs.of(Axis).at(rank), slopes, rank)
     negative = apply(call, "minimum", x, call.store.of_array(zero), single_use=True)
     scaled = apply(call, "multiply", call.store.of_array(slope), negative, single_use=True)
     positive = apply(call, "nn.relu", x, single_use=True)
@@ -113,8 +122,8 @@ def _add(call: OperatorCall) -> Item | None:
             continue
         channels = x.shape[x.pending.channel]
         full = (1,) * (len(x.shape) - bias.ndim) + bias.shape
-        along = tuple(e for axis, e in enumerate(full) if axis != x.pending.channel)
-        if set(along) <= {1} and bias.size == channels:
+        others = {e for axis, e in enumerate(full) if axis != x.pending.channel}
+        if others <= {1} and bias.size == channels:
             x.pending.add(bias.reshape(channels))
             x.single_use = call.single_use
             return x
@@ -123,15 +132,15 @@ def _add(call: OperatorCall) -> Item | None:
 
 def _bias_add(call: OperatorCall) -> Item | None:
     """Write an `add` whose second operand lies along an axis of its own."""
-    x, bias = call.tensor(0), call.tensor(1)
-    shape = [1] * len(x.shape)
-    shape[call.attrs.of(Axis).at(len(shape))] = bias.shape[0]
+    x, bias, rank = call.tensor(0), call.tensor(1), len(call.shape)
+    axis = call.attrs.of(Axis).at(rank)
     if bias.constant is not None:
-        along = call.store.of_array(bias.constant.reshape(shape))
+        placed = call.store.of_array(along(axis, bias.constant, rank))
     else:
+        shape = tuple(bias.shape[0] if at == axis else 1 for at in range(rank))
         expr = call.builder.reshape(call.store.get(bias), shape)
-        along = call.store.of_expr(expr, tuple(shape), bias.dtype)
-    return _add(replace(call, name="add", original=None, attrs=NONE, args=(x, along)))
+        placed = call.store.of_expr(expr, shape, bias.dtype)
+    return _add(replace(call, name="add", original=None, attrs=NONE, args=(x, placed)))
 
 
 def elementwise(call: OperatorCall) -> Item | None:
@@ -259,7 +268,7 @@ def _within(call: OperatorCall, mask: Value, lowest: float) -> int:
     hidden = builder.constant(np.array(-np.inf, np.float32))
     shape = builder.shape(wide)
     is_hidden = builder.operator("equal", (wide, hidden), shape, "bool")
-    return builder.operator("where", (is_hidden, hidden, finite), shape, "float32")
+    return builder.where(is_hidden, hidden, finite)
 
 
 def _sum_within(call: OperatorCall) -> Item | None:

@@ -10,25 +10,21 @@ from collections.abc import Sequence
 from math import prod
 
 from boltgen.errors import InterpretError
+from boltgen.graph.facts import POINTWISE
 from boltgen.graph.graph import Array
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.ir.extent import has_dynamic
 from boltgen.passes.precision.call import OperatorCall
-from boltgen.passes.precision.values import Value
 
 # A result that is larger than this, and larger than its operands, is computed at run time.
 _MOST_ELEMENTS = 1 << 22
 # Operators that models apply to their weights and to their sizes. TVM computes all others.
-_FOLDED = frozenset(
+_FOLDED = POINTWISE.union(
     {
-        *("add", "subtract", "multiply", "divide", "mod", "maximum", "minimum", "power"),
-        *("negative", "abs", "sqrt", "rsqrt", "square", "exp", "log", "sin", "cos", "tanh"),
-        *("sigmoid", "erf", "floor", "ceil", "clip", "where", "matmul", "dequantize"),
-        *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
-        *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"),
-        *("sum", "mean", "max", "min", "cumsum", "astype", "full_like", "triu", "tril"),
-        *("reshape", "expand_dims", "squeeze", "flatten", "broadcast_to", "permute_dims"),
+        *("mod", "erf", "matmul", "dequantize"),
+        *("sum", "mean", "max", "min", "cumsum", "full_like", "triu", "tril"),
+        *("reshape", "broadcast_to", "permute_dims"),
         *("concat", "stack", "strided_slice", "slice_scatter", "gather_elements", "take"),
     }
 )
@@ -38,12 +34,8 @@ def evaluate(call: OperatorCall) -> Array | None:
     """Return the value of an operator whose tensors are all constants, or None if only TVM can
     compute it.
     """
-    arrays = [arg.constant for arg in call.args if isinstance(arg, Value)]
-    is_symbolic = has_dynamic(call.shape)
-    if len(arrays) != len(call.args) or is_symbolic:
-        return None
-    known = [array for array in arrays if array is not None]
-    if len(known) != len(arrays) or _grows(call, known):
+    known = [value.constant for value in call.tensors if value.constant is not None]
+    if len(known) != len(call.args) or has_dynamic(call.shape) or _grows(call, known):
         return None
     return applied(
         Operation(name=call.name, attrs=call.attrs, shape=call.shape, dtype=call.dtype), known

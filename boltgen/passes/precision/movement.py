@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -115,21 +114,21 @@ def viewed(call: OperatorCall) -> Value:
     return value
 
 
-def _slice(call: OperatorCall) -> Item | None:
-    """Slice neighbours along an axis from a tensor as it lies, if a frontend says which."""
-    x = call.store.settle(call.tensor(0))
-    attrs, is_constant = call.attrs, x.constant is not None
-    if not isinstance(attrs, Slice) or x.flat is not None or is_constant or not x.is_float:
+def _as_it_lies(call: OperatorCall) -> Item | None:
+    """Slice, or gather by a row of known indices, along one axis of a tensor as it lies."""
+    x, attrs = call.store.settle(call.tensor(0)), call.attrs
+    if isinstance(attrs, Take) and attrs.axis is not None:
+        rows = call.tensor(1).constant
+        is_known = rows is not None and rows.ndim == 1
+    else:
+        is_known = isinstance(attrs, Slice)
+    is_moved = x.is_float and x.flat is None and not moves_nothing(x.shape, x.order)
+    if not is_known or not is_moved or x.constant is not None or x.reach.is_beyond:
         return _movement(call)
-    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
-        return _movement(call)
-    made = call.builder.operator(
-        call.name,
-        [call.store.get(x, x.order)],
-        permuted(call.shape, x.order),
-        x.stored,
-        replace(attrs, axis=x.order.index(attrs.axis)),
-    )
+    assert isinstance(attrs, Slice | Take) and attrs.axis is not None
+    args = [call.store.get(x, x.order), *map(call.store.result, call.tensors[1:])]
+    own, shape = replace(attrs, axis=x.order.index(attrs.axis)), permuted(call.shape, x.order)
+    made = call.builder.operator(call.name, args, shape, x.stored, own)
     return call.result(made, x.order, reach=x.reach)
 
 
@@ -165,16 +164,6 @@ def _pool(call: OperatorCall) -> Item | None:
     return call.result(made, order, reach=x.reach, narrow_early=x.stored == call.narrow)
 
 
-def _reduced(call: OperatorCall, name: str, x: int, axes: Sequence[int], *, keepdims: bool) -> int:
-    shape = tuple(
-        1 if axis in axes else extent
-        for axis, extent in enumerate(call.builder.shape(x))
-        if keepdims or axis not in axes
-    )
-    dtype = call.builder.dtype(x)
-    return call.builder.operator(name, [x], shape, dtype, axis=tuple(axes), keepdims=keepdims)
-
-
 def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -> int:
     """Compute the means of an image's channels, in FP32, if `order` makes it NHWC.
 
@@ -184,7 +173,7 @@ def _image_mean(call: OperatorCall, x: Value, order: Order, *, keepdims: bool) -
     has_size = not any(isinstance(x.shape[axis], Dim) for axis in order[1:3])
     wide = call.store.get(x, order, "float32")
     name = "image_mean" if is_cast and has_size else "mean"
-    return _reduced(call, name, wide, (1, 2), keepdims=keepdims)
+    return call.builder.reduce(name, wide, (1, 2), keepdims=keepdims)
 
 
 def _adaptive_avg_pool2d(call: OperatorCall) -> Item | None:
@@ -270,7 +259,7 @@ def _reduction(call: OperatorCall) -> Item | None:
         reduced = _image_mean(call, x, x.order, keepdims=keepdims)
     else:
         expr = call.store.get(x, x.order, None if call.name in {"max", "min"} else "float32")
-        reduced = _reduced(call, call.name, expr, stored_axes, keepdims=keepdims)
+        reduced = call.builder.reduce(call.name, expr, stored_axes, keepdims=keepdims)
     count = prod(x.shape[axis] for axis in axes)
     # Few elements are left of many: readers take them in FP32.
     result = call.result(reduced, order, reach=_reduction_reach(call.name, x, greatest(count)))
@@ -369,25 +358,6 @@ def _resize2d(call: OperatorCall) -> Item | None:
     return call.result(expr, order, reach=x.reach)
 
 
-def _take(call: OperatorCall) -> Item | None:
-    """Gather along one axis of a tensor as it lies, by a row of known indices."""
-    x, rows = call.store.settle(call.tensor(0)), call.tensor(1)
-    axis, is_constant = call.attrs.of(Take).axis, x.constant is not None
-    is_row = rows.constant is not None and rows.constant.ndim == 1
-    if axis is None or not is_row or is_constant or x.flat is not None or not x.is_float:
-        return _movement(call)
-    if moves_nothing(x.shape, x.order) or x.reach.is_beyond:
-        return _movement(call)
-    made = call.builder.operator(
-        call.name,
-        [call.store.get(x, x.order), call.store.result(rows)],
-        permuted(call.shape, x.order),
-        x.stored,
-        replace(call.attrs.of(Take), axis=x.order.index(axis)),
-    )
-    return call.result(made, x.order, reach=x.reach)
-
-
 def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
     """Copy elements of its first operand as they are stored, in the narrow type if allowed."""
     x = call.tensor(0)
@@ -403,7 +373,7 @@ def _movement(call: OperatorCall, *, narrows: bool = False) -> Item | None:
 
 RULES: dict[str, Rule] = {
     "permute_dims": permute_dims,
-    **dict.fromkeys(("reshape", "flatten", "squeeze", "expand_dims", "nn.batch_flatten"), _reshape),
+    "reshape": _reshape,
     **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d"), _pool),
     "nn.adaptive_avg_pool2d": _adaptive_avg_pool2d,
     **dict.fromkeys(("mean", "sum", "variance", "std", "max", "min"), _reduction),
@@ -414,8 +384,7 @@ RULES: dict[str, Rule] = {
     "broadcast_to": _broadcast_to,
     "nn.pad": _pad,
     "image.resize2d": _resize2d,
-    "take": _take,
     **dict.fromkeys(("tile", "flip", CORNER), _movement),
-    "strided_slice": _slice,
+    **dict.fromkeys(("strided_slice", "take"), _as_it_lies),
     "repeat": _repeat,
 }

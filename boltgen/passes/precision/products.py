@@ -9,9 +9,10 @@ import numpy as np
 
 from boltgen.graph.attributes import BatchNorm, Convolution
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, Array, Expr
+from boltgen.graph.numpy_semantics.operation import along
 from boltgen.ir.dtypes import DType, alignment_elements
-from boltgen.passes.precision.call import Declined, Item, OperatorCall, Rule
-from boltgen.passes.precision.constants import as_weight, fold_constants, unfit
+from boltgen.passes.precision.call import DeclinedError, Item, OperatorCall, Rule
+from boltgen.passes.precision.constants import as_weight, check_unscaled, fold_constants
 from boltgen.passes.precision.elementwise import apply
 from boltgen.passes.precision.quantised_values import integer_conv2d, integer_matmul
 from boltgen.passes.precision.reach import BEYOND, WITHIN, Reach
@@ -33,10 +34,13 @@ _FEW_POSITIONS = 16
 _FEW_CHANNELS = 16
 
 
-def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
-    """Return why a product of `operands` cannot be computed in FP16 or BF16, or None if it can.
+def _check_narrow(call: OperatorCall, *operands: Value) -> None:
+    """Check that a product of `operands` can be computed in FP16 or BF16.
 
     BF16 has FP32's range, so that nothing is beyond it.
+
+    Raises:
+        DeclinedError: it cannot.
     """
     is_short = call.store.precision.max_exponent < DType.F32.max_exponent
     for value in operands:
@@ -44,21 +48,20 @@ def _kept_wide(call: OperatorCall, *operands: Value) -> str | None:
             continue  # a constant is judged by its numbers
         reach = call.store.settle(value).reach
         if is_short and reach.is_small and not value.is_exact:
-            return (
+            raise DeclinedError(
                 f"an operand's numbers are small, about {reach.size:.0e}, and FP16 has few bits of "
                 "such: multiply the product's result by the small factor, and not its operand"
             )
         if is_short and reach.is_outside and not value.is_exact:
-            return (
+            raise DeclinedError(
                 "FP16 may not hold an operand: squares, sums, positions or large numbers are in "
                 "it; normalise or clip it before the product"
             )
         if call.context.is_mixed and value.dtype == "float32" and not value.is_exact:
-            return (
+            raise DeclinedError(
                 "its author made an operand float32 in a model with float16 products: cast it to "
                 "float16 before the product"
             )
-    return None
 
 
 def _result_dtype(call: OperatorCall) -> tuple[str, Reach]:
@@ -79,7 +82,7 @@ def pixels_of(layout: str) -> str:
     return "".join(letter for letter in layout if letter not in "NC")
 
 
-def convolution(call: OperatorCall) -> Item | Declined | None:
+def convolution(call: OperatorCall) -> Item | None:
     """Write a convolution of images in NHWC, with filters in OHWI; one of volumes has D as well."""
     if call.dtype == DType.I32.value:
         return integer_conv2d(call)
@@ -90,10 +93,9 @@ def convolution(call: OperatorCall) -> Item | Declined | None:
     x, weight = call.tensor(0), call.tensor(1)
     if not known or attrs.out_layout != layout or call.dtype not in FLOATS:
         return None
-    if (reason := _kept_wide(call, x, weight)) is not None:
-        return Declined(reason)
-    if (reason := _volumes_rejection(call, pixels, groups)) is not None:
-        return Declined(reason)
+    _check_narrow(call, x, weight)
+    if "D" in pixels:
+        _check_volumes(call, groups)
     channels = x.shape[layout.index("C")]
     x, padding = with_padding(x, layout, attrs.padding)
     is_depthwise = 1 < groups == channels
@@ -135,15 +137,18 @@ def convolution(call: OperatorCall) -> Item | Declined | None:
     return pending(call, linear, order, out_dtype, reach)
 
 
-def _volumes_rejection(call: OperatorCall, pixels: str, groups: int) -> str | None:
-    """Return why a convolution along these axes has no kernel, if it is of volumes."""
-    if "D" not in pixels:
-        return None
+def _check_volumes(call: OperatorCall, groups: int) -> None:
+    """Check that a convolution of volumes has a kernel.
+
+    Raises:
+        DeclinedError: it has none.
+    """
     if not call.context.writes_volumes:
-        return "Relay does not compute convolutions of volumes in NDHWC"
+        raise DeclinedError("Relay does not compute convolutions of volumes in NDHWC")
     if groups != 1:
-        return f"it is of volumes with groups={groups}: kernels exist for one group only"
-    return None
+        raise DeclinedError(
+            f"it is of volumes with groups={groups}: kernels exist for one group only"
+        )
 
 
 def _joint_groups(groups: int, channels: int) -> int:
@@ -202,7 +207,7 @@ def pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach
     )
 
 
-def _matmul(call: OperatorCall) -> Item | Declined | None:
+def _matmul(call: OperatorCall) -> Item | None:
     if call.dtype == DType.I32.value:
         return integer_matmul(call)
     a, b = call.tensor(0), call.tensor(1)
@@ -210,17 +215,15 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
         return None
     if not (a.is_float and b.is_float):
         return None
-    if (reason := _kept_wide(call, a, b)) is not None:
-        return Declined(reason)
+    _check_narrow(call, a, b)
     if call.is_angle and a.shape[-1] <= _FEW_POSITIONS:
-        return Declined(f"it computes angles, for which {call.narrow} has too few digits")
+        raise DeclinedError(f"it computes angles, for which {call.narrow} has too few digits")
     store = call.store
     store.settle(a)
     out_dtype, reach = _result_dtype(call)
     if b.constant is None or b.constant.ndim != 2:
         store.settle(b)
-        if (reason := unfit(call, a, b)) is not None:
-            return Declined(reason)
+        check_unscaled(call, a, b)
         turned = _transposed(len(call.shape))
         is_moved = a.flat is None and b.flat is None and b.constant is None
         if is_moved and a.order == turned == b.order:
@@ -255,28 +258,25 @@ def _matmul(call: OperatorCall) -> Item | Declined | None:
     return pending(call, linear, identity(len(call.shape)), out_dtype, reach)
 
 
-def _grouped_matmul(call: OperatorCall) -> Item | Declined | None:
+def _grouped_matmul(call: OperatorCall) -> Item | None:
     a, b, ends = call.tensors
     if call.dtype not in FLOATS or not (a.is_float and b.is_float):
         return None
-    if (reason := _kept_wide(call, a, b)) is not None:
-        return Declined(reason)
+    _check_narrow(call, a, b)
     store = call.store
     store.settle(a)
     store.settle(b)
-    if (reason := unfit(call, b)) is not None:
-        return Declined(reason)
+    check_unscaled(call, b)
     out_dtype, reach = _result_dtype(call)
     args = (store.get(a, None, call.narrow), _right_operand(call, b), store.get(ends))
     return call.result(call.builder.operator(GROUPED, args, call.shape, out_dtype), reach=reach)
 
 
-def _recurrent(call: OperatorCall) -> Item | Declined | None:
+def _recurrent(call: OperatorCall) -> Item | None:
     a, weights, *more = call.tensors
     if call.dtype not in FLOATS or not (a.is_float and weights.is_float):
         return None
-    if (reason := _kept_wide(call, a, weights)) is not None:
-        return Declined(reason)
+    _check_narrow(call, a, weights)
     store = call.store
     store.settle(a)
     if weights.constant is not None:
@@ -323,11 +323,8 @@ def _batch_norm(call: OperatorCall) -> Item | None:
         x.pending.scale(scale)
         x.pending.add(shift)
         return x
-    shape = [1] * len(x.shape)
-    shape[axis] = -1
-    factors, shifts = (
-        call.store.of_array(each.astype(np.float32).reshape(shape)) for each in (scale, shift)
-    )
+    arrays = (along(axis, each.astype(np.float32), len(x.shape)) for each in (scale, shift))
+    factors, shifts = map(call.store.of_array, arrays)
     return apply(call, "add", apply(call, "multiply", x, factors, single_use=True), shifts)
 
 

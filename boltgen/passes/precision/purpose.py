@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from boltgen.graph.facts import RESHAPES, behind, graph_fact
+from boltgen.graph.facts import MOVES, NARROWED, behind, graph_fact
 from boltgen.graph.graph import CONSTANT, INPUT, Array, Graph
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 
-_FLOATS = frozenset({"float16", "float32"})
 _CIRCULAR = frozenset({"sin", "cos", "tan"})
 # Through what an angle is made of others without losing what it is.
-_ANGLES = (
-    ELEMENTWISE
-    | {"permute_dims", "concat", "stack", "broadcast_to", "take", "strided_slice", "tile", "repeat"}
-    | {"expand_dims", "squeeze", "flatten"}
-)
+_ANGLES = ELEMENTWISE | MOVES | {"concat", "stack", "take", "strided_slice", "tile", "repeat"}
 # Operators that pass an infinity on.
 _CARRIERS = _ANGLES | {"where"}
 # Bounded functions: near their bounds FP16 has few digits of the distance to these.
 _SATURATED = frozenset({"sigmoid", "tanh", "erf", "exp", "nn.softmax"})
 # Operators that keep the distance to zero or one for a later logarithm or division.
-_KEEPS_DISTANCE = (
-    frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
-    | {"negative", "abs", "square", "power", "sqrt", "astype"}
-    | {"reshape", "permute_dims", "broadcast_to", "strided_slice", "expand_dims", "squeeze"}
-)
+_KEEPS_DISTANCE = frozenset(
+    {"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"}
+) | {"negative", "abs", "square", "power", "sqrt", "astype", "strided_slice", *MOVES}
 # A factor of at least this restores values that FP16 holds with few bits: its operand is small.
 _LARGE_FACTOR = 2.0**13
 _LARGEST_FACTOR = 2.0**149  # it makes 1 of FP32's least number
@@ -33,8 +26,7 @@ _LARGEST_FACTOR = 2.0**149  # it makes 1 of FP32's least number
 _HOMOGENEOUS = (
     frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "clip", "where"})
     | {"negative", "abs", "nn.relu", "nn.leakyrelu", "nn.prelu", "nn.bias_add"}
-    | {"reshape", "permute_dims", "concat", "broadcast_to", "strided_slice", "tile", "repeat"}
-    | {"expand_dims", "squeeze", "flatten", "nn.batch_flatten", "nn.pad", "astype"}
+    | {"concat", "strided_slice", "tile", "repeat", "nn.pad", "astype", *MOVES}
     | {"mean", "sum", "max", "min", "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 )
 _SOFTMAX = frozenset({"nn.softmax", "nn.log_softmax"})
@@ -63,7 +55,7 @@ def quantised(graph: Graph) -> frozenset[int]:
     made: set[int] = set()
     for index, expr in enumerate(graph.exprs):
         is_kept = expr.op in ELEMENTWISE and not made.isdisjoint(expr.args)
-        if expr.op == "dequantize" or (is_kept and expr.dtype in _FLOATS):
+        if expr.op == "dequantize" or (is_kept and expr.dtype in NARROWED):
             made.add(index)
     found: set[int] = set()
     for index in range(len(graph) - 1, -1, -1):
@@ -81,9 +73,8 @@ def infinities(graph: Graph) -> frozenset[int]:
     found: set[int] = set()
     for index, expr in enumerate(graph.exprs):
         if expr.op == CONSTANT:
-            array = expr.array
-            is_float = array is not None and array.dtype.kind == "f"
-            is_infinite = array is not None and is_float and bool(np.isinf(array).any())
+            array = _constant(graph, index)
+            is_infinite = array is not None and bool(np.isinf(array).any())
         else:
             is_infinite = expr.op in _CARRIERS and not found.isdisjoint(expr.args)
         if is_infinite:
@@ -177,5 +168,5 @@ def _sizes(array: Array) -> Array:
 
 def _constant(graph: Graph, index: int) -> Array | None:
     """Return the numbers of a floating constant, through views."""
-    array = graph[behind(graph, index, RESHAPES | {"broadcast_to", "astype"})].array
+    array = graph[behind(graph, index, {"reshape", "broadcast_to", "astype"})].array
     return array if array is not None and array.dtype.kind == "f" else None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Axis, Convolution
+from boltgen.graph.facts import BYTES
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.call import Item, OperatorCall, Rule
 from boltgen.passes.precision.values import Value, order_of, permuted
-
-_BYTES = frozenset({DType.I8.value, DType.U8.value})
 
 
 def _elementwise(call: OperatorCall) -> Item | None:
@@ -39,13 +38,13 @@ def integer_matmul(call: OperatorCall) -> Item | None:
     store, builder = call.store, call.builder
     if not _are_bytes(a, b) or b.constant is None or b.constant.ndim != 2:
         return None
-    columns = builder.permute_dims(store.array(b.constant.T, (0, 1), b.dtype), (1, 0))
+    columns = builder.right_operand(b.constant.T, is_column=True)
     return call.result(builder.matmul(store.get(a), columns, call.dtype))
 
 
 def _are_bytes(a: Value, b: Value) -> bool:
     """Return whether kernels of integers take two operands: B has a sign."""
-    return a.dtype in _BYTES and b.dtype == DType.I8.value
+    return a.dtype in BYTES and b.dtype == DType.I8.value
 
 
 def integer_conv2d(call: OperatorCall) -> Item | None:

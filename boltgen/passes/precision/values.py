@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from boltgen.graph.graph import Array, GraphBuilder
+from boltgen.graph.numpy_semantics.operation import along
+from boltgen.graph.view import Factor, Factors, extent_of, in_shape, split_factor
 from boltgen.ir.dtypes import DType
 from boltgen.passes.precision.reach import WITHIN, Reach
 
@@ -58,25 +59,13 @@ def regrouped(shape: tuple[int, ...], order: Order, target: tuple[int, ...]) -> 
     Return None if elements would have to move: if dimensions that are merged do not lie side by
     side.
     """
-    old = [axis for axis, extent in enumerate(shape) if extent != 1]
-    new = [axis for axis, extent in enumerate(target) if extent != 1]
     lying = [axis for axis in order if shape[axis] != 1]
-    blocks: dict[int, list[int]] = {}  # axes of the target by the shape's axes
-    while old and new:
-        if parts := _leading([target[axis] for axis in new], shape[old[0]]):
-            taken, made = old[:1], new[:parts]
-        elif parts := _leading([shape[axis] for axis in old], target[new[0]]):
-            taken, made = old[:parts], new[:1]
-        else:
-            return None
-        place = lying.index(taken[0])
-        if lying[place : place + len(taken)] != taken:
-            return None
-        blocks[place] = made
-        old, new = old[len(taken) :], new[len(made) :]
-    if old or new:
+    parts = [Factor(e, (lying.index(axis),)) for axis, e in enumerate(shape) if e != 1]
+    dims = in_shape(parts, target, extent_of, split_factor)
+    if dims is None or not all(len(dim) < 2 or _is_run(dim) for dim in dims):
         return None
-    found = [axis for place in sorted(blocks) for axis in blocks[place]]
+    axes = [axis for axis, dim in enumerate(dims) if dim]
+    found = sorted(axes, key=lambda axis: dims[axis][0].place)
     # An extent of 1 lies before the dimension that it is written before.
     for axis in reversed(range(len(target))):
         if axis not in found:
@@ -84,10 +73,10 @@ def regrouped(shape: tuple[int, ...], order: Order, target: tuple[int, ...]) -> 
     return tuple(found)
 
 
-def _leading(extents: list[int], whole: int) -> int:
-    """Return how many of the first extents have this product; 0 if none have."""
-    counts = range(1, len(extents) + 1)
-    return next((count for count in counts if prod(extents[:count]) == whole), 0)
+def _is_run(dim: Factors) -> bool:
+    """Return whether factors are whole dimensions that lie side by side."""
+    first = dim[0].place[0]
+    return [factor.place for factor in dim] == [(first + at,) for at in range(len(dim))]
 
 
 def as_c_array(array: Array) -> Array:
@@ -112,9 +101,8 @@ class Linear:
 
     def scale(self, scale: Array) -> None:
         """Multiply the result by `scale`, one number per channel."""
-        shape = [1] * self.weight.ndim
-        shape[self.axis] = -1
-        self.weight = self.weight * scale.reshape(shape).astype(np.float32)
+        factors = along(self.axis, scale.astype(np.float32), self.weight.ndim)
+        self.weight = self.weight * factors
         self.bias = None if self.bias is None else self.bias * scale
 
     def add(self, shift: Array) -> None:

@@ -26,7 +26,7 @@ from boltgen.ir.extent import UndecidedExtentError
 from boltgen.passes.precision import convolutions, elementwise, movement, products, quantised_values
 from boltgen.passes.precision.call import (
     Context,
-    Declined,
+    DeclinedError,
     Item,
     OperatorCall,
     Other,
@@ -42,8 +42,7 @@ from boltgen.passes.precision.purpose import (
     sizes_ahead,
 )
 from boltgen.passes.precision.reach import Reach, any_of
-from boltgen.passes.precision.softmax import spelled_softmax
-from boltgen.passes.precision.softplus import softplus, spelled_softplus
+from boltgen.passes.precision.spelled import spelled_softmax, spelled_softplus
 from boltgen.passes.precision.values import Store, Value
 from boltgen.passes.regions.anchor import ANCHORS
 
@@ -152,8 +151,8 @@ class _Walk:
             made = self._rewritten(index, call)
         except UndecidedExtentError:  # a rule that asks a symbolic extent for its value
             made = None
-        if isinstance(made, Declined):
-            return self._unchanged(replace(expr, reason=made.reason))
+        except DeclinedError as error:
+            return self._unchanged(replace(expr, reason=str(error)))
         return self._unchanged(expr) if made is None else made
 
     def _is_large(self, index: int) -> bool:
@@ -182,20 +181,19 @@ class _Walk:
             return False
         return expr.is_static and all(isinstance(self._items[arg], Value) for arg in expr.args)
 
-    def _rewritten(self, index: int, call: OperatorCall) -> Item | Declined | None:
+    def _rewritten(self, index: int, call: OperatorCall) -> Item | None:
         spelled = spelled_softplus(self._graph, index)
         if spelled is not None:
-            x = self._items[spelled.x]
-            assert isinstance(x, Value)
-            return softplus(call, x, spelled.beta)
+            at, beta = spelled
+            return elementwise.softplus(replace(call, args=(self._items[at],)), beta)
         folded = evaluate(call)
         if folded is not None:
             return self._context.store.of_array(folded)
         row = spelled_softmax(self._graph, index)
         if row is not None:
-            attrs = Axis(row.axis)
-            x = self._items[row.x]
-            return movement.softmax(replace(call, name="nn.softmax", attrs=attrs, args=(x,)))
+            at, axis = row
+            args = (self._items[at],)
+            return movement.softmax(replace(call, name="nn.softmax", attrs=Axis(axis), args=args))
         return RULES[call.name](call) if call.name in RULES else None
 
     def _unchanged(self, expr: Expr) -> Item:

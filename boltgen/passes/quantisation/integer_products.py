@@ -18,38 +18,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from boltgen.errors import InvalidProblemError
-from boltgen.graph.attributes import Axis, Convolution
-from boltgen.graph.facts import only_reader
-from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
-from boltgen.ir.dtypes import DType, Layout
+from boltgen.graph.attributes import Axis
+from boltgen.graph.facts import BYTES, NARROWED, only_reader
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, renamed, rewritten
+from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
+from boltgen.passes.quantisation.products_of_bytes import (
+    KeptError,
+    add_sums,
+    along,
+    channels,
+    more_channels,
+    of_channels,
+    problem_of,
+)
 from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE, QUANTISE
 from boltgen.passes.regions.anchor import CONV2D, MATMUL
 from boltgen.passes.weights.dequantised import Dequantised, dequantised
-from boltgen.problems.conv2d.problem import Conv2d
-from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.graph_costs import GraphCosts, shown_us
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Workload
 
-_TYPES = frozenset({DType.I8.value, DType.U8.value})
-_FLOATS = frozenset({"float16", "float32"})
-# A kernel of integers copies images in vectors of four bytes at least.
-LEAST_CHANNELS = 4
 # A bias is a whole number of steps if it is so far from one at most, relative to its size: it was
 # rounded to FP32, and so was its scale.
 _ROUNDED = 2.0**-21
-
-
-class _KeptError(Exception):
-    """Carries the reason why a product of quantised tensors stays a product of floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,43 +88,41 @@ def with_integer_products(
             continue
         try:
             product = _matched(graph, index, rejects, slower)
-        except _KeptError as error:
+        except KeptError as error:
             refuse(expr, f"its activation is quantised, and it multiplies floats: {error}")
             continue
         product, readers = _requantised(graph, product)
         stepped.update(readers)
         found[product.root] = product
-    if not found:
-        return graph
     dropped = {each.index for each in found.values() if each.index != each.root}
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        if index in dropped:
-            continue
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        own = renamed(graph[index], names) if index not in found else graph[index]
         if index in found:
-            observed = None if index in stepped else expr.observed
+            observed = None if index in stepped else own.observed
             names[index] = _written(graph, found[index], observed, builder, names)
-            continue
-        own = renamed(expr, names)
-        if index in stepped and expr.op == QUANTISE:
+        elif own.op == QUANTISE:
             one = builder.constant(np.float32(1.0).reshape(()))
-            own = replace(own, args=(own.args[0], one, own.args[2]), origin=None)
-        elif index in stepped:
-            own = replace(own, observed=None)
-        names[index] = builder.add(own)
-    return builder.graph(mapped(graph.results, names))
+            args = (own.args[0], one, own.args[2])
+            names[index] = builder.add(replace(own, args=args, origin=None))
+        else:
+            names[index] = builder.add(replace(own, observed=None))
+
+    return rewritten(graph, found.keys() | stepped, write, dropped)
 
 
 def slower_by(
-    costs: GraphCosts, precision: DType, accumulate: DType
+    costs: GraphCosts | None, precision: DType, accumulate: DType
 ) -> Callable[[Problem], str | None]:
     """Return the function that compares a product of integers with one of `precision`, by `costs`.
 
     Both store their results in `precision`. What quantises an activation, or dequantises it, is
-    most often a part of the kernel before, and has no time here.
+    most often a part of the kernel before, and has no time here. Without `costs` nothing is slower.
     """
 
     def slower(problem: Problem) -> str | None:
+        if costs is None:
+            return None
         whole: Any = problem
         floats = replace(whole, in_dtype=precision, acc_dtype=accumulate, out_dtype=precision)
         builder = ElementwiseBuilder(whole=True)
@@ -154,41 +149,41 @@ def _matched(
     """Return the product of integers at `index`, whose activation is dequantised.
 
     Raises:
-        _KeptError: no kernel of integers computes it, or none as fast as one of floats.
+        KeptError: no kernel of integers computes it, or none as fast as one of floats.
     """
     expr = graph[index]
     x, scale, zero = graph[expr.args[0]].args
-    if graph[x].dtype not in _TYPES or expr.dtype not in _FLOATS:
+    if graph[x].dtype not in BYTES or expr.dtype not in NARROWED:
         types = f"{graph[x].dtype} to {expr.dtype}"
-        raise _KeptError(f"kernels multiply int8 and uint8 to float16 and float32, and not {types}")
+        raise KeptError(f"kernels multiply int8 and uint8 to float16 and float32, and not {types}")
     if not (expr.is_static and graph[x].is_static and graph[expr.args[1]].is_static):
-        raise _KeptError("its shapes are dynamic, and kernels of integers have fixed ones")
+        raise KeptError("its shapes are dynamic, and kernels of integers have fixed ones")
     known = dequantised(graph, expr.args[1])
     if known is None:
-        raise _KeptError("its right operand is no constant of whole numbers and scales")
+        raise KeptError("its right operand is no constant of whole numbers and scales")
     step, middle = graph[scale].scalar, graph[zero].scalar
     if step is None or middle is None:
-        raise _KeptError("the activation has a scale or zero point for each channel")
-    channel, axis, reduced = _channels(graph, expr)
-    more = _more_channels(graph, expr)
-    problem = _problem(graph, expr, DType(graph[x].dtype), more, int(middle))
+        raise KeptError("the activation has a scale or zero point for each channel")
+    channel, axis, reduced = channels(graph, expr)
+    more = more_channels(graph, expr)
+    problem = problem_of(graph, expr, DType(graph[x].dtype), more, int(middle))
     if problem.matrix[1] == 1:
-        raise _KeptError("it has one column, which takes as long to read as floats")
+        raise KeptError("it has one column, which takes as long to read as floats")
     if (reason := rejects(Workload.of(problem)) or slower(problem)) is not None:
-        raise _KeptError(reason)
+        raise KeptError(reason)
     numbers = _around_zero(known)
-    scales = _of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
+    scales = of_channels(np.broadcast_to(known.scales, numbers.shape), channel)
     if (scales != scales[:, :1]).any():
-        raise _KeptError("its weight has scales for parts of K, which no kernel of integers takes")
+        raise KeptError("its weight has scales for parts of K, which no kernel of integers takes")
     with np.errstate(over="ignore", under="ignore"):
         combined = np.float32(step) * scales[:, 0].astype(np.float32)
     is_normal = np.isfinite(combined) & (np.abs(combined) >= DType.F32.smallest_normal)
     if not is_normal.all():
-        raise _KeptError(
+        raise KeptError(
             f"the scale of a channel's sums is {combined[~is_normal][0]:g}, which FP32 does not "
             "hold as a normal number"
         )
-    sums = _of_channels(numbers, channel).sum(axis=1, dtype=np.int64)
+    sums = of_channels(numbers, channel).sum(axis=1, dtype=np.int64)
     product = _Product(
         index=index,
         root=index,
@@ -207,7 +202,7 @@ def _around_zero(known: Dequantised) -> Array:
     """Return the distances of a weight's numbers from their zero points, which int8 holds.
 
     Raises:
-        _KeptError: int8 does not hold one.
+        KeptError: int8 does not hold one.
     """
     # A difference of int64 or uint64 may wrap: their ends are compared as integers of any size.
     both = (known.numbers, known.zeros)
@@ -216,84 +211,7 @@ def _around_zero(known: Dequantised) -> Array:
         distances = known.numbers.astype(np.int32) - known.zeros.astype(np.int32)
         if distances.min(initial=0) >= -128 and distances.max(initial=0) <= 127:
             return distances
-    raise _KeptError("a weight's distance from its zero point needs nine bits or more")
-
-
-def _channels(graph: Graph, expr: Expr) -> tuple[int, int, int]:
-    """Return the axis of channels in B and in the result, and the extent of K."""
-    shape = graph[expr.args[1]].static_shape
-    if expr.op == MATMUL:
-        if len(shape) != 2:
-            raise _KeptError("its weight is no matrix")
-        return 1, len(expr.static_shape) - 1, shape[0]
-    attrs = expr.attrs.of(Convolution)
-    channel = attrs.kernel_layout.index("O")
-    return channel, attrs.out_layout.index("C"), prod(shape) // shape[channel]
-
-
-def _more_channels(graph: Graph, expr: Expr) -> int:
-    """Return the channels that make an image's one to three channels a vector of four bytes.
-
-    A kernel copies four bytes at least without passing them through registers.
-    """
-    if expr.op != CONV2D:
-        return 0
-    attrs = expr.attrs.of(Convolution)
-    channels = graph[expr.args[0]].static_shape[attrs.data_layout.index("C")]
-    return LEAST_CHANNELS - channels if attrs.groups == 1 and channels < LEAST_CHANNELS else 0
-
-
-def _problem(graph: Graph, expr: Expr, operand: DType, more: int, border: int) -> Problem:
-    """Return the problem of a product of integers, as `_written` writes it, but in NHWC.
-
-    Raises:
-        _KeptError: there is none.
-    """
-    a, b = (graph[arg].static_shape for arg in expr.args)
-    types: dict[str, Any] = {
-        "in_dtype": operand,
-        "acc_dtype": DType.I32,
-        "out_dtype": DType.I32,
-    }
-    try:
-        if expr.op == MATMUL:
-            m, (k, n) = prod(a[:-1]), b
-            return Gemm(m=m, n=n, k=k, b_layout=Layout.COLUMN, **types)
-        attrs = expr.attrs.of(Convolution)
-        given = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
-        is_plain = [sorted(each) for each in given[:2]] == [sorted("NCHW"), sorted("OIHW")]
-        if not is_plain or attrs.out_layout != attrs.data_layout:
-            raise _KeptError("its layouts are {}, {} and {}".format(*given))
-        widths = _widths(attrs, more, border)
-        attrs = _without_padding(attrs, border)
-        whole = (before + extent + after for extent, (before, after) in zip(a, widths, strict=True))
-        image = dict(zip(attrs.data_layout, whole, strict=True))
-        kernel = dict(zip(attrs.kernel_layout, b, strict=True))
-        if 1 < attrs.groups == image["C"]:
-            raise _KeptError("a depthwise convolution has no kernel of integers")
-        top, left, bottom, right = attrs.padding
-        (down, along), (apart, beside) = attrs.strides, attrs.dilation
-        return Conv2d(
-            n=image["N"],
-            h=image["H"],
-            w=image["W"],
-            c=image["C"],
-            k=kernel["O"],
-            r=kernel["H"],
-            s=kernel["W"],
-            stride=(down, along),
-            padding=(top, left, bottom, right),
-            dilation=(apart, beside),
-            groups=attrs.groups,
-            **types,
-        )
-    except InvalidProblemError as error:
-        raise _KeptError(str(error)) from None
-
-
-def _of_channels(array: Array, channel: int) -> Array:
-    """Return a row for each channel."""
-    return np.moveaxis(array, channel, 0).reshape(array.shape[channel], -1)
+    raise KeptError("a weight's distance from its zero point needs nine bits or more")
 
 
 def _plain(array: Array) -> Array:
@@ -305,11 +223,11 @@ def _with_bias(graph: Graph, product: _Product, reduced: int) -> _Product:
     """Return `product` with the bias that is added to it, if that is a whole number of steps.
 
     Raises:
-        _KeptError: the offset of the sums, without any bias, may exceed 32 bits.
+        KeptError: the offset of the sums, without any bias, may exceed 32 bits.
     """
     largest = 255 * 128 * reduced
     if largest + np.abs(product.offset).max() > DType.I32.largest:
-        raise _KeptError("its sums and the correction of zero points may exceed int32")
+        raise KeptError("its sums and the correction of zero points may exceed int32")
     reader = only_reader(graph, product.index)
     if reader is None or graph[reader].op != "add":
         return product
@@ -384,38 +302,13 @@ def _written(
 ) -> int:
     """Write a product of integers, and return what takes the place of its root."""
     expr, root = graph[product.index], graph[product.root]
-    a, b, shape = names[product.a], product.b, expr.static_shape
-    attrs = expr.attrs
-    if isinstance(attrs, Convolution):
-        widths = _widths(attrs, product.more, product.border)
-        if any(map(any, widths)):
-            a = builder.pad(a, widths, float(product.border), "constant")
-        attrs = _without_padding(attrs, product.border)
-        b = np.pad(b, [(0, product.more * (axis == "I")) for axis in attrs.kernel_layout])
-    args = (a, builder.constant(b))
-    sums = builder.operator(expr.op, args, shape, DType.I32.value, attrs)
+    shape = expr.static_shape
+    sums = add_sums(builder, expr, names[product.a], product.b, product.more, product.border)
     if product.offset.any():
-        whole = product.offset.astype(np.int32)
-        sums = builder.elementwise("add", sums, builder.constant(_placed(whole, shape, product)))
+        whole = along(product.offset.astype(np.int32), shape, product.axis)
+        sums = builder.elementwise("add", sums, builder.constant(whole))
     numbers = (builder.constant(product.scale), builder.constant(np.zeros((), np.int8)))
     wide = DType.F32.value
     made = builder.operator(DEQUANTISE, (sums, *numbers), shape, wide, Axis(product.axis))
     builder.exprs[made] = replace(builder[made], observed=observed)
-    return made if root.dtype == wide else builder.astype(made, root.dtype)
-
-
-def _widths(attrs: Convolution, more: int, border: int) -> list[tuple[int, int]]:
-    """Return the elements that are put before and after each axis of an image."""
-    top, left, bottom, right = attrs.padding if border else (0, 0, 0, 0)
-    known = {"H": (top, bottom), "W": (left, right), "C": (0, more)}
-    return [known.get(axis, (0, 0)) for axis in attrs.data_layout]
-
-
-def _without_padding(attrs: Convolution, border: int) -> Convolution:
-    """Return the attributes of a convolution whose image already has a border that is not 0."""
-    return replace(attrs, padding=(0, 0, 0, 0)) if border else attrs
-
-
-def _placed(array: Array, shape: tuple[int, ...], product: _Product) -> Array:
-    """Return one number for each channel, so that it broadcasts to the result."""
-    return array.reshape((-1,) + (1,) * (len(shape) - 1 - product.axis))
+    return builder.in_dtype(made, root.dtype)

@@ -1,6 +1,7 @@
 """Move dequantisations behind operators that only move or compare elements.
 
     view(dequantise(q)) -> dequantise(view(q))        a maximum of pixels too: scales are positive
+    concat(dequantise(q), ...) -> dequantise(concat(q, ...))      with one scale and zero point
     quantise(dequantise(q)) -> q                      with one scale, zero point and type
     int8 around -128 -> uint8 around 0                and uint8 around 128 -> int8 around 0
 
@@ -17,16 +18,14 @@ import numpy as np
 
 from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Axis
-from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.facts import VIEWS
+from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, written_anew
 from boltgen.ir.quantisation import axis_fault, scale_fault, zero_point_fault
 from boltgen.passes.weights.dequantised import constant
 
 QUANTISE, DEQUANTISE = "quantize", "dequantize"
 # Operators of one operand that commute with a scale for the whole tensor.
-_COMMUTING = frozenset(
-    {"reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"}
-    | {"nn.max_pool2d"}
-)
+COMMUTING = VIEWS | {"nn.max_pool2d"}
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
 # The other type with the same numbers, by type and zero point: both shifts are of 128.
 _OTHERS = {("int8", -128.0): "uint8", ("uint8", 128.0): "int8"}
@@ -42,7 +41,7 @@ def with_late_dequantisations(graph: Graph) -> Graph:
         _check(graph, graph[index])
     if DEQUANTISE not in graph.operators:
         return graph
-    return _around_zero(_sunk(graph))
+    return _around_zero(written_anew(graph, _moved))
 
 
 def _check(graph: Graph, expr: Expr) -> None:
@@ -77,33 +76,44 @@ def _elements(expr: Expr) -> Array | None:
     return np.asarray(expr.scalar) if expr.array is None and expr.scalar is not None else expr.array
 
 
-def _sunk(graph: Graph) -> Graph:
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        own = renamed(expr, names)
-        made = _moved(own, builder)
-        names[index] = builder.add(own) if made is None else made
-    return builder.graph(mapped(graph.results, names))
-
-
-def _moved(expr: Expr, builder: GraphBuilder) -> int | None:
-    """Return what takes the place of an operator behind a dequantisation, or None."""
+def _moved(_: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
+    """Return what takes the place of an operator behind a dequantisation; else the operator."""
     if not expr.args or builder[expr.args[0]].op != DEQUANTISE:
-        return None
+        return expr
     x, scale, zero = builder[expr.args[0]].args
     step = builder[scale].scalar
     if step is None or not step > 0.0 or builder[zero].scalar is None:
-        return None
+        return expr
     if expr.op == QUANTISE:
         is_same = [builder[at].scalar for at in expr.args[1:]] == [
             builder[at].scalar for at in (scale, zero)
         ]
-        return x if is_same and expr.dtype == builder[x].dtype else None
-    if expr.op not in _COMMUTING or builder[x].op == CONSTANT:
-        return None
-    made = builder.add(replace(expr, args=(x,), dtype=builder[x].dtype, observed=None))
+        return x if is_same and expr.dtype == builder[x].dtype else expr
+    if expr.op == "concat":
+        integers = _alike(expr, builder)
+    elif expr.op in COMMUTING and builder[x].op != CONSTANT:
+        integers = (x,)
+    else:
+        integers = None
+    if integers is None:
+        return expr
+    origin = expr.origin if expr.op != "concat" else None  # the author's call reads a tuple
+    moved = replace(expr, args=integers, dtype=builder[x].dtype, observed=None, origin=origin)
+    made = builder.add(moved)
     attrs = Axis(0)
     return builder.operator(DEQUANTISE, (made, scale, zero), expr.shape or (), expr.dtype, attrs)
+
+
+def _alike(expr: Expr, builder: GraphBuilder) -> tuple[int, ...] | None:
+    """Return the integers that a concatenation's operands dequantise by equal numbers, or None."""
+    parts = [builder[arg] for arg in expr.args]
+    if any(part.op != DEQUANTISE for part in parts):
+        return None
+    numbers = {
+        (builder[x].dtype, builder[scale].scalar, builder[zero].scalar)
+        for x, scale, zero in (part.args for part in parts)
+    }
+    return tuple(part.args[0] for part in parts) if len(numbers) == 1 else None
 
 
 def _around_zero(graph: Graph) -> Graph:
@@ -117,16 +127,17 @@ def _around_zero(graph: Graph) -> Graph:
             found.update(dict.fromkeys(members, wanted))
     if not found:
         return graph
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        own, dtype = renamed(expr, names), found.get(index)
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr:
+        dtype = found.get(index)
         if dtype is not None and expr.op in {QUANTISE, DEQUANTISE}:
             zero = builder.constant(np.zeros((), dtype))
-            own = replace(own, args=(*own.args[:2], zero), origin=None)
+            expr = replace(expr, args=(*expr.args[:2], zero), origin=None)
         if dtype is not None and expr.op != DEQUANTISE:
-            own = replace(own, dtype=dtype)
-        names[index] = builder.add(own)
-    return builder.graph(mapped(graph.results, names))
+            expr = replace(expr, dtype=dtype)
+        return expr
+
+    return written_anew(graph, write)
 
 
 def _readers(graph: Graph, index: int) -> list[int] | None:
@@ -143,7 +154,7 @@ def _readers(graph: Graph, index: int) -> list[int] | None:
             is_number = expr.op == DEQUANTISE and expr.args[0] == at
             if is_number and graph[expr.args[2]].scalar == graph[graph[index].args[2]].scalar:
                 found.append(reader)
-            elif expr.op in _COMMUTING:
+            elif expr.op in COMMUTING:
                 found.append(reader)
                 pending.append(reader)
             else:

@@ -51,7 +51,7 @@ def recognise(
     rewriter = _Rewriter([], tolerance=rounded.unit_roundoff)
     renamed: list[int] = []
     for node in epilogue.nodes:
-        renamed.append(rewriter.append(_renumber(node, renamed)))
+        renamed.append(rewriter.append(renumbered(node, renamed)))
     results = []
     for store in epilogue.typed_results:
         x, stored = renamed[store.x], store.dtype or out_dtype
@@ -63,14 +63,13 @@ def recognise(
     return _reachable(rewriter.nodes, results)
 
 
-def _renumber(node: Node, names: list[int] | dict[int, int]) -> Node:
+def renumbered(node: Node, names: list[int] | dict[int, int]) -> Node:
+    """Return `node` on the nodes that `names` has for its operands."""
     match node:
-        case Unary(op=op, x=x, params=params):
-            return Unary(op, names[x], params)
-        case Binary(op=bop, lhs=lhs, rhs=rhs):
-            return Binary(bop, names[lhs], names[rhs])
-        case Cast(x=x, dtype=dtype):
-            return Cast(names[x], dtype)
+        case Unary(x=x) | Cast(x=x):
+            return replace(node, x=names[x])
+        case Binary(lhs=lhs, rhs=rhs):
+            return replace(node, lhs=names[lhs], rhs=names[rhs])
         case _:
             return node
 
@@ -82,7 +81,7 @@ def _reachable(nodes: list[Node], results: list[Store]) -> ElementwiseGraph:
             keep.update(operands(nodes[index]))
     names = {old: new for new, old in enumerate(sorted(keep))}
     return ElementwiseGraph(
-        tuple(_renumber(nodes[old], names) for old in sorted(keep)),
+        tuple(renumbered(nodes[old], names) for old in sorted(keep)),
         tuple(replace(store, x=names[store.x]) for store in results),
     )
 

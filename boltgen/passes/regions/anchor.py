@@ -5,14 +5,14 @@ IR-neutral. An operator that no kernel computes is not an error: it is `Rejected
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Convolution, RecurrentSteps, Unpack
-from boltgen.graph.facts import permutation
+from boltgen.graph.facts import BYTES, axis_of, only_reader, swaps_matrices
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, UNPACK, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
@@ -78,7 +78,6 @@ def with_taken(graph: Graph, anchor: Anchor, taken: Taken) -> Anchor:
     return replace(anchor, problem=made, a=taken.x, taken=taken)
 
 
-_INTEGERS = frozenset({DType.I8.value, DType.U8.value})
 # By operator, the function that makes its problem of a graph, an index and the accumulator's type.
 # A kind of problems from elsewhere adds its own.
 MATCHERS: dict[str, Callable[[Graph, int, DType], Anchor]] = {}
@@ -86,8 +85,8 @@ MATCHERS: dict[str, Callable[[Graph, int, DType], Anchor]] = {}
 ANCHORS = MATCHERS.keys()
 
 
-class _NotOffloadableError(Exception):
-    """Carries the reason out of the checks below."""
+class NotOffloadableError(Exception):
+    """Carries the reason out of the checks of a match."""
 
 
 def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anchor | Rejected:
@@ -102,7 +101,7 @@ def match_anchor(graph: Graph, index: int, accumulate: DType = DType.F32) -> Anc
         # Raises where a symbolic extent does not decide which workload it is: 2s - 1 may decide a
         # quotient, and a kernel knows a symbol of its own for it.
         localised(Workload.of(found.problem))
-    except (_NotOffloadableError, InvalidProblemError) as error:
+    except (NotOffloadableError, InvalidProblemError) as error:
         return Rejected(operator=graph[index].op.removeprefix("nn."), reason=str(error))
     return found
 
@@ -112,11 +111,11 @@ def _check_static(graph: Graph, index: int) -> None:
         shape = graph[at].shape
         where = "its result" if at == index else f"an {role}"
         if shape is None:
-            raise _NotOffloadableError(f"{where} has no known rank")
+            raise NotOffloadableError(f"{where} has no known rank")
         for axis, extent in enumerate(shape):
             if isinstance(extent, str):
                 shown = ", ".join(map(str, shape))
-                raise _NotOffloadableError(
+                raise NotOffloadableError(
                     f"dimension {axis} of {where}, ({shown}), is the symbolic '{extent}', which "
                     "kernels cannot be chosen for: give the model's inputs fixed shapes"
                 )
@@ -130,20 +129,20 @@ def _check_dtypes(graph: Graph, index: int) -> None:
     known = [name for name in CONVERTED if DType(name).accumulators()]
     for dtype in sorted(operands):
         if dtype not in known:
-            raise _NotOffloadableError(
+            raise NotOffloadableError(
                 f"an operand is {dtype}; tensor-core kernels take {' or '.join(known)}"
             )
     if len(operands) > 1:
-        raise _NotOffloadableError(f"its operands are {' and '.join(sorted(operands))}")
+        raise NotOffloadableError(f"its operands are {' and '.join(sorted(operands))}")
     stored = (*operands, DType.F32.value)
     if graph[index].dtype not in stored:
-        raise _NotOffloadableError(f"its result is {graph[index].dtype}, not {' or '.join(stored)}")
+        raise NotOffloadableError(f"its result is {graph[index].dtype}, not {' or '.join(stored)}")
 
 
 def _check_integers(graph: Graph, index: int) -> None:
     a, b = (graph[arg].dtype for arg in graph[index].args[:2])
-    if a not in _INTEGERS or b != DType(a).weight.value:
-        raise _NotOffloadableError(
+    if a not in BYTES or b != DType(a).weight.value:
+        raise NotOffloadableError(
             f"its operands are {a} and {b}; kernels of integers take int8 or uint8, and weights of "
             "int8"
         )
@@ -161,7 +160,7 @@ def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
     channels = graph[x].static_shape[attrs.data_layout.index("C")]
     of_volumes = expr.op == CONV3D
     if of_volumes and attrs.groups != 1:
-        raise _NotOffloadableError(
+        raise NotOffloadableError(
             f"it is of volumes with groups={attrs.groups}: kernels exist for one group only"
         )
     is_depthwise = 1 < attrs.groups == channels
@@ -169,7 +168,7 @@ def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
     kernel = DEPTHWISE_KERNEL if is_depthwise else kernel
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     if layouts != (wanted, kernel, wanted):
-        raise _NotOffloadableError(
+        raise NotOffloadableError(
             f"its layouts are {layouts[0]}, {layouts[1]} and {layouts[2]}; kernels take {wanted} "
             f"activations and {kernel} weights (normalisation converts them)"
         )
@@ -185,10 +184,10 @@ def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
         "out_dtype": DType(expr.dtype),
     }
     if is_depthwise:
-        problem: Problem = Depthwise(**given, multiplier=extents["O"] // image["C"])
-    elif of_volumes:
+        return _depthwise(graph, index, extents["O"] // image["C"], given)
+    if of_volumes:
         given |= {"depth": image["D"], "t": extents["D"]}
-        problem = Conv3d(**given, k=extents["O"], acc_dtype=accumulate)
+        problem: Problem = Conv3d(**given, k=extents["O"], acc_dtype=accumulate)
     else:
         problem = Conv2d(
             **given,
@@ -199,13 +198,25 @@ def _match_convolution(graph: Graph, index: int, accumulate: DType) -> Anchor:
     return Anchor(index=index, problem=problem, a=x, operand_b=weight)
 
 
+def _depthwise(graph: Graph, index: int, multiplier: int, given: Mapping[str, Any]) -> Anchor:
+    """Match a depthwise convolution, and the joining of its input with its result, if nothing else
+    reads the result.
+    """
+    x, weight = graph[index].args
+    problem = Depthwise(**given, multiplier=multiplier)
+    reader = only_reader(graph, index)
+    if reader is not None and graph[reader].op == "concat" and graph[reader].args == (x, index):
+        is_last = axis_of(graph[reader]) == len(graph[reader].static_shape) - 1
+        if is_last and problem.has_place_for_input:
+            problem = replace(problem, with_input=True)
+            return Anchor(index=reader, problem=problem, a=x, operand_b=weight, inner=(index,))
+    return Anchor(index=index, problem=problem, a=x, operand_b=weight)
+
+
 def _stored_b(graph: Graph, b: int) -> tuple[int, tuple[int, ...], Layout]:
     """Return the tensor that B is in memory, the operators that make B from it, and its layout."""
-    rank = len(graph[b].static_shape)
-    if graph[b].op == "permute_dims" and rank >= 2:
-        (inner,) = graph[b].args
-        if permutation(graph[b]) == (*range(rank - 2), rank - 1, rank - 2):
-            return inner, (b,), Layout.COLUMN
+    if swaps_matrices(graph[b]):
+        return graph[b].args[0], (b,), Layout.COLUMN
     return b, (), Layout.ROW
 
 
@@ -218,12 +229,12 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
         weights = graph[b].attrs.of(Unpack).weights
         absorbed, (b,) = (b, *absorbed), graph[b].args
     if len(a_shape) < 2 or len(b_shape) < 2:
-        raise _NotOffloadableError("an operand is a vector; kernels multiply matrices")
+        raise NotOffloadableError("an operand is a vector; kernels multiply matrices")
     m, k = a_shape[-2:]
     n = b_shape[-2] if layout is Layout.COLUMN else b_shape[-1]
     inner = b_shape[-1] if layout is Layout.COLUMN else b_shape[-2]
     if inner != k:
-        raise _NotOffloadableError(f"its operands' K differ: {k} and {inner}")
+        raise NotOffloadableError(f"its operands' K differ: {k} and {inner}")
     types: dict[str, Any] = {
         "in_dtype": DType(graph[a].dtype),
         "acc_dtype": _summed(accumulate, DType(graph[a].dtype)),
@@ -239,7 +250,7 @@ def _match_matmul(graph: Graph, index: int, accumulate: DType) -> Anchor:
         a_full = (1,) * (rank - len(a_batch)) + a_batch
         b_full = (1,) * (rank - len(b_batch)) + b_batch
         if prod(a_batch) > 1 and a_full != b_full:
-            raise _NotOffloadableError(
+            raise NotOffloadableError(
                 f"its batch dimensions {a_batch} and {b_batch} broadcast in part; kernels step "
                 "through a batch with one constant stride"
             )
@@ -301,8 +312,7 @@ def recurrent_problem(graph: Graph, expr: Expr, dtype: DType, out_dtype: DType) 
     )
 
 
-def _match_recurrent(graph: Graph, index: int, accumulate: DType) -> Anchor:
-    del accumulate  # FP32
+def _match_recurrent(graph: Graph, index: int, _: DType) -> Anchor:
     expr = graph[index]
     a, *further = expr.args
     problem = recurrent_problem(graph, expr, DType(graph[a].dtype), DType(expr.dtype))

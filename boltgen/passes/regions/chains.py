@@ -10,28 +10,59 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from boltgen.errors import InvalidProblemError
+from boltgen.graph.facts import VIEWS
 from boltgen.graph.graph import Graph
 from boltgen.passes.regions.products import Product, alike
 from boltgen.problems.workload import MAX_LAYERS, Cutter, Layer, Workload
 
-# Operators that move values without computing any, in the names of both IRs' graphs.
-_MOVEMENTS = frozenset({"reshape", "permute_dims"})
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A region of a graph, before it is outlined.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """Anchors that are one region, and why the next anchor does not join them."""
+    `reason` says why its last product is, or is not, one kernel with a neighbour.
+    """
 
     products: tuple[Product, ...]
     reason: str = ""
 
+    def workload(self, graph: Graph) -> Workload:
+        """Return its workload."""
+        return Workload(layers=tuple(product.layer(graph) for product in alike(self.products)))
 
-def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Joined]:
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Its operators, each after its operands."""
+        return tuple(member for product in self.products for member in product.members)
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Its operators whose results nothing else reads."""
+        return tuple(member for product in self.products for member in product.moved)
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The values that its operators read and its kernel does not: causal masks."""
+        prologues = (product.prologue for product in self.products)
+        return frozenset(each.causal for each in prologues if each and each.causal is not None)
+
+    @property
+    def output(self) -> int:
+        """The operator whose result is the region's D."""
+        return self.products[-1].output
+
+    @property
+    def further(self) -> tuple[int, ...]:
+        """The operators whose results the region writes besides."""
+        return self.products[-1].further
+
+
+def join(graph: Graph, products: Sequence[Product], cut: Cutter) -> list[Found]:
     """Group `products` that `cut` puts into one kernel, in the order of their ends."""
     # A kernel that takes rows of a tensor reads all of it.
     in_order = (product for product in products if product.anchor.taken is None)
     by_activation = {product.anchor.a: product for product in in_order}
-    joined: list[Joined] = []
+    joined: list[Found] = []
     taken: set[int] = set()
     for product in products:
         if product.anchor.index in taken:
@@ -54,18 +85,16 @@ def _layers(graph: Graph, sequence: Sequence[Product]) -> tuple[Layer, ...]:
     return tuple(product.layer(graph) for product in alike(sequence))
 
 
-def _cut(graph: Graph, sequence: Sequence[Product], cut: Cutter, stopped: str) -> list[Joined]:
+def _cut(graph: Graph, sequence: Sequence[Product], cut: Cutter, stopped: str) -> list[Found]:
     if len(sequence) == 1:
-        return [Joined(products=tuple(sequence), reason=stopped)]
+        return [Found(tuple(sequence), stopped)]
     chosen = cut(_layers(graph, sequence))
     joined, begin = [], 0
     for count in chosen.counts:
         end = begin + count
         reasons = list(chosen.reasons[begin : end - 1])
         reasons.append(chosen.reasons[end - 1] if end < len(sequence) else stopped)
-        joined.append(
-            Joined(products=tuple(sequence[begin:end]), reason="; ".join(filter(None, reasons)))
-        )
+        joined.append(Found(tuple(sequence[begin:end]), "; ".join(filter(None, reasons))))
         begin = end
     return joined
 
@@ -127,7 +156,7 @@ def _movement(graph: Graph, output: int, by_activation: Mapping[int, Product]) -
     while len(graph.consumers[at]) == 1:
         at = graph.consumers[at][0]
         name = graph[at].op
-        if name not in _MOVEMENTS:
+        if name not in VIEWS:
             break
         moved.append(name)
         if at in by_activation:

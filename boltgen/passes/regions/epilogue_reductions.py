@@ -15,6 +15,7 @@ from math import prod
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Reduce
+from boltgen.graph.facts import is_static_call, readers_through
 from boltgen.graph.graph import NORMED, Expr, Graph
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import (
@@ -29,10 +30,11 @@ from boltgen.ir.elementwise import (
 )
 from boltgen.ir.extent import Dim
 from boltgen.passes.regions.products import Product, Rejects
+from boltgen.passes.regions.times import compared
 from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.problem import Problem
 from boltgen.problems.results import reduced_axes, store_shape
-from boltgen.problems.workload import Workload
+from boltgen.problems.workload import Layer, Workload
 
 _SUMS = frozenset({"sum", "mean", "image_mean"})
 _SQUARES = frozenset({"multiply", "square"})
@@ -66,49 +68,39 @@ def reducing(
     longer = with_reductions(graph, product, claimed)
     if longer is None:
         return product
-    before, after = (Workload(layers=(each.layer(graph),)) for each in (product, longer))
-    if rejects(after) is not None:
+    before, after = (each.layer(graph) for each in (product, longer))
+    if rejects(Workload(layers=(after,))) is not None:
         return product
     if (rounded := with_reductions(graph, product, claimed, rounds=True)) is not None:
-        narrow = Workload(layers=(rounded.layer(graph),))
+        narrow = rounded.layer(graph)
         if _rounds(narrow, after, rejects, costs):
             longer, after = rounded, narrow
     if all(_is_of_a_norm(graph, each) for each in longer.further[len(product.further) :]):
         return longer
-    problem = before.single.problem
+    problem = before.problem
     read = problem.out_dtype.size_bytes * _elements(problem)
-    once, apart = costs.kernels_us((after, before)).times_us
     count = len(longer.further) - len(product.further)
-    return longer if once < apart + costs.move_us(read, count) else product
+    is_faster, _ = compared(costs, (after,), (before,), costs.move_us(read, count))
+    return longer if is_faster else product
 
 
-def _rounds(workload: Workload, plain: Workload, rejects: Rejects, costs: GraphCosts) -> bool:
-    """Return whether a kernel that rounds sums computes `workload`, and is faster than the kernel
-    of `plain` and a launch for each cast.
+def _rounds(layer: Layer, plain: Layer, rejects: Rejects, costs: GraphCosts) -> bool:
+    """Return whether a kernel that rounds sums computes `layer`, and is faster than the kernel of
+    `plain` and a launch for each cast.
     """
-    problem, stores = workload.single.problem, workload.single.epilogue.reductions
-    casts = [each for each in stores if each.dtype is not DType.F32]
-    if not casts or rejects(workload) is not None:
+    casts = [each for each in layer.epilogue.reductions if each.dtype is not DType.F32]
+    if not casts or rejects(Workload(layers=(layer,))) is not None:
         return False
-    once, apart = costs.kernels_us((workload, plain)).times_us
-    numbers = sum(prod(store_shape(problem, each)) for each in casts)
-    moved = numbers * (DType.F32.size_bytes + problem.in_dtype.size_bytes)
-    return once < apart + costs.move_us(moved, len(casts))
+    numbers = sum(prod(store_shape(layer.problem, each)) for each in casts)
+    moved = numbers * (DType.F32.size_bytes + layer.problem.in_dtype.size_bytes)
+    return compared(costs, (layer,), (plain,), costs.move_us(moved, len(casts)))[0]
 
 
 def _is_of_a_norm(graph: Graph, index: int) -> bool:
     """Return whether sums are for norms that products compute."""
-    pending = [index]
-    while pending:
-        value = pending.pop()
-        readers = graph.consumers[value]
-        if not readers or value in graph.escaping:
-            return False
-        others = [reader for reader in readers if graph[reader].op != NORMED]
-        if any(graph[reader].op != "reshape" for reader in others):
-            return False
-        pending += others
-    return True
+    readers = [reader for reader, _ in readers_through(graph, index, {"reshape"})]
+    is_read = bool(readers) and index not in graph.escaping
+    return is_read and all(graph[reader].op == NORMED for reader in readers)
 
 
 def with_reductions(
@@ -169,7 +161,12 @@ def _rounded(graph: Graph, product: Product, found: _Reduced, claimed: Collectio
         return found
     (reader,) = readers
     is_cast = graph[reader].op == "astype" and graph[reader].dtype == dtype.value
-    if not is_cast or reader in claimed or found.output in graph.escaping:
+    if (
+        not is_cast
+        or not graph[reader].is_static
+        or reader in claimed
+        or found.output in graph.escaping
+    ):
         return found
     return replace(found, output=reader, inner=(*found.inner, found.output), dtype=dtype)
 
@@ -199,6 +196,8 @@ def _sums(
     them.
     """
     expr = graph[index]
+    if not is_static_call(graph, index):
+        return []
     if expr.op != "reshape":
         return _of(graph, product, index, inner, reduction)
     before, shape = graph[expr.args[0]].static_shape, expr.static_shape

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltgen.graph.attributes import Axis, Cast
+from boltgen.graph.facts import BYTES
 from boltgen.graph.graph import HALF, NORMED, Expr
 from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
 from boltgen.ir.elementwise import BinaryOp
@@ -47,6 +48,8 @@ def _binary(op: BinaryOp) -> _Rule:
 
 def _astype(call: Call) -> int:
     target, source = call.expr.dtype, call.expr.attrs.of(Cast).from_dtype
+    if target == DType.F32.value and call.builder.is_whole(call.args[0]):
+        return call.builder.cast(call.args[0], DType.F32)
     if DType.I32.value in (target, source):
         raise NotFusibleError(f"a cast of {source} to {target}")
     if target == DType.F32.value:
@@ -101,7 +104,7 @@ def _quantize(call: Call) -> int:
     """Divide, round half to even, add the zero point and clamp, each in FP32 without error but the
     division's.
     """
-    if call.expr.dtype not in {"int8", "uint8"}:
+    if call.expr.dtype not in BYTES:
         raise NotFusibleError(f"a quantisation to {call.expr.dtype}; kernels store int8 and uint8")
     b, ends = call.builder, np.iinfo(call.expr.dtype)
     x, scale, zero = call.args[0], call.scalars[1], call.scalars[2]
@@ -142,12 +145,7 @@ def _same_rows(call: Call) -> int:
 VIEW = "reshape"
 
 RULES: dict[str, _Rule] = {
-    "add": _binary(BinaryOp.ADD),
-    "subtract": _binary(BinaryOp.SUBTRACT),
-    "multiply": _binary(BinaryOp.MULTIPLY),
-    "divide": _binary(BinaryOp.DIVIDE),
-    "maximum": _binary(BinaryOp.MAXIMUM),
-    "minimum": _binary(BinaryOp.MINIMUM),
+    **{op.value: _binary(op) for op in BinaryOp},
     "power": _power,
     "square": _square,
     **{op.function.operator: _unary(op) for op in UnaryOp if op.function.operator is not None},
@@ -167,7 +165,6 @@ ELEMENTWISE = frozenset(RULES)
 OF_AN_AXIS = frozenset({"nn.prelu", "quantize", "dequantize"})
 # The operators on integers of an epilogue, by the type of the result: all others are of floats.
 DEQUANTIZE = "dequantize"
-NARROW_INTEGERS = frozenset({DType.I8.value, DType.U8.value})
 _MAKE_INTEGERS = frozenset({"quantize", VIEW})
 _ON_INTEGERS = {DType.I32.value: frozenset({"add", "subtract", VIEW})}
 

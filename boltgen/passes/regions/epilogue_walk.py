@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from boltgen.errors import InvalidProblemError
-from boltgen.graph.facts import are_static, is_only_read_by
+from boltgen.graph.facts import BYTES, are_static, is_only_read_by
 from boltgen.graph.graph import HALF, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind
@@ -31,7 +31,6 @@ from boltgen.passes.regions.broadcast_kind import shared_span, slice_span, span
 from boltgen.passes.regions.epilogue_rules import (
     DEQUANTIZE,
     ELEMENTWISE,
-    NARROW_INTEGERS,
     RULES,
     VIEW,
     Call,
@@ -93,8 +92,12 @@ class _Emission:
         check_integers(expr)
         pairs = zip(expr.args, parts_of(self.graph, expr), strict=True)
         args = tuple(self._operand(arg, expr, parts) for arg, parts in pairs)
+        self.nodes[index] = self._applied(expr, args)
+
+    def _applied(self, expr: Expr, args: tuple[int, ...]) -> int:
+        """Append an operator on these nodes."""
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-        self.nodes[index] = RULES[expr.op](Call(self.builder, expr, args, scalars))
+        return RULES[expr.op](Call(self.builder, expr, args, scalars))
 
     def reads_tensor(self, index: int) -> bool:
         """Whether the operator at `index` reads a full tensor, or one whose shape is not known."""
@@ -156,11 +159,9 @@ class _Emission:
             for member in made.members:
                 expr = self.graph[member]
                 if expr.op in ELEMENTWISE - {VIEW}:
-                    scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-                    args = tuple(
-                        node if value is None else self.builder.scalar(value) for value in scalars
-                    )
-                    node = RULES[expr.op](Call(self.builder, expr, args, scalars))
+                    scalars = (self.graph[arg].scalar for arg in expr.args)
+                    args = (node if s is None else self.builder.scalar(s) for s in scalars)
+                    node = self._applied(expr, tuple(args))
             self.inlined += made.members
             self.rows[index] = node
         return self.rows[index]
@@ -170,11 +171,11 @@ class _Emission:
         expr = self.graph[index]
         x = expr.args[0]
         scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-        is_known = self.graph[x].is_static and self.graph[x].dtype in NARROW_INTEGERS
+        is_known = self.graph[x].is_static and self.graph[x].dtype in BYTES
         if not is_known or None in scalars[1:] or index in self.claimed:
             return False
         args = (self._operand(x, consumer), *(self.builder.scalar(s or 0.0) for s in scalars[1:]))
-        self.nodes[index] = RULES[expr.op](Call(self.builder, expr, args, scalars))
+        self.nodes[index] = self._applied(expr, args)
         self.inlined.append(index)
         return True
 
@@ -189,9 +190,7 @@ class _Emission:
         for member in made.members:
             expr = self.graph[member]
             args = tuple(self._operand(arg, consumer) for arg in expr.args)
-            scalars = tuple(self.graph[arg].scalar for arg in expr.args)
-            made_here = Call(self.builder, expr, args, scalars)
-            self.nodes[member] = args[0] if expr.op == BROADCAST else RULES[expr.op](made_here)
+            self.nodes[member] = args[0] if expr.op == BROADCAST else self._applied(expr, args)
         self.inlined += made.members
         return True
 

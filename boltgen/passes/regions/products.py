@@ -168,19 +168,7 @@ def find_products(
     They are summed in `accumulate`. The anchors `shares`, all of them if it is None, may be
     attention, whose kernel shares slices of operands between products.
     """
-    claimed: set[int] = set()
-    found = []
-    for index, expr in enumerate(graph.exprs):
-        if expr.op not in ANCHORS:
-            continue
-        anchor = match_anchor(graph, index, accumulate)
-        if isinstance(anchor, Rejected) or not anchor.problem.has_b:
-            continue
-        tail = grow(graph, anchor, claimed, shares=shares is None or index in shares)
-        claimed.update(tail.members)
-        # A kernel that dequantises an operand wants the integers, which no other region hides.
-        claimed.update(each for each in tail.inlined if graph[each].op == DEQUANTIZE)
-        found.append(Product(anchor=anchor, tail=tail))
+    found = _grown(graph, set(), accumulate, shares, has_b=True)
     # Who takes rows of a tensor reads it as it is.
     activations = Counter(each.anchor.a for each in found if each.anchor.taken is None)
     return tuple(_with_borders(graph, product, activations) for product in found)
@@ -188,17 +176,29 @@ def find_products(
 
 def find_others(graph: Graph, claimed: Collection[int], accumulate: DType) -> list[Product]:
     """The operators of kinds that multiply nothing, with their tails, where nothing is claimed."""
-    taken = set(claimed)
+    return _grown(graph, set(claimed), accumulate, frozenset(), has_b=False)
+
+
+def _grown(
+    graph: Graph,
+    claimed: set[int],
+    accumulate: DType,
+    shares: frozenset[int] | None,
+    *,
+    has_b: bool,
+) -> list[Product]:
+    """Return the anchors with a B, or without, and their tails, where nothing is claimed."""
     found = []
     for index, expr in enumerate(graph.exprs):
-        if expr.op not in ANCHORS or index in taken:
+        if expr.op not in ANCHORS or index in claimed:
             continue
         anchor = match_anchor(graph, index, accumulate)
-        if isinstance(anchor, Rejected) or anchor.problem.has_b:
+        if isinstance(anchor, Rejected) or anchor.problem.has_b is not has_b:
             continue
-        tail = grow(graph, anchor, taken)
-        taken.update(tail.members)
-        taken.update(each for each in tail.inlined if graph[each].op == DEQUANTIZE)
+        tail = grow(graph, anchor, claimed, shares=shares is None or index in shares)
+        claimed.update(tail.members)
+        # A kernel that dequantises an operand wants the integers, which no other region hides.
+        claimed.update(each for each in tail.inlined if graph[each].op == DEQUANTIZE)
         found.append(Product(anchor=anchor, tail=tail))
     return found
 
@@ -236,14 +236,13 @@ def _batched(product: Product, batch: int, m: int) -> Product:
         return product
     if product.anchor.ends is not None or tail.slice_rows:
         return product
-    loads = zip(tail.epilogue.loads, tail.operands, strict=True)
     return replace(
         product,
         anchor=replace(product.anchor, problem=problem.gemm.as_batch(batch)),
         tail=replace(
             tail,
             operands=tuple(
-                replace(each, batched=load.kind is not LoadKind.ROW) for load, each in loads
+                replace(each, batched=load.kind is not LoadKind.ROW) for load, each in tail.loaded
             ),
         ),
     )

@@ -20,6 +20,7 @@ from boltgen.ir.extent import typical
 from boltgen.passes.regions.epilogue_rules import ELEMENTWISE
 from boltgen.passes.regions.epilogue_walk import made_before
 from boltgen.passes.regions.products import Product, Rejects, Summed
+from boltgen.passes.regions.times import compared
 from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.workload import Workload
 
@@ -36,15 +37,16 @@ def with_prologue(
     if longer is None:
         return product
     try:
-        before, after = (Workload(layers=(each.layer(graph),)) for each in (product, longer))
+        before, after = (each.layer(graph) for each in (product, longer))
+        workload = Workload(layers=(after,))
     except InvalidProblemError:  # more operands than a launch passes
         return product
-    if rejects(after) is not None:
+    if rejects(workload) is not None:
         return product
     problem = product.anchor.problem
     moved = 2 * _elements(problem.a_shape) * problem.in_dtype.size_bytes
-    once, apart = costs.kernels_us((after, before)).times_us
-    return longer if once < apart + costs.move_us(moved, 1) else product
+    is_faster, _ = compared(costs, (after,), (before,), costs.move_us(moved, 1))
+    return longer if is_faster else product
 
 
 def _longer(graph: Graph, product: Product, claimed: Collection[int]) -> Product | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from boltgen.ir.elementwise import ElementwiseGraph
+from boltgen.ir.elementwise import ElementwiseGraph, Load
 from boltgen.problems.region import RowView, Shared
 
 
@@ -40,6 +40,6 @@ class Tail:
     refused: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     @property
-    def results(self) -> tuple[int, ...]:
-        """The operators whose results are written: D's first."""
-        return (self.output, *self.further)
+    def loaded(self) -> tuple[tuple[Load, TailOperand], ...]:
+        """The loads of the epilogue, and the operand that each reads."""
+        return tuple(zip(self.epilogue.loads, self.operands, strict=True))

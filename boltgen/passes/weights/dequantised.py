@@ -6,23 +6,21 @@ IR-neutral. `dequantised` follows operators from a tensor back to constants; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from boltgen.graph.attributes import Axis
-from boltgen.graph.facts import permutation
+from boltgen.graph.facts import MOVES, NARROWED
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph
 from boltgen.graph.numpy_semantics.operation import Operation
 from boltgen.graph.numpy_semantics.operators import compute
 from boltgen.graph.recursion import Steps, answer
 from boltgen.ir.dtypes import DType
 from boltgen.problems.gemm.packed import GROUPS, PackedWeights
-
-_FLOATS = frozenset({"float16", "float32"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +38,10 @@ class Dequantised:
         return Dequantised(*map(move, whole))
 
 
-# Operators that only move elements, here and among whole numbers.
-_MOVES: Mapping[str, Callable[[Expr, Array], Array]] = {
-    **dict.fromkeys(
-        ("reshape", "expand_dims", "squeeze", "flatten"),
-        lambda expr, x: x.reshape(expr.static_shape),
-    ),
-    "broadcast_to": lambda expr, x: np.broadcast_to(x, expr.static_shape),
-    "permute_dims": lambda expr, x: x.transpose(permutation(expr)),
-}
-_ON_NUMBERS: Mapping[str, Callable[[Expr, Array, Array], Array]] = {
-    "add": lambda _, x, y: x + y,
-    "subtract": lambda _, x, y: x - y,
-    "multiply": lambda _, x, y: x * y,
-    "bitwise_and": lambda _, x, y: x & y,
-    "right_shift": lambda _, x, y: x >> y,
-}
+# Operators by which models make whole numbers of others.
+_ON_NUMBERS = frozenset(
+    {"add", "subtract", "multiply", "bitwise_and", "right_shift", "astype", "quantize"}
+)
 
 
 def constant(graph: Graph, index: int) -> Array | None:
@@ -72,28 +58,17 @@ def _constant(graph: Graph, index: int) -> Steps[int, Array | None]:
         return np.asarray(expr.scalar, expr.dtype) if scalar else expr.array
     if not expr.is_static or not expr.args:
         return None
-    if expr.op in _MOVES:
-        x = yield expr.args[0]
-        return None if x is None else _MOVES[expr.op](expr, x)
-    is_whole = expr.dtype.startswith(("int", "uint"))
-    if is_whole and expr.op in {*_ON_NUMBERS, "astype", "quantize"}:
-        arrays: list[Array] = []
-        for arg in expr.args:
-            each = yield arg
-            if each is None or (each.dtype.kind not in "iu" and expr.op != "quantize"):
-                return None
-            arrays.append(each)
-        if expr.op == "quantize":
-            return compute(
-                Operation(
-                    name=expr.op, attrs=expr.attrs, shape=expr.static_shape, dtype=expr.dtype
-                ),
-                arrays,
-            )
-        if expr.op == "astype":
-            return arrays[0].astype(expr.dtype)
-        return _ON_NUMBERS[expr.op](expr, *arrays).astype(expr.dtype)
-    return None
+    is_made_whole = expr.dtype.startswith(("int", "uint")) and expr.op in _ON_NUMBERS
+    if not is_made_whole and expr.op not in MOVES:
+        return None
+    arrays: list[Array] = []
+    for arg in expr.args:
+        each = yield arg
+        takes_any = expr.op in MOVES or expr.op == "quantize"
+        if each is None or not (takes_any or each.dtype.kind in "iu"):
+            return None
+        arrays.append(each)
+    return compute(Operation.of(expr), arrays)
 
 
 def dequantised(graph: Graph, index: int) -> Dequantised | None:
@@ -106,11 +81,15 @@ _Found: TypeAlias = "Dequantised | None"
 
 def _dequantised(graph: Graph, index: int) -> Steps[int, _Found]:
     expr = graph[index]
-    if not expr.is_static or expr.dtype not in _FLOATS or not expr.args:
+    if not expr.is_static or expr.dtype not in NARROWED or not expr.args:
         return None
-    if expr.op in _MOVES:
-        x = yield expr.args[0]
-        return None if x is None else x.moved(lambda array: _MOVES[expr.op](expr, array))
+    if expr.op in MOVES:
+        x, move = (yield expr.args[0]), Operation.of(expr)
+        return (
+            None
+            if x is None
+            else x.moved(lambda array: compute(replace(move, dtype=str(array.dtype)), [array]))
+        )
     if expr.op == "astype":
         return (yield from _cast(graph, expr))
     if expr.op == "dequantize":

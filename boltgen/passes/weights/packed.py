@@ -15,7 +15,7 @@ import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Unpack
-from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, mapped, renamed, with_each
+from boltgen.graph.graph import UNPACK, Array, Expr, Graph, GraphBuilder, with_each, written_anew
 from boltgen.ir.dtypes import DType, Layout
 from boltgen.passes.regions.anchor import MATMUL
 from boltgen.passes.weights.dequantised import dequantised, pack
@@ -29,44 +29,33 @@ _FEW_ROWS = 32
 
 
 def with_packed_weights(
-    graph: Graph,
-    rejects: Callable[[Workload], str | None],
-    accumulate: DType,
-    *,
-    packs: bool = True,
+    graph: Graph, rejects: Callable[[Workload], str | None], accumulate: DType
 ) -> Graph:
-    """Return `graph` with packed weights in each matmul that `rejects` accepts; the same without
-    `packs`.
+    """Return `graph` with packed weights in each matmul that `rejects` accepts.
 
     Products are summed in `accumulate`.
     """
     packing = _Packing(graph, rejects, accumulate)
-    names = dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        made = renamed(expr, names)
-        weight = packing.weight(index) if packs and expr.op == MATMUL else None
-        if weight is not None:
-            made = replace(made, args=(made.args[0], weight), origin=None)
-        names[index] = packing.builder.add(made)
-    if not packing.packed:
-        return graph
-    exprs = tuple(packing.builder.exprs)
-    escaping = frozenset(names[index] for index in graph.escaping)
-    return Graph(exprs, escaping, mapped(graph.results, names))
+
+    def write(index: int, expr: Expr, builder: GraphBuilder) -> Expr:
+        weight = packing.weight(index, builder) if expr.op == MATMUL else None
+        return expr if weight is None else replace(expr, args=(expr.args[0], weight), origin=None)
+
+    made = written_anew(graph, write)
+    return made if packing.packed else graph
 
 
 class _Packing:
-    """Pack the weights of a graph's products into `builder`; `packed` has the packed ones."""
+    """Pack the weights of a graph's products into a builder; `packed` has the packed ones."""
 
     def __init__(
         self, graph: Graph, rejects: Callable[[Workload], str | None], accumulate: DType
     ) -> None:
-        self.builder = GraphBuilder()
         self.packed: dict[int, int] = {}
         self._graph, self._rejects, self._accumulate = graph, rejects, accumulate
         self._forms: dict[int, tuple[PackedWeights, Array] | None] = {}
 
-    def weight(self, index: int) -> int | None:
+    def weight(self, index: int, builder: GraphBuilder) -> int | None:
         """Return B of a product, unpacked from packed weights; None if it stays as it is."""
         graph, expr = self._graph, self._graph[index]
         a, b = (graph[each] for each in expr.args)
@@ -82,7 +71,7 @@ class _Packing:
         if made is None or not self._is_worth(a, b, *made):
             return None
         if at not in self.packed:
-            self.packed[at] = self._unpacked(b, *made)
+            self.packed[at] = _unpacked(builder, b, *made)
         return self.packed[at]
 
     def _is_worth(self, a: Expr, b: Expr, form: PackedWeights, array: Array) -> bool:
@@ -104,14 +93,13 @@ class _Packing:
         is_few = rows <= _FEW_ROWS or _is_weight_only(form, array, k)
         return is_few and self._rejects(workload) is None
 
-    def _unpacked(self, b: Expr, form: PackedWeights, array: Array) -> int:
-        """The expression of B, in its author's dtype."""
-        k, n = b.static_shape
-        bytes_ = self.builder.constant(array)
-        narrow = DType.F16.value
-        made = self.builder.operator(UNPACK, (bytes_,), (n, k), narrow, weights=form, k=k)
-        columns = self.builder.permute_dims(made, (1, 0))
-        return columns if b.dtype == narrow else self.builder.astype(columns, b.dtype)
+
+def _unpacked(builder: GraphBuilder, b: Expr, form: PackedWeights, array: Array) -> int:
+    """Write B in its author's dtype."""
+    k, n = b.static_shape
+    bytes_ = builder.constant(array)
+    made = builder.operator(UNPACK, (bytes_,), (n, k), DType.F16.value, weights=form, k=k)
+    return builder.in_dtype(builder.permute_dims(made, (1, 0)), b.dtype)
 
 
 def _is_weight_only(form: PackedWeights, array: Array, k: int) -> bool:

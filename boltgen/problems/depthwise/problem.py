@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,27 +13,29 @@ from boltgen.ir.functions import Array
 from boltgen.problems.checks import check_dtypes, check_positive
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.windows import (
+    Windowed,
     check_windows,
     padded_images,
     profiled_extents,
     taps,
-    touched_elements,
-    window_sizes,
-    windows_along,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Depthwise:
+class Depthwise(Windowed):
     """Forward convolution (cross-correlation) of as many groups as channels, summed in FP32.
 
     Activation: (N, H, W, C). Weight: (R, S, K, 1), K = C * multiplier. Output: (N, P, Q, K), whose
     channel k is of the activation's channel k / multiplier. Padding is (top, left, bottom, right),
     in pixels. Its `gemm` has the rows and columns of the output, and the filter's pixels as K.
 
+    If it is `with_input`, the output begins with the activation's own channels: K = 2 C, and the
+    weight has the C filters of the channels after them.
+
     Raises:
-        InvalidProblemError: an extent is out of range, no kernel multiplies its types, or the
-            filter does not fit into the padded activation.
+        InvalidProblemError: an extent is out of range, no kernel multiplies its types, the filter
+            does not fit into the padded activation, or an activation in the output has another
+            size or several filters for each channel.
     """
 
     kind: ClassVar[str] = "depthwise"
@@ -51,40 +53,42 @@ class Depthwise:
     dilation: tuple[int, int] = (1, 1)
     in_dtype: DType = DType.F16
     out_dtype: DType = DType.F16
+    with_input: bool = field(default=False, metadata={"absent_at_default": True})
 
     def __post_init__(self) -> None:
         check_positive(self, ("n", "h", "w", "c", "r", "s", "multiplier", "k"))
         check_dtypes(self)
         check_windows(self)
+        if self.with_input and not self.has_place_for_input:
+            raise InvalidProblemError(
+                f"Depthwise: an output of {self.p}x{self.q} pixels and {self.multiplier} filters "
+                f"for each channel has no place for the activation's {self.h}x{self.w} pixels"
+            )
         _ = self.gemm  # whose extents are checked when it is made
 
     @property
-    def acc_dtype(self) -> DType:
-        """FP32."""
-        return DType.F32
+    def has_place_for_input(self) -> bool:
+        """Whether the output could begin with the activation: each has the other's size."""
+        return (self.multiplier, self.p, self.q) == (1, self.h, self.w)
+
+    @property
+    def filters(self) -> int:
+        """All channels' filters."""
+        return self.c * self.multiplier
 
     @property
     def k(self) -> int:
         """Channels of the output."""
-        return self.c * self.multiplier
-
-    @property
-    def p(self) -> int:
-        """Rows of the output."""
-        return windows_along(self, 0)
-
-    @property
-    def q(self) -> int:
-        """Columns of the output."""
-        return windows_along(self, 1)
+        return self.filters + (self.c if self.with_input else 0)
 
     @property
     def short(self) -> str:
         """`depthwise 1x56x56x144, 3x3, stride 2x2`."""
         stride = "" if self.stride == (1, 1) else f", stride {self.stride[0]}x{self.stride[1]}"
-        filters = "" if self.multiplier == 1 else f" to {self.k}"
+        filters = "" if self.k == self.c else f" to {self.k}"
         image = f"{self.n}x{self.h}x{self.w}x{self.c}"
-        return f"depthwise {image}{filters}, {self.r}x{self.s}{stride}"
+        joined = ", with its input" if self.with_input else ""
+        return f"depthwise {image}{filters}, {self.r}x{self.s}{stride}{joined}"
 
     @property
     def gemm(self) -> Gemm:
@@ -98,113 +102,34 @@ class Depthwise:
         )
 
     @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self) -> Depthwise:
-        """Itself."""
-        return self
-
-    @property
-    def has_b(self) -> bool:
-        """True: each pixel's neighbourhood is multiplied."""
-        return True
-
-    @property
-    def is_exact(self) -> bool:
-        """No: sums are rounded."""
-        return False
-
-    @property
-    def storable(self) -> frozenset[DType]:
-        """The type of its operands, and FP32."""
-        return frozenset({self.in_dtype, DType.F32})
-
-    @property
-    def matrix(self) -> tuple[int, int]:
-        """(N*P*Q, K)."""
-        return self.n * self.p * self.q, self.k
-
-    @property
-    def is_matrix(self) -> bool:
-        """It is not: which pixels a filter meets depends on each dimension."""
-        return False
-
-    @property
-    def a_shape(self) -> tuple[int, ...]:
-        """(N, H, W, C)."""
-        return self.n, self.h, self.w, self.c
-
-    @property
     def b_shape(self) -> tuple[int, ...]:
         """(R, S, K, 1): the layout HWOI."""
-        return self.r, self.s, self.k, 1
-
-    @property
-    def d_shape(self) -> tuple[int, ...]:
-        """(N, P, Q, K)."""
-        return self.n, self.p, self.q, self.k
-
-    @property
-    def alignment_a(self) -> int:
-        """Elements of the activation per vector access."""
-        return alignment_elements(self.in_dtype, self.c)
+        return self.r, self.s, self.filters, 1
 
     @property
     def alignment_b(self) -> int:
         """Elements of the weight per vector access."""
-        return alignment_elements(self.in_dtype, self.k)
-
-    @property
-    def alignment_d(self) -> int:
-        """Elements of the output, and of every tensor of its shape, per vector access."""
-        return alignment_elements(self.out_dtype, self.k)
+        return alignment_elements(self.in_dtype, self.filters)
 
     @property
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
-        return 2 * self.n * self.p * self.q * self.k * self.r * self.s
-
-    @property
-    def a_bytes(self) -> int:
-        """Bytes of the pixels that the filter touches; strides may leave some out."""
-        return touched_elements(self) * self.in_dtype.size_bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Bytes of the filters."""
-        return self.k * self.r * self.s * self.in_dtype.size_bytes
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of `boltgen_depthwise_args`."""
-        return window_sizes(self)
+        return 2 * self.n * self.p * self.q * self.filters * self.r * self.s
 
     @property
     def extents(self) -> dict[str, int]:
         """The fields of `profiler_conv`, with a group for each channel."""
-        return profiled_extents(self, self.c)
-
-    @property
-    def slice_rows(self) -> int:
-        """The pixels of an image."""
-        return self.p * self.q
-
-    def in_slices(self, rows: int) -> Depthwise:
-        """Itself: its images are its slices."""
-        del rows
-        return self
+        return profiled_extents(self, self.c) | {"with_input": int(self.with_input)}
 
     def resized(self, channels: int, filters: int) -> Depthwise:
         """The convolution of so many channels, each with as many filters as before."""
-        if filters != channels * self.multiplier:
+        made = replace(self, c=channels)
+        if filters != made.k:
             raise InvalidProblemError(
                 f"Depthwise: {channels} channels of {self.multiplier} filters each make "
-                f"{channels * self.multiplier}, not {filters}"
+                f"{made.k}, not {filters}"
             )
-        return replace(self, c=channels)
+        return made
 
     def padding_of_b(self, channels: int, filters: int) -> tuple[int, ...]:
         """Return the padding of the weight's dimensions."""
@@ -213,8 +138,8 @@ class Depthwise:
 
     def product(self, a: Array, b: Array) -> Array:
         """Return the convolution in FP64."""
-        result = np.zeros(self.d_shape)
+        result = np.zeros((*self.d_shape[:-1], self.filters))
         padded = np.repeat(padded_images(self, a), self.multiplier, axis=-1)
-        for weights, pixels in zip(b.reshape(-1, self.k), taps(self, padded), strict=True):
+        for weights, pixels in zip(b.reshape(-1, self.filters), taps(self, padded), strict=True):
             result += pixels * weights
-        return result
+        return np.concatenate([a, result], axis=-1) if self.with_input else result

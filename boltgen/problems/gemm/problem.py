@@ -15,8 +15,8 @@ from boltgen.problems.checks import (
     check_dtypes,
     check_positive,
     check_slices,
-    storable,
 )
+from boltgen.problems.dense import Dense
 from boltgen.problems.gemm.packed import PackedWeights
 from boltgen.problems.gemm.pair import halves, run_of
 
@@ -25,7 +25,7 @@ _LARGEST_PRODUCT = 255 * 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gemm:
+class Gemm(Dense):
     """`batch` matmuls of one shape, whose matrices lie at constant strides.
 
     A: (M, K) row-major. B: (K, N) row-major, or column-major (stored as (N, K)). D: (M, N)
@@ -142,21 +142,6 @@ class Gemm:
         return self.folded if self.is_foldable else self
 
     @property
-    def has_b(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def is_exact(self) -> bool:
-        """False: it multiplies."""
-        return False
-
-    @property
-    def storable(self) -> frozenset[DType]:
-        """The type of the operands, and FP32; any type of a product of integers."""
-        return storable(self.in_dtype)
-
-    @property
     def matrix(self) -> tuple[int, int]:
         """(M, N)."""
         return self.m, self.n
@@ -189,11 +174,6 @@ class Gemm:
         return (self.batch, *matrix) if self.batch > 1 and is_batched else matrix
 
     @property
-    def alignment_a(self) -> int:
-        """Elements of A per vector access."""
-        return alignment_elements(self.in_dtype, self.k)
-
-    @property
     def alignment_b(self) -> int:
         """Elements of B per vector access; bytes if B is packed."""
         if self.weights is not None:
@@ -210,12 +190,6 @@ class Gemm:
     def flops(self) -> int:
         """Floating-point operations; a fused multiply-add counts as two."""
         return 2 * self.batch * self.m * self.columns_of_b * self.k
-
-    @property
-    def a_bytes(self) -> int:
-        """Bytes of A."""
-        batch = self.batch if self.a_batched else 1
-        return batch * self.m * self.k * self.in_dtype.size_bytes
 
     @property
     def b_bytes(self) -> int:

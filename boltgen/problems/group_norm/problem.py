@@ -128,19 +128,9 @@ class GroupNorm(WithoutB):
         return {"n": self.n, "pixels": self.pixels, "channels": self.c, "groups": self.groups}
 
     @property
-    def extents(self) -> dict[str, int]:
-        """The same as `sizes`; the profiler has no struct for group norms."""
-        return self.sizes
-
-    @property
     def slice_rows(self) -> int:
         """The pixels of an image."""
         return self.pixels
-
-    def in_slices(self, rows: int) -> GroupNorm:
-        """Return the norm itself: its images are its slices."""
-        del rows
-        return self
 
     def resized(self, channels: int, filters: int) -> GroupNorm:
         """Return the norm with `channels` channels, which must equal `filters`."""

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import DType, IndexType, Layout, alignment_elements
+from boltgen.ir.dtypes import DType, IndexType, Layout
 from boltgen.ir.functions import Array
 from boltgen.problems.checks import check_dtypes, check_positive
+from boltgen.problems.dense import Dense
 from boltgen.problems.gathered import Gathered, check_gathered
 from boltgen.problems.gemm.problem import Gemm
 
@@ -23,7 +24,7 @@ _MOST_GROUPS = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedGemm:
+class GroupedGemm(Dense):
     """The matmul of each row of A with the matrix of its group.
 
     A: (M, K) row-major, its rows sorted by group. B: (groups, K, N), or (groups, N, K) if
@@ -102,26 +103,6 @@ class GroupedGemm:
         return f"grouped gemm {self.m}x{self.n}x{self.k} of {self.groups} groups{taken}"
 
     @property
-    def batch(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def canonical(self) -> GroupedGemm:
-        """Itself."""
-        return self
-
-    @property
-    def has_b(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def is_exact(self) -> bool:
-        """False: sums are rounded."""
-        return False
-
-    @property
     def storable(self) -> frozenset[DType]:
         """The type of the operands, and FP32."""
         return frozenset({self.in_dtype, DType.F32})
@@ -153,21 +134,6 @@ class GroupedGemm:
         return self.m, self.n
 
     @property
-    def alignment_a(self) -> int:
-        """Elements of A per vector access."""
-        return alignment_elements(self.in_dtype, self.k)
-
-    @property
-    def alignment_b(self) -> int:
-        """Elements of B per vector access."""
-        return alignment_elements(self.in_dtype, self.b_shape[-1])
-
-    @property
-    def alignment_d(self) -> int:
-        """Elements of D, and of every tensor of its shape, per vector access."""
-        return alignment_elements(self.out_dtype, self.n)
-
-    @property
     def flops(self) -> int:
         """Floating-point operations if every row belongs to a group."""
         return 2 * self.m * self.n * self.k
@@ -179,11 +145,6 @@ class GroupedGemm:
         if (taken := self.gathered) is None:
             return self.m * row_bytes
         return taken.distinct * row_bytes + taken.bytes
-
-    @property
-    def b_bytes(self) -> int:
-        """Bytes of B, all groups."""
-        return self.groups * self.k * self.n * self.in_dtype.size_bytes
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -203,16 +164,6 @@ class GroupedGemm:
     def extents(self) -> dict[str, int]:
         """Groups and extents; the profiler has no struct for grouped matmuls."""
         return {"groups": self.groups, "m": self.m, "n": self.n, "k": self.k}
-
-    @property
-    def slice_rows(self) -> int:
-        """Zero: its rows have no slices."""
-        return 0
-
-    def in_slices(self, rows: int) -> GroupedGemm:
-        """Return the matmul itself."""
-        del rows
-        return self
 
     def resized(self, channels: int, filters: int) -> GroupedGemm:
         """Return the matmul with K = `channels` and N = `filters`."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InvalidProblemError
-from boltgen.ir.dtypes import FLOAT_TYPES, DType, alignment_elements
+from boltgen.ir.dtypes import FLOAT_TYPES, DType
 from boltgen.ir.functions import Array
 from boltgen.problems.without_b import WithoutB
 
@@ -148,21 +148,6 @@ class LayoutTransform(WithoutB):
         return self.images, self.pixels, channels
 
     @property
-    def alignment_a(self) -> int:
-        """Elements of the source per vector access."""
-        return alignment_elements(self.in_dtype, self.a_shape[-1])
-
-    @property
-    def alignment_d(self) -> int:
-        """Elements of the target per vector access."""
-        return alignment_elements(self.out_dtype, self.d_shape[-1])
-
-    @property
-    def a_bytes(self) -> int:
-        """Bytes of the source."""
-        return prod(self.a_shape) * self.in_dtype.size_bytes
-
-    @property
     def bytes_moved(self) -> int:
         """The bytes that it reads and writes."""
         return self.a_bytes + prod(self.d_shape) * self.out_dtype.size_bytes
@@ -176,21 +161,6 @@ class LayoutTransform(WithoutB):
             "source_c": self.source_channels,
             "target_c": self.target_channels,
         }
-
-    @property
-    def extents(self) -> dict[str, int]:
-        """The same as `sizes`; the profiler has no struct for layout transforms."""
-        return self.sizes
-
-    @property
-    def slice_rows(self) -> int:
-        """Zero: its rows have no slices."""
-        return 0
-
-    def in_slices(self, rows: int) -> LayoutTransform:
-        """Return the transform itself."""
-        del rows
-        return self
 
     def resized(self, channels: int, filters: int) -> LayoutTransform:
         """Return the transform with `channels` source and `filters` target channels."""

@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from boltgen.errors import InvalidProblemError, assert_never
-from boltgen.ir.dtypes import CONVERTED, DType, IndexType, alignment_elements
+from boltgen.ir.dtypes import CONVERTED, DType, IndexType
 from boltgen.ir.functions import Array
 from boltgen.ir.softmax import softmax
-from boltgen.problems.checks import check_read_floats, check_positive, check_slices
+from boltgen.problems.checks import check_positive, check_read_floats, check_slices
 from boltgen.problems.gathered import Gathered, check_gathered
 from boltgen.problems.without_b import WithoutB
 
@@ -104,16 +104,6 @@ class Norm(WithoutB):
     def d_shape(self) -> tuple[int, ...]:
         """(rows, columns)."""
         return self.rows, self.columns
-
-    @property
-    def alignment_a(self) -> int:
-        """Elements of A per vector access."""
-        return alignment_elements(self.in_dtype, self.columns)
-
-    @property
-    def alignment_d(self) -> int:
-        """Elements of D, and of every tensor of its shape, per vector access."""
-        return alignment_elements(self.out_dtype, self.columns)
 
     @property
     def a_bytes(self) -> int:

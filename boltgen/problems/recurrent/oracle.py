@@ -24,12 +24,12 @@ from boltgen.ir.interval import (
     unary_image,
 )
 from boltgen.ir.recurrence import Algebra, advance
+from boltgen.problems.accumulation import accumulation_rounding
 from boltgen.problems.inputs import LayerInputs
 from boltgen.problems.recurrent.problem import Recurrent
 from boltgen.problems.reference import (
     AnyArray,
     Enclosure,
-    accumulation_rounding,
     broadcast,
     enclosed_store,
     shaped,

@@ -179,19 +179,9 @@ class Recurrent(WithoutB):
         }
 
     @property
-    def extents(self) -> dict[str, int]:
-        """The sizes; the profiler has no struct for them."""
-        return self.sizes
-
-    @property
     def slice_rows(self) -> int:
         """The rows of a step."""
         return self.batch_rows
-
-    def in_slices(self, rows: int) -> Recurrent:
-        """Itself: its steps are its slices."""
-        del rows
-        return self
 
     def resized(self, channels: int, filters: int) -> Recurrent:
         """Return the layer of so many columns of A and D."""

@@ -14,6 +14,7 @@ class Observer(Protocol):
 
     def begin(self, budget: Budget, tasks: int) -> None:
         """Note that the device is locked and the session's time begins."""
+        return
 
     def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
         """Note the outcome of a trial.
@@ -21,25 +22,16 @@ class Observer(Protocol):
         `best_us` is the sum of the best times of the `timed` tasks that have one, each weighted by
         its number of runs.
         """
+        return
 
     def warn(self, message: str) -> None:
         """Show a warning to the user now."""
+        return
 
     def end(self) -> None:
         """Note that the session has ended, completed or not."""
+        return
 
 
-class Quiet:
+class Quiet(Observer):
     """Report nothing: the library's default."""
-
-    def begin(self, budget: Budget, tasks: int) -> None:
-        """Do nothing."""
-
-    def measured(self, trial: AnyTrial, outcome: Outcome, best_us: float, timed: int) -> None:
-        """Do nothing."""
-
-    def warn(self, message: str) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""

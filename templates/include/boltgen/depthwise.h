@@ -4,6 +4,9 @@
 // neighbouring vectors of channels, so that a warp reads whole sectors; the next ones have the next
 // tiles.
 //
+// D may begin with A's own channels: threads of these copy their pixels, and the graph takes them
+// for sums.
+//
 // A sum of each image's channels may be a result in the type of A: threadblocks add to FP32 numbers
 // in the workspace, and the last one of a slab of channels rounds them.
 
@@ -17,7 +20,7 @@
 
 namespace boltgen {
 
-template <typename Tile_, typename ElementD_, typename Graph, int kThreads>
+template <typename Tile_, typename ElementD_, typename Graph, int kThreads, bool kWithInput_>
 struct Depthwise {
   using Tile = Tile_;
   using ElementIn = typename Tile::Element;
@@ -28,13 +31,16 @@ struct Depthwise {
   static constexpr int kRows = Tile::kRows;
   static constexpr int kColumns = Tile::kColumns;
   static constexpr int kThreadCount = kThreads;
+  static constexpr bool kWithInput = kWithInput_;
   static constexpr int kLoads = Loads::Type::kCount;
   static constexpr int kOperands = kLoads + Loads::kResults;
   static constexpr int kRounded = RoundedSum<typename Graph::Operands>::kIndex;
   static_assert(kThreads % 32 == 0, "whole warps");
+  static_assert(!kWithInput || Tile::kMultiplier == 1, "vectors of D are vectors of A");
 
   struct Params {
-    DepthwiseSizes sizes;
+    DepthwiseSizes sizes;  ///< whose k is of the filters
+    int columns;           ///< D's channels
     ElementIn const* a;
     ElementIn const* b;
     ElementD* d;
@@ -75,9 +81,37 @@ struct Depthwise {
     int image, row, column, tile_row;
     params.tile_columns(tile_row, column, tile);
     params.tile_rows(image, row, tile_row);
-    Tile sums(params.sizes, params.a, params.b, image, row * kRows, column * kColumns, channel);
-    sums.compute();
+    bool const copies = kWithInput && channel < params.sizes.c;
+    int const filter = kWithInput && !copies ? channel - params.sizes.c : channel;
+    Tile sums(params.sizes, params.a, params.b, image, row * kRows, column * kColumns, filter);
+    if (copies) {
+      copy(sums);
+    } else {
+      sums.compute();
+    }
     store(params, sums, image, channel);
+  }
+
+  /// Puts A's own pixels in the place of sums.
+  CUTLASS_DEVICE
+  static void copy(Tile& tile) {
+    DepthwiseSizes const& sizes = tile.sizes;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int j = 0; j < kColumns; ++j) {
+        int const y = tile.row + i, x = tile.column + j;
+        typename Tile::VectorA pixel;
+        pixel.clear();
+        cutlass::arch::global_load<typename Tile::VectorA, sizeof(pixel)>(
+            pixel, tile.a + (int64_t(y) * sizes.w + x) * sizes.c, y < sizes.h && x < sizes.w);
+        auto const wide = Tile::widen(pixel);
+        CUTLASS_PRAGMA_UNROLL
+        for (int e = 0; e < kVector; ++e) {
+          tile.sums[i][j][e] = wide[e];
+        }
+      }
+    }
   }
 
   /// Rounds the sums of a slab's channels, if all other threadblocks have added theirs.
@@ -94,11 +128,11 @@ struct Depthwise {
     }
     __threadfence();
     int const first = slab * params.slab.divisor * kVector;
-    int const left = params.sizes.k - first, most = params.slab.divisor * kVector;
+    int const left = params.columns - first, most = params.slab.divisor * kVector;
     int const channels = left < most ? left : most;
     auto const* const sums = static_cast<float const*>(params.operands[kRounded].pointer);
     for (int64_t i = threadIdx.x; i < int64_t(params.images) * channels; i += kThreads) {
-      int64_t const at = i / channels * params.sizes.k + first + i % channels;
+      int64_t const at = i / channels * params.columns + first + i % channels;
       params.rounded[at] = cutlass::NumericConverter<ElementIn, float>()(__ldcg(sums + at));
     }
   }
@@ -128,17 +162,24 @@ struct Depthwise {
             cutlass::NumericArrayConverter<ElementD, float, kVector>()(made);
         operands.store(place, inside);
         cutlass::arch::global_store<VectorD, sizeof(VectorD)>(
-            vector, params.d + place.row * sizes.k + channel, inside);
+            vector, params.d + place.row * params.columns + channel, inside);
       }
     }
     int64_t const first = (int64_t(image) * sizes.p + tile.row) * sizes.q + tile.column;
-    operands.finish(Place{first, channel}, sizes.k);
+    operands.finish(Place{first, channel}, params.columns);
   }
 };
 
 template <typename Kernel>
 void check_depthwise(ArgumentCheck& check, boltgen_depthwise_args const& args) {
-  check_depthwise_tile<typename Kernel::Tile>(check, args);
+  boltgen_depthwise_args filters = args;
+  if (Kernel::kWithInput) {
+    check.equal("k", args.k, 2 * int64_t(args.c));
+    check.equal("p", args.p, args.h);
+    check.equal("q", args.q, args.w);
+    filters.k = args.c;
+  }
+  check_depthwise_tile<typename Kernel::Tile>(check, filters);
   check.at_least("slab", args.slab, 1);
   check.pointer("d", args.d, Kernel::kVector, sizeof(typename Kernel::ElementD));
   check_operands(typename Kernel::Loads::Type(), check, args.operands, args.k, Kernel::kVector);
@@ -179,7 +220,10 @@ int run_depthwise(void (*kernel)(typename Kernel::Params), boltgen_depthwise_arg
   if (check.failed()) {
     return check.code();
   }
-  typename Kernel::Params params{DepthwiseSizes(*args),
+  DepthwiseSizes sizes(*args);
+  sizes.k = Kernel::kWithInput ? args->c : args->k;
+  typename Kernel::Params params{sizes,
+                                 args->k,
                                  static_cast<typename Kernel::ElementIn const*>(args->a),
                                  static_cast<typename Kernel::ElementIn const*>(args->b),
                                  static_cast<typename Kernel::ElementD*>(args->d),

@@ -1,10 +1,13 @@
 // All steps of a recurrent layer in one launch: LSTM, GRU and RNN, whose inputs are projected.
 //
-// A threadblock has sixteen rows of the batch, for all steps and one direction, and all hidden
-// units: no threadblock waits for another. The hidden state is in shared memory, in two buffers: a
-// step reads one and writes the other. A warp has some groups of eight hidden units, and multiplies
-// the weights of all gates of a group; its lanes then have all that a unit's gates are made of. The
-// recurrent weights stay in registers where they fit; else each step reads them, from L2.
+// A threadblock has sixteen rows of the batch, for all steps and one direction. It has all hidden
+// units, and then no threadblock waits for another; or some of them, and then its state is
+// exchanged in each step, see recurrent_exchange.h. A hidden state of all units is in shared
+// memory; where nothing is exchanged it has two buffers: a step reads one and writes the other. A
+// warp has some groups of eight hidden units, and multiplies the weights of all gates of a group;
+// its lanes then have all that a unit's gates are made of. Several warps may share a group, each
+// with a slice of K; the first one adds their sums, always in the same order. The recurrent weights
+// stay in registers where they fit; else each step reads them, from L2.
 //
 // Along K, the order in which elements are multiplied is free as long as A and B agree. A lane
 // therefore has eight neighbouring elements of a row in each block of 32, which is one vector, and
@@ -20,6 +23,7 @@
 #include "boltgen/activations.h"
 #include "boltgen/launch.h"
 #include "boltgen/norm_operands.h"
+#include "boltgen/recurrent_exchange.h"
 
 namespace boltgen {
 
@@ -29,11 +33,13 @@ constexpr int gates_of(Cell cell) {
   return cell == Cell::kLstm ? 4 : cell == Cell::kGru || cell == Cell::kGruResetFirst ? 3 : 1;
 }
 
-/// `kHidden_` are the hidden units, up to a multiple of 32; a launch may have fewer. Pairs of
-/// neighbouring units are read and written in vectors of kVector_. Weights have rows of whole
-/// vectors of eight if kWholeVectors, and stay in registers if kResident.
+/// `kHidden_` are the hidden units, up to a multiple of 32; a launch may have fewer. A threadblock
+/// has kUnits of them, and kSlices warps share each group of units. Pairs of neighbouring units are
+/// read and written in vectors of kVector_. Weights have rows of whole vectors of eight if
+/// kWholeVectors, and stay in registers if kResident.
 template <Cell kCell, typename Element_, typename ElementD_, typename Graph, typename Instruction,
-          int kHidden_, int kWarps, bool kResident, int kVector_, bool kWholeVectors_>
+          int kHidden_, int kUnits, int kWarps, int kSlices, bool kResident, int kVector_,
+          bool kWholeVectors_>
 struct Recurrent {
   using Element = Element_;
   using ElementD = ElementD_;
@@ -50,11 +56,18 @@ struct Recurrent {
   static constexpr int kLoads = Loads::Type::kCount;
   static constexpr int kOperands = kLoads + Loads::kResults;
 
-  /// The groups of eight hidden units of a warp, and the blocks of 32 along K.
-  static constexpr int kGroups = kHidden / 8 / kWarps;
-  static constexpr int kBlocks = kHidden / 32;
-  static_assert(kHidden % 32 == 0, "whole blocks along K");
-  static_assert(kGroups * kWarps * 8 == kHidden, "each warp has as many groups");
+  /// Whether threadblocks share the hidden units.
+  static constexpr bool kIsShared = kUnits < kHidden;
+  static constexpr bool kIsLate = kCell == Cell::kGruResetFirst;
+  /// The groups of eight hidden units of a warp, and its blocks of 32 along K.
+  static constexpr int kGroups = kUnits * kSlices / 8 / kWarps;
+  static constexpr int kBlocks = kHidden / 32 / kSlices;
+  static constexpr int kState = kRows * kHidden;
+  using Exchange = RecurrentExchange<Element, kState>;
+  static_assert(kHidden == kBlocks * kSlices * 32, "each warp has as many whole blocks along K");
+  static_assert(kGroups * kWarps * 8 == kUnits * kSlices, "each warp has as many groups");
+  static_assert(kHidden % kUnits == 0, "threadblocks have as many units");
+  static_assert(kSlices == 1 || kGroups == 1, "sums are added for one group of a warp");
   static_assert(kResident || kWholeVectors, "weights that are read anew are read by vectors");
 
   struct Params {
@@ -66,17 +79,39 @@ struct Recurrent {
     ElementD* d;
     int steps, batch, hidden, directions;
     bool backwards, keeps_last;
+    void* workspace;
     boltgen_operand operands[BOLTGEN_MAX_OPERANDS];
+
+    CUTLASS_HOST_DEVICE
+    int tiles() const { return (batch + kRows - 1) / kRows; }
+
+    /// Rows of a threadblock, in each direction.
+    CUTLASS_HOST_DEVICE
+    int items() const { return tiles() * directions; }
+
+    /// The threadblocks that share the hidden units.
+    CUTLASS_HOST_DEVICE
+    int parts() const { return (hidden + kUnits - 1) / kUnits; }
   };
 
+  /// The sums of a lane in the products of a step's first or only half.
+  static constexpr int kMostSums = kIsLate ? 2 : kGates;
+
   struct SharedStorage {
-    alignas(16) Element states[2][kRows * kHidden];
+    alignas(16) Element states[kIsShared ? 1 : 2][kState];
     /// What a reset gate has left of the state.
-    alignas(16) Element reset[kCell == Cell::kGruResetFirst ? kRows * kHidden : 8];
+    alignas(16) Element reset[kIsLate ? kState : 8];
+    /// The sums of all slices of K but the first.
+    alignas(16) float sums[kSlices > 1 ? kWarps * kMostSums * 32 * 4 : 4];
   };
 
   CUTLASS_DEVICE
-  void operator()(Params const& params, SharedStorage& shared) { Lane(params, shared).run(); }
+  void operator()(Params const& params, SharedStorage& shared) {
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int item = int(blockIdx.x); item < params.items(); item += int(gridDim.x)) {
+      Lane(params, shared, item).run();
+    }
+  }
 
  private:
   using Pair = cutlass::AlignedArray<Element, 2>;
@@ -99,6 +134,7 @@ struct Recurrent {
     Params const& params;
     SharedStorage& shared;
     int const row, part;  ///< of the fragments
+    int const slice;      ///< of K
     int const direction;
     int const first_row;  ///< of the batch
     int const first_column;
@@ -109,16 +145,20 @@ struct Recurrent {
     float cells[kCell == Cell::kLstm ? kGroups : 1][4];
     float update[kCell == Cell::kGruResetFirst ? kGroups : 1][4];
 
+    Exchange exchange;
+
     CUTLASS_DEVICE
-    Lane(Params const& given, SharedStorage& storage)
+    Lane(Params const& given, SharedStorage& storage, int item)
         : params(given),
           shared(storage),
           row(int(threadIdx.x) % 32 / 4),
           part(int(threadIdx.x) % 4),
-          direction(int(blockIdx.y)),
-          first_row(int(blockIdx.x) * kRows),
-          first_column(int(threadIdx.x) / 32 * kGroups * 8),
-          weights(given.weights + int64_t(direction) * kGates * given.hidden * given.hidden) {}
+          slice(int(threadIdx.x) / 32 % kSlices),
+          direction(item / given.tiles()),
+          first_row(item % given.tiles() * kRows),
+          first_column(int(blockIdx.y) * kUnits + int(threadIdx.x) / 32 / kSlices * kGroups * 8),
+          weights(given.weights + int64_t(direction) * kGates * given.hidden * given.hidden),
+          exchange(given.workspace, item, given.items(), given.parts()) {}
 
     CUTLASS_DEVICE
     void run() {
@@ -126,21 +166,40 @@ struct Recurrent {
       __syncthreads();
       CUTLASS_PRAGMA_NO_UNROLL
       for (int step = 0; step < params.steps; ++step) {
-        Element const* const now = shared.states[step % 2];
-        Element* const next = shared.states[(step + 1) % 2];
-        if constexpr (kCell == Cell::kGruResetFirst) {
-          reset(now);
-          __syncthreads();
+        Element* const now = shared.states[kIsShared ? 0 : step % 2];
+        Element* const next = kIsShared ? now : shared.states[(step + 1) % 2];
+        if constexpr (kIsLate) {
+          reset(now, kIsShared ? exchange.buffer() : shared.reset);
+          complete(shared.reset);
         }
+        Element* const made = kIsShared ? exchange.buffer() : next;
         CUTLASS_PRAGMA_UNROLL
         for (int group = 0; group < kGroups; ++group) {
-          advance(step, group, now, next);
+          advance(step, group, now, made);
         }
-        __syncthreads();
+        complete(next);
       }
-      if (params.keeps_last) {
-        store_last(shared.states[params.steps % 2]);
+      if (params.keeps_last && slice == 0) {
+        store_last(shared.states[kIsShared ? 0 : params.steps % 2]);
       }
+      __syncthreads();
+    }
+
+    /// Waits for a state that all warps have written a part of; if it is exchanged, reads it.
+    CUTLASS_DEVICE
+    void complete(Element* state) {
+      if constexpr (kIsShared) {
+        Element const* const made = exchange.publish();
+        int const vectors = params.parts() * kUnits / 8;
+        CUTLASS_PRAGMA_UNROLL
+        for (int each = 0; each < kRows; ++each) {
+          for (int vector = int(threadIdx.x); vector < vectors; vector += kThreadCount) {
+            int const at = offset(each, vector * 8);
+            *reinterpret_cast<Eight*>(state + at) = *reinterpret_cast<Eight const*>(made + at);
+          }
+        }
+      }
+      __syncthreads();
     }
 
     /// The place in the sequence of the step that is computed as the step-th.
@@ -166,14 +225,13 @@ struct Recurrent {
           lengths[half] = inside ? params.lengths[batch_row(half)] : 0;
         }
       }
+      begin_state();
       CUTLASS_PRAGMA_UNROLL
       for (int group = 0; group < kGroups; ++group) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          *reinterpret_cast<Pair*>(shared.states[0] + offset(row + half * 8, column(group))) =
-              first_state(0, group, half);
-          if constexpr (kCell == Cell::kLstm) {
-            Pair const cell = first_state(1, group, half);
+        if constexpr (kCell == Cell::kLstm) {
+          CUTLASS_PRAGMA_UNROLL
+          for (int half = 0; half < 2; ++half) {
+            Pair const cell = first_state(1, row + half * 8, column(group));
             cells[group][half * 2] = float(cell[0]);
             cells[group][half * 2 + 1] = float(cell[1]);
           }
@@ -191,13 +249,28 @@ struct Recurrent {
       }
     }
 
+    /// The first state of all hidden units, and zeros beyond them.
     CUTLASS_DEVICE
-    Pair first_state(int which, int group, int half) const {
-      int64_t const at = int64_t(which) * params.batch + batch_row(half);
+    void begin_state() {
+      Pair zeros;
+      zeros.clear();
+      for (int pair = int(threadIdx.x); pair < kState / 2; pair += kThreadCount) {
+        int const each = pair / (kHidden / 2), column = pair % (kHidden / 2) * 2;
+        int const at = offset(each, column);
+        *reinterpret_cast<Pair*>(shared.states[0] + at) = first_state(0, each, column);
+        if constexpr (kIsShared && kIsLate) {
+          *reinterpret_cast<Pair*>(shared.reset + at) = zeros;
+        }
+      }
+    }
+
+    CUTLASS_DEVICE
+    Pair first_state(int which, int own_row, int column) const {
+      int const of_batch = first_row + own_row;
+      int64_t const at = int64_t(which) * params.batch + of_batch;
       Element const* const source =
           params.states + (at * params.directions + direction) * params.hidden;
-      return load_pair(source, column(group),
-                       params.states != nullptr && batch_row(half) < params.batch);
+      return load_pair(source, column, params.states != nullptr && of_batch < params.batch);
     }
 
     /// Two neighbours of a row of hidden units; zeros beyond it.
@@ -221,7 +294,7 @@ struct Recurrent {
 
     CUTLASS_DEVICE
     void load_inputs(int group, int step) {
-      if (step >= params.steps) {
+      if (step >= params.steps || slice != 0) {
         return;
       }
       CUTLASS_PRAGMA_UNROLL
@@ -241,7 +314,7 @@ struct Recurrent {
     CUTLASS_DEVICE
     void load_weights(Eight& eight, int group, int gate, int block) const {
       int const unit = first_column + group * 8 + row;
-      int const begin = block * 32 + part * 8;
+      int const begin = (slice * kBlocks + block) * 32 + part * 8;
       Element const* const source =
           weights + (int64_t(gate) * params.hidden + unit) * params.hidden + begin;
       eight.clear();
@@ -272,8 +345,8 @@ struct Recurrent {
         Eight a[2];
         CUTLASS_PRAGMA_UNROLL
         for (int half = 0; half < 2; ++half) {
-          a[half] = *reinterpret_cast<Eight const*>(state +
-                                                    offset(row + half * 8, block * 32 + part * 8));
+          a[half] = *reinterpret_cast<Eight const*>(
+              state + offset(row + half * 8, (slice * kBlocks + block) * 32 + part * 8));
         }
         CUTLASS_PRAGMA_UNROLL
         for (int gate = 0; gate < kCount; ++gate) {
@@ -286,6 +359,41 @@ struct Recurrent {
           }
         }
       }
+    }
+
+    /// Adds the sums of all slices of K in the first one's warps; true there. All warps call it,
+    /// and meet again before the next call.
+    template <int kCount>
+    CUTLASS_DEVICE bool gather(float (&sums)[kCount][4]) const {
+      if constexpr (kSlices > 1) {
+        using Four = cutlass::AlignedArray<float, 4>;
+        int const warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+        auto const at = [&](int of_warp, int gate) {
+          return reinterpret_cast<Four*>(shared.sums) + (of_warp * kMostSums + gate) * 32 + lane;
+        };
+        if (slice != 0) {
+          CUTLASS_PRAGMA_UNROLL
+          for (int gate = 0; gate < kCount; ++gate) {
+            *at(warp, gate) = *reinterpret_cast<Four const*>(&sums[gate]);
+          }
+        }
+        __syncthreads();
+        if (slice != 0) {
+          return false;
+        }
+        CUTLASS_PRAGMA_UNROLL
+        for (int other = 1; other < kSlices; ++other) {
+          CUTLASS_PRAGMA_UNROLL
+          for (int gate = 0; gate < kCount; ++gate) {
+            Four const more = *at(warp + other, gate);
+            CUTLASS_PRAGMA_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              sums[gate][i] += more[i];
+            }
+          }
+        }
+      }
+      return true;
     }
 
     CUTLASS_DEVICE
@@ -310,11 +418,14 @@ struct Recurrent {
 
     /// The first half of a step: the update gates, and the state times the reset gates.
     CUTLASS_DEVICE
-    void reset(Element const* now) {
+    void reset(Element const* now, Element* made) {
       CUTLASS_PRAGMA_UNROLL
       for (int group = 0; group < kGroups; ++group) {
         float sums[2][4];
         multiply<0>(sums, now, group);
+        if (!gather(sums)) {
+          return;
+        }
         CUTLASS_PRAGMA_UNROLL
         for (int half = 0; half < 2; ++half) {
           int const at = offset(row + half * 8, column(group));
@@ -326,7 +437,7 @@ struct Recurrent {
             left[e] = Element(sigmoid(input(group, 1, half, e) + sums[1][half * 2 + e]) *
                               float(Element(old[e])));
           }
-          *reinterpret_cast<Pair*>(shared.reset + at) = left;
+          *reinterpret_cast<Pair*>(made + at) = left;
         }
       }
     }
@@ -339,10 +450,12 @@ struct Recurrent {
     /// A group's next states.
     CUTLASS_DEVICE
     void advance(int step, int group, Element const* now, Element* next) {
-      constexpr bool kIsLate = kCell == Cell::kGruResetFirst;
       constexpr int kFirst = kIsLate ? 2 : 0;
       float sums[kGates - kFirst][4];
       multiply<kFirst>(sums, kIsLate ? shared.reset : now, group);
+      if (!gather(sums)) {
+        return;
+      }
       Pair added;
       added.clear();
       if constexpr (kHasBias) {
@@ -470,12 +583,24 @@ void check_recurrent(ArgumentCheck& check, boltgen_recurrent_args const& args) {
   Kernel::Loads::check_results(check, args.operands, Kernel::kLoads, columns, Kernel::kVector);
 }
 
+/// Bytes for the exchange of states; 0 if threadblocks do not share hidden units.
+template <typename Kernel>
+SplitWorkspace recurrent_workspace(boltgen_recurrent_args const& args) {
+  if (!Kernel::kIsShared) {
+    return SplitWorkspace(0, 1, 0);
+  }
+  int64_t const tiles = (int64_t(args.batch) + Kernel::kRows - 1) / Kernel::kRows;
+  return Kernel::Exchange::workspace(tiles * args.directions);
+}
+
 template <typename Kernel>
 int run_recurrent(void (*kernel)(typename Kernel::Params), boltgen_recurrent_args const* args,
                   boltgen_status* status) {
   using Element = typename Kernel::Element;
   ArgumentCheck check(status);
   check_recurrent<Kernel>(check, *args);
+  SplitWorkspace const workspace = recurrent_workspace<Kernel>(*args);
+  check.workspace(args->workspace, args->workspace_bytes, workspace.bytes);
   if (check.failed()) {
     return check.code();
   }
@@ -491,14 +616,17 @@ int run_recurrent(void (*kernel)(typename Kernel::Params), boltgen_recurrent_arg
                                  args->directions,
                                  args->backwards != 0,
                                  args->last_states != 0,
+                                 args->workspace,
                                  {}};
   for (int i = 0; i < Kernel::kOperands; ++i) {
     params.operands[i] = args->operands[i];
   }
-  dim3 const grid(unsigned((args->batch + Kernel::kRows - 1) / Kernel::kRows),
-                  unsigned(args->directions));
-  return launch<Kernel>(kernel, params, grid, SplitWorkspace(0, 1, 0), nullptr, args->stream,
-                        status);
+  if constexpr (Kernel::kIsShared) {
+    return launch_teams<Kernel>(kernel, params, params.items(), params.parts(), workspace,
+                                args->workspace, args->stream, status);
+  }
+  return launch<Kernel>(kernel, params, dim3(unsigned(params.items())), workspace, nullptr,
+                        args->stream, status);
 }
 
 }  // namespace boltgen

@@ -33,6 +33,8 @@ constexpr uint8_t kIntCode = 0;
 constexpr uint8_t kUintCode = 1;
 constexpr uint8_t kFloatCode = 2;
 constexpr uint8_t kBfloatCode = 4;
+constexpr uint8_t kFloat8E4m3Code = 10;
+constexpr uint8_t kFloat8E5m2Code = 12;
 
 /// The element types of tensors.
 struct ElementType {
@@ -47,6 +49,8 @@ constexpr ElementType kUint8{"uint8", kUintCode, 8};
 constexpr ElementType kFloat16{"float16", kFloatCode, 16};
 constexpr ElementType kBfloat16{"bfloat16", kBfloatCode, 16};
 constexpr ElementType kFloat32{"float32", kFloatCode, 32};
+constexpr ElementType kFloat8E4m3{"float8_e4m3fn", kFloat8E4m3Code, 8};
+constexpr ElementType kFloat8E5m2{"float8_e5m2", kFloat8E5m2Code, 8};
 
 /// How a tensor's shape is compared.
 enum class Rank {

@@ -143,18 +143,23 @@ def test_a_language_models_sentences_may_have_any_length(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("hidden", "steps", "is_written"),
-    [(512, 3, True), (512, MOST_WRITTEN + 1, False), (32, 3, False)],
+    ("hidden", "rows", "steps", "is_written"),
+    [
+        (1024, 1024, 3, True),
+        (1024, BATCH, 3, False),
+        (512, BATCH, MOST_WRITTEN + 1, False),
+        (32, BATCH, 3, False),
+    ],
 )
-def test_a_few_steps_of_many_units_are_written_out(
-    hidden: int, steps: int, is_written: bool
+def test_a_few_steps_of_many_rows_are_written_out(
+    hidden: int, rows: int, steps: int, is_written: bool
 ) -> None:
     torch.manual_seed(0)
     module = nn.GRU(SIZE, hidden)
     with torch.no_grad():
         for weight in module.parameters():
             weight.mul_(0.5)
-    x = torch.randn(steps, BATCH, SIZE)
+    x = torch.randn(steps, rows, SIZE)
     imported = import_model(_exported(module, x)).module
     annotated = annotate(imported, Passes(joining=GraphTimes(arch_named("sm_80"))))
     model = Model.of_annotated(annotated)
@@ -162,7 +167,7 @@ def test_a_few_steps_of_many_units_are_written_out(
     noted = [note for note in annotated.notes if "one kernel takes" in note]
     assert len(noted) == is_written
     if is_written:
-        assert noted[0].startswith(f"The steps of gru {steps}x{BATCH}x{hidden} are written out")
+        assert noted[0].startswith(f"The steps of gru {steps}x{rows}x{hidden} are written out")
         _assert_alike(model, module, x)
 
 

@@ -144,25 +144,26 @@ def gemm(build: Builder) -> str:
     return requantised(build, made, 7, build.dtype()) if build.operand(7) else made
 
 
-@rewrites("com.microsoft.MatMulIntegerToFloat", why="its operands are dequantised and multiplied")
+@rewrites("com.microsoft.MatMulIntegerToFloat", why="its integers are multiplied, and scaled")
 def to_floats(build: Builder) -> str:
     """A product of integers, times the scales of both, and a bias."""
-    operands = []
-    for place, axis in ((0, None), (1, -1)):
-        names = [build.operand(at) for at in (place, place + 2, place + 4)]
-        operands.append(build.DequantizeLinear(*names, axis=axis))
-    product = build.MatMul(*operands)
-    return build.Add(product, build.operand(6)) if build.operand(6) else product
+    names = [build.operand(place) for place in (0, 1, 4, 5)]
+    return _scaled(build, names, build.operand(2), build.operand(3), build.operand(6))
 
 
 @rewrites(
     "com.microsoft.DynamicQuantizeMatMul",
-    why="its left operand is quantised by the ends of its numbers, and dequantised",
+    why="its left operand is quantised by the ends of its numbers, and integers are multiplied",
 )
 def dynamic(build: Builder) -> str:
     """A product of a tensor that is quantised as it comes, and quantised weights."""
     whole, step, zero = build.many("DynamicQuantizeLinear", [build.x], 3)
-    left = build.DequantizeLinear(whole, step, zero)
-    names = [build.operand(place) for place in (1, 2, 3)]
-    product = build.MatMul(left, build.DequantizeLinear(*names, axis=-1))
-    return build.Add(product, build.operand(4)) if build.operand(4) else product
+    names = [whole, build.operand(1), zero, build.operand(3)]
+    return _scaled(build, names, step, build.operand(2), build.operand(4))
+
+
+def _scaled(build: Builder, names: list[str], left: str, right: str, bias: str) -> str:
+    """Return a MatMulInteger of operands and zero points, times two scales, and a bias."""
+    sums = build.Cast(build.MatMulInteger(*names), to=build.scope.onnx.TensorProto.FLOAT)
+    product = build.Mul(sums, build.Mul(left, right))
+    return build.Add(product, bias) if bias else product
