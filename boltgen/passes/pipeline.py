@@ -35,6 +35,7 @@ from boltgen.passes.norms.flatten_axes import norms_of_joint_rows
 from boltgen.passes.norms.fuse_into_matmuls import norms_in_products
 from boltgen.passes.norms.image_norms import image_norms_in_place, without_image_norms
 from boltgen.passes.padding.pairs import with_paired_pixels
+from boltgen.passes.precision.early_casts import with_early_casts
 from boltgen.passes.run import FUSING, NORMALISING, PACKING, PADDING, Pass, Run, Stage, the_run
 from boltgen.passes.weights.packed import with_floats, with_packed_weights
 
@@ -184,6 +185,14 @@ PIPELINE: tuple[Pass, ...] = (
         when=NORMALISING,
         given=the_run,
         works_in="precision/walk",
+    ),
+    Pass(
+        Stage.PRECISION,
+        "cast_early",
+        with_early_casts,
+        "Cast before a reshape, so that the kernel before it casts.",
+        "`set_precision` puts a cast where it is read: behind the reshape.",
+        when=NORMALISING,
     ),
     Pass(
         Stage.PRECISION,

@@ -70,18 +70,23 @@ def check_dtypes(problem: Typed) -> None:
         )
 
 
-def check_floats(problem: Typed) -> None:
-    """Check that a problem without a product reads and writes floats of 16 bits or more.
+def check_read_floats(problem: Typed) -> None:
+    """Check that a problem without a product reads floats of 16 bits or more, and stores these or
+    bytes of integers.
 
     Raises:
-        InvalidProblemError: a type is of integers, or of 8 bits.
+        InvalidProblemError: its kernels do not read or write a type.
     """
-    for dtype in (problem.in_dtype, problem.out_dtype):
-        if dtype.is_whole or dtype.is_narrow:
-            raise InvalidProblemError(
-                f"{type(problem).__name__}: {dtype.value}; its kernels take wider floats: "
-                "dequantise the tensor first"
-            )
+    name, read, stored = type(problem).__name__, problem.in_dtype, problem.out_dtype
+    if read.is_whole or read.is_narrow:
+        raise InvalidProblemError(
+            f"{name}: {read.value}; its kernels read wider floats: dequantise the tensor first"
+        )
+    if stored is DType.I32 or stored.is_narrow:
+        raise InvalidProblemError(
+            f"{name}: {stored.value}; its kernels store int8, uint8 and wider floats: quantise to "
+            "int8"
+        )
 
 
 def storable(operand: DType) -> frozenset[DType]:

@@ -37,7 +37,7 @@ from tests.kernels.refusals import (
     setting,
 )
 
-F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
+F16, BF16, F32, I8, U8 = DType.F16, DType.BF16, DType.F32, DType.I8, DType.U8
 LAYER, RMS, SOFTMAX = NormFunction.LAYER, NormFunction.RMS, NormFunction.SOFTMAX
 
 
@@ -48,6 +48,16 @@ def affine(dtype: DType, op: UnaryOp | None = None) -> ElementwiseGraph:
     shifted = b.binary(BinaryOp.ADD, scaled, b.load(LoadKind.ROW, dtype))
     if op is not None:
         b.unary(op, shifted)
+    return b.build()
+
+
+def quantised(dtype: DType, low: float, zero: float = 0.0) -> ElementwiseGraph:
+    """Scale and shift of a layer norm, as integers of 8 bits from `low` on around a zero point."""
+    b = ElementwiseBuilder()
+    scaled = b.binary(BinaryOp.MULTIPLY, 0, b.load(LoadKind.ROW, dtype))
+    shifted = b.binary(BinaryOp.ADD, scaled, b.load(LoadKind.ROW, dtype))
+    steps = b.unary(UnaryOp.ROUND, b.binary(BinaryOp.DIVIDE, shifted, b.scalar(0.037)))
+    b.unary(UnaryOp.CLIP, b.binary(BinaryOp.ADD, steps, b.scalar(zero)), low, low + 255)
     return b.build()
 
 
@@ -108,6 +118,11 @@ def _config(threads: int, vectors: int, rows: int) -> NormConfig:
 KERNELS: Mapping[str, tuple[NormConfig, Layer]] = {
     "layer": (_config(32, 3, 4), _layer(9, 768, LAYER, affine(F16))),
     "layer_gelu": (_config(64, 3, 2), _layer(5, 1024, LAYER, affine(F32, UnaryOp.GELU_ERF))),
+    "to_int8": (_config(32, 3, 4), _layer(9, 768, LAYER, quantised(F16, -128), out_dtype=I8)),
+    "to_uint8": (
+        _config(128, 8, 1),
+        _layer(3, 999, RMS, quantised(BF16, 0, 117), in_dtype=BF16, out_dtype=U8),
+    ),
     "rms_ragged": (_config(128, 8, 1), _layer(3, 1000 - 1, RMS, scaled(F16))),
     "softmax": (_config(32, 8, 8), _layer(17, 197, SOFTMAX)),
     "softmax_narrow": (_config(4, 2, 32), _layer(33, 10, SOFTMAX, in_dtype=F32)),

@@ -96,6 +96,45 @@ def test_projections_are_one(bias: tuple[bool, ...], is_column: bool) -> None:
     assert (choice.operators, choice.is_rewritten) == (("matmul",), True)
 
 
+def _of_integers(b: Net, x: int, *, by_column: bool, is_relu: bool = False) -> int:
+    """Heads of a product of bytes with a correction, a scale and a bias of columns, in FP16."""
+    n = HEADS * D
+    weight = b.constant(b.rng.integers(-127, 128, (n, K)).astype(np.int8))
+    sums = b.matmul(x, b.permute_dims(weight, (1, 0)), "int32")
+    offset = b.constant(b.rng.integers(-900, 900, n).astype(np.int32))
+    steps = b.rng.uniform(2**-8, 2**-6, n if by_column else ()).astype(np.float32)
+    numbers = b.constant(np.asarray(steps)), b.constant(np.zeros((), np.int8))
+    whole = b.elementwise("add", sums, offset)
+    made = b.operator("dequantize", (whole, *numbers), (B, S, n), F32, axis=2)
+    made = b.elementwise("add", made, b.constant(b.rng.uniform(-1, 1, n).astype(np.float32)))
+    made = b.elementwise("nn.relu", made) if is_relu else made
+    return b.heads(b.astype(made, F16), HEADS)
+
+
+def _bytes(b: Net) -> int:
+    return b.add(Expr(op=INPUT, shape=(B, S, K), dtype="int8"))
+
+
+@pytest.mark.parametrize("by_column", [(True, True, True), (True, False, True), (False, False)])
+def test_projections_of_integers_are_one(by_column: tuple[bool, ...]) -> None:
+    """Each has a scale of its own, or one for each column."""
+    b = Net()
+    x = _bytes(b)
+    made = join_siblings(
+        b.graph(tuple(_of_integers(b, x, by_column=each) for each in by_column)), Costs()
+    )
+    found = operators(made.graph)
+    assert (found.count("matmul"), found.count("dequantize")) == (1, 1)
+    assert found.count("strided_slice") == len(by_column)
+
+
+def test_projections_of_integers_with_other_operators_behind_stay_apart() -> None:
+    b = Net()
+    x = _bytes(b)
+    made = [_of_integers(b, x, by_column=True, is_relu=each) for each in (True, False)]
+    assert operators(join_siblings(b.graph(tuple(made)), Costs()).graph).count("matmul") == 2
+
+
 def test_projections_stay_apart_where_one_is_slower() -> None:
     graph = _apart(Net())
     made = join_siblings(graph, Costs(wide=4.0))

@@ -43,8 +43,10 @@ def norm_of(layer: Layer) -> RowNorm:
 def vector_of(problem: RowNorm) -> int:
     """Return the elements per vector access: 16 bytes of the narrower of A and D, if columns allow.
 
-    The wider one takes two accesses.
+    The wider one takes two accesses. Bytes are stored 8 at once: as many as A has in 16 bytes.
     """
+    if problem.out_dtype.size_bytes == 1:
+        return problem.alignment_a
     return max(problem.alignment_a, problem.alignment_d)
 
 

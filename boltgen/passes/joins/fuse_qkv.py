@@ -30,6 +30,7 @@ from boltgen.problems.graph_costs import GraphCosts
 from boltgen.problems.workload import Layer, Workload
 
 _VIEW = "reshape"
+_WHOLE_ROWS = "its readers take whole rows, so that slicing would be a pass over memory"
 _MOVES = frozenset({"strided_slice", "permute_dims"})
 
 
@@ -85,12 +86,16 @@ def _obstacle(graph: Graph, product: Product) -> str | None:
         return "its weight or an operand of its epilogue is not constant"
     if packed_weights(problem) is not None or known_array(graph, product.anchor.b).ndim != 2:
         return "its weight is packed, or no matrix"
+    if problem.in_dtype.is_whole:
+        if _steps(graph, product) is None:
+            return "its epilogue is more than numbers of columns"
+        return None if _is_cut_out(graph, tail.output) else _WHOLE_ROWS
     is_plain = tail.epilogue.is_identity or _is_bias(tail.epilogue)
     is_whole = len(tail.members) == 1 + len(tail.operands)  # and no cast in between
     if not is_plain or not is_whole:
         return "its epilogue is more than a bias"
     if not _is_cut_out(graph, tail.output):
-        return "its readers take whole rows, so that slicing would be a pass over memory"
+        return _WHOLE_ROWS
     return None
 
 
@@ -100,6 +105,22 @@ def _is_bias(epilogue: ElementwiseGraph) -> bool:
             return not epilogue.stores
         case _:
             return False
+
+
+def _steps(graph: Graph, product: Product) -> tuple[int, ...] | None:
+    """Return the operators behind a product of integers, if each computes with the value before it
+    and with constants: a number, or one for each column.
+    """
+    first, *steps = product.tail.members
+    columns, value = product.anchor.problem.gemm.n, first
+    for step in steps:
+        others = [graph[arg].array for arg in graph[step].args if arg != value]
+        is_next = len(others) == len(graph[step].args) - 1
+        are_rows = (each is not None and each.size in {1, columns} for each in others)
+        if not is_next or not all(are_rows):
+            return None
+        value = step
+    return tuple(steps) if first == product.anchor.index else None
 
 
 def _is_cut_out(graph: Graph, index: int) -> bool:
@@ -113,8 +134,13 @@ def _is_cut_out(graph: Graph, index: int) -> bool:
     return all(on_heads(graph, value) is not None for value in heads)
 
 
-def _dtypes(graph: Graph, product: Product) -> tuple[str, ...]:
-    """Return the types of the weight and of the result; a bias has the result's."""
+def _dtypes(graph: Graph, product: Product) -> tuple[Hashable, ...]:
+    """Return the types of the weight and of the result; a bias has the result's. A product of
+    integers has the operators behind it, too.
+    """
+    if product.anchor.problem.in_dtype.is_whole:
+        steps = [graph[step] for step in _steps(graph, product) or ()]
+        return tuple((each.op, each.dtype, each.attrs) for each in steps)
     biases = {graph[operand.expr].dtype for operand in product.tail.operands}
     return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
 
@@ -161,7 +187,9 @@ def _join(
     reason, dtype = graph[first.index].reason, graph[first.index].dtype
     whole = builder.matmul(names[first.a], weight, dtype, reason)
     columns = [product.anchor.problem.gemm.n for product in products]
-    if any(product.tail.operands for product in products):
+    if first.problem.in_dtype.is_whole:
+        whole = _with_steps(graph, products, builder, whole)
+    elif any(product.tail.operands for product in products):
         biases = [
             known_array(graph, product.tail.operands[0].expr).reshape(-1)
             if product.tail.operands
@@ -173,6 +201,30 @@ def _join(
     axis = len(builder.shape(whole)) - 1
     for product, count, end in zip(products, columns, accumulate(columns), strict=True):
         names[product.tail.output] = builder.slice(whole, axis, end - count, end)
+
+
+def _with_steps(
+    graph: Graph, products: Sequence[Product], builder: GraphBuilder, whole: int
+) -> int:
+    """Write the operators behind products of integers, their numbers of columns side by side."""
+    columns = [product.anchor.problem.gemm.n for product in products]
+    values = [product.anchor.index for product in products]
+    for steps in zip(*(_steps(graph, product) or () for product in products), strict=True):
+        expr, args = graph[steps[0]], list[int]()
+        for operands in zip(*(graph[step].args for step in steps), strict=True):
+            if operands[0] == values[0]:
+                args.append(whole)
+                continue
+            arrays = [known_array(graph, each).reshape(-1) for each in operands]
+            if all(each.size == 1 and each == arrays[0] for each in arrays):
+                args.append(builder.constant(arrays[0].reshape(())))
+                continue
+            rows = map(np.broadcast_to, arrays, columns)
+            args.append(builder.constant(np.concatenate(list(rows))))
+        shape = (*expr.static_shape[:-1], sum(columns))
+        whole = builder.operator(expr.op, tuple(args), shape, expr.dtype, expr.attrs)
+        values = list(steps)
+    return whole
 
 
 def known_array(graph: Graph, index: int) -> Array:

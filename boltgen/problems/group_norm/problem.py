@@ -74,8 +74,8 @@ class GroupNorm(WithoutB):
 
     @property
     def storable(self) -> frozenset[DType]:
-        """All types: the result is cast when it is stored."""
-        return frozenset(map(DType, CONVERTED))
+        """All floats, and quantised ones: the result is cast when it is stored."""
+        return frozenset({*map(DType, CONVERTED), DType.I8, DType.U8})
 
     @property
     def matrix(self) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from boltgen.errors import InvalidProblemError, assert_never
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType
 from boltgen.ir.functions import Array
 from boltgen.ir.softmax import softmax
-from boltgen.problems.checks import check_floats, check_positive, check_slices
+from boltgen.problems.checks import check_positive, check_read_floats, check_slices
 from boltgen.problems.gathered import Gathered, check_gathered
 from boltgen.problems.without_b import WithoutB
 
@@ -59,7 +59,7 @@ class Norm(WithoutB):
     def __post_init__(self) -> None:
         check_positive(self, ("rows", "columns"))
         _ = self.in_dtype.conversions, self.out_dtype.conversions
-        check_floats(self)
+        check_read_floats(self)
         check_gathered("Norm", self.a_rows, self.rows_dtype)
         check_slices(self, self.slice_rows)
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0.0):
@@ -76,8 +76,8 @@ class Norm(WithoutB):
 
     @property
     def storable(self) -> frozenset[DType]:
-        """All types: the result is cast when it is stored."""
-        return frozenset(map(DType, CONVERTED))
+        """All floats, and quantised ones: the result is cast when it is stored."""
+        return frozenset({*map(DType, CONVERTED), DType.I8, DType.U8}) - {DType.I32}
 
     @property
     def matrix(self) -> tuple[int, int]:
