@@ -11,6 +11,7 @@ from boltgen.graph.attributes import Input
 from boltgen.graph.graph import INPUT, Expr, Graph, Noted
 from boltgen.ir.dtypes import DType
 from boltgen.passes.joins.copy_inputs import with_copied_inputs
+from boltgen.passes.joins.fold_channels import with_folded_channels
 from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_qkv import join_siblings
 from boltgen.passes.legalise.unroll_recurrent import without_rejected
@@ -86,6 +87,13 @@ def fuse_norms(graph: Graph, run: Run) -> Noted:
     passes = run.passes
     assert passes.joining is not None
     return norms_in_products(graph, passes.joining, passes.rejects, passes.accumulate)
+
+
+def fold_channels(graph: Graph, run: Run) -> Noted:
+    """Fold slices and shuffles of channels into weights by the times of the run."""
+    passes = run.passes
+    assert passes.joining is not None
+    return with_folded_channels(graph, passes.joining, passes.accumulate)
 
 
 def copy_inputs(graph: Graph, run: Run) -> Noted:

@@ -277,6 +277,15 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         Stage.JOIN,
+        "fold_channels",
+        "joins/fold_channels",
+        bound.fold_channels,
+        "Fold slices and shuffles of channels into the weights of convolutions.",
+        "`pad_channels` pads the channels that are left.",
+        when=FUSING,
+    ),
+    Pass(
+        Stage.JOIN,
         "copy_inputs",
         "joins/copy_inputs",
         bound.copy_inputs,
