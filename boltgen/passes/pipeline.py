@@ -14,6 +14,7 @@ from boltgen.passes.arithmetic.fold_comparisons import with_known_truths
 from boltgen.passes.arithmetic.fold_constant_sums import with_sums_of_constants
 from boltgen.passes.arithmetic.hoist_scale import factors_behind_products
 from boltgen.passes.joins.copy_inputs import with_copied_inputs
+from boltgen.passes.joins.fold_channels import with_folded_channels
 from boltgen.passes.joins.fuse_gated_mlp import join_pairs
 from boltgen.passes.joins.fuse_head_operators import with_joint_heads
 from boltgen.passes.joins.fuse_qkv import join_siblings
@@ -288,6 +289,15 @@ PIPELINE: tuple[Pass, ...] = (
         "The gain is known after `fuse_qkv`: a fused matmul reads a norm once.",
         when=FUSING,
         given=_joining,
+    ),
+    Pass(
+        Stage.JOIN,
+        "fold_channels",
+        with_folded_channels,
+        "Fold slices and shuffles of channels into the weights of convolutions.",
+        "`pad_channels` pads the channels that are left.",
+        when=FUSING,
+        given=lambda run: (run.passes.joining, run.passes.accumulate),
     ),
     Pass(
         Stage.JOIN,
