@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from boltgen.graph.facts import axis_of, only_reader
+from boltgen.graph.facts import axis_of, is_static_call, only_reader
 from boltgen.graph.graph import CONSTANT, Choice, Graph, GraphBuilder, Noted, renamed, rewritten
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import LoadKind
@@ -91,12 +91,14 @@ def _joined(graph: Graph, product: Product) -> _Joined | None:
     chain: list[int] = []
     while (reader := only_reader(graph, at)) is not None:
         expr = graph[reader]
+        if not is_static_call(graph, reader):
+            return None
         if expr.op == _CONCAT:
             is_last = axis_of(expr) == len(expr.static_shape) - 1
             is_of_both = expr.args == (product.anchor.a, at)
             found = _Joined(product.anchor.a, product.anchor.index, tuple(chain), reader)
             return found if is_last and is_of_both else None
-        if not expr.is_static or expr.static_shape != graph[at].static_shape:
+        if expr.static_shape != graph[at].static_shape:
             return None
         chain.append(reader)
         at = reader

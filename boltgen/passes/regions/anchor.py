@@ -12,7 +12,7 @@ from typing import Any
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Convolution, RecurrentSteps, Unpack
-from boltgen.graph.facts import BYTES, axis_of, only_reader, swaps_matrices
+from boltgen.graph.facts import BYTES, axis_of, is_static_call, only_reader, swaps_matrices
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, UNPACK, Expr, Graph
 from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
@@ -205,12 +205,17 @@ def _depthwise(graph: Graph, index: int, multiplier: int, given: Mapping[str, An
     x, weight = graph[index].args
     problem = Depthwise(**given, multiplier=multiplier)
     reader = only_reader(graph, index)
-    if reader is not None and graph[reader].op == "concat" and graph[reader].args == (x, index):
+    if reader is not None and _is_concat_of(graph, reader, (x, index)):
         is_last = axis_of(graph[reader]) == len(graph[reader].static_shape) - 1
         if is_last and problem.has_place_for_input:
             problem = replace(problem, with_input=True)
             return Anchor(index=reader, problem=problem, a=x, operand_b=weight, inner=(index,))
     return Anchor(index=index, problem=problem, a=x, operand_b=weight)
+
+
+def _is_concat_of(graph: Graph, index: int, args: tuple[int, ...]) -> bool:
+    expr = graph[index]
+    return expr.op == "concat" and expr.args == args and is_static_call(graph, index)
 
 
 def _stored_b(graph: Graph, b: int) -> tuple[int, tuple[int, ...], Layout]:
