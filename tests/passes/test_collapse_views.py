@@ -112,7 +112,9 @@ def test_parts_of_a_split_are_slices() -> None:
         )
         for index, n in enumerate((8, 4))
     ]
-    back = builder.operator("matmul", [parts[0], builder.constant(np.eye(8, 4))], (5, 4), "float32")
+    back = builder.operator(
+        "matmul", [parts[0], builder.constant(np.eye(8, 4, dtype=np.float32))], (5, 4), "float32"
+    )
     made = _same(builder, builder.elementwise("add", back, parts[1]))
     slices = [expr.attrs for expr in made.exprs if expr.op == "strided_slice"]
     assert slices == [Slice(1, 0, 8), Slice(1, 8, 12)]
@@ -150,7 +152,7 @@ def test_sequences_before_batches_go_behind_a_product(is_repeated: bool) -> None
     if is_repeated:
         weight = builder.operator("broadcast_to", [weight], (5, 4, 3), "float32")
     made = builder.matmul(builder.permute_dims(x, (1, 0, 2)), weight, "float32")
-    made = builder.elementwise("add", made, builder.constant(np.arange(3)))
+    made = builder.elementwise("add", made, builder.constant(np.arange(3, dtype=np.float32)))
     made = builder.elementwise("nn.relu", made)
     assert _ops(_same(builder, builder.permute_dims(made, (1, 0, 2)))) == [
         "matmul",
@@ -163,9 +165,9 @@ def test_rows_that_are_wanted_as_they_were_stay_before_their_product() -> None:
     # torch.nn.MultiheadAttention without batch_first: nothing transposes the result back.
     builder = GraphBuilder()
     x = _input(builder, (2, 5, 4))
-    weight = builder.constant(np.arange(12).reshape(4, 3))
+    weight = builder.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
     made = builder.matmul(builder.permute_dims(x, (1, 0, 2)), weight, "float32")
-    made = builder.elementwise("add", made, builder.constant(np.arange(3)))
+    made = builder.elementwise("add", made, builder.constant(np.arange(3, dtype=np.float32)))
     assert _ops(_same(builder, made)) == ["permute_dims", "matmul", "add"]
 
 
@@ -175,7 +177,9 @@ def test_windows_stay_before_their_product() -> None:
     x = _input(builder, (2, 4, 4, 6))
     windows = builder.permute_dims(builder.reshape(x, (2, 2, 2, 2, 2, 6)), (0, 1, 3, 2, 4, 5))
     rows = builder.reshape(windows, (8, 4, 6))
-    made = builder.matmul(rows, builder.constant(np.arange(18).reshape(6, 3)), "float32")
+    made = builder.matmul(
+        rows, builder.constant(np.arange(18, dtype=np.float32).reshape(6, 3)), "float32"
+    )
     assert _ops(_same(builder, made)) == ["reshape", "permute_dims", "reshape", "matmul"]
 
 

@@ -126,6 +126,25 @@ def test_masks_of_a_softmax_hide_as_before(lowest: float) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2.0**-6)
 
 
+@pytest.mark.parametrize("lowest", [-1e9, -np.inf])
+def test_a_row_without_keys_is_what_its_author_wrote(lowest: float) -> None:
+    """NaN if the mask is infinite, and equal weights if all scores are as low."""
+    b = Net()
+    x = b.input(*ROWS)
+    scores = b.matmul(x, b.permute_dims(x, (0, 2, 1)), F32)
+    shape = (N, 1, 5)
+    nothing = b.operator("greater", (b.input(*shape), b.number(1e9)), shape, "bool")
+    masks = [
+        b.operator("where", (nothing, b.number(0.0), b.number(low)), shape, F32)
+        for low in (-1e9, lowest)
+    ]
+    masked = b.elementwise("add", scores, b.elementwise("add", *masks))
+    graph = b.graph(b.softmax(masked, -1))
+    (found,), (wanted,) = (run(each, drawn(graph)) for each in (normalise(graph).graph, graph))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    assert np.isnan(wanted).all() == (lowest == -np.inf)
+
+
 def _spelled_softmax(b: Net, x: int) -> int:
     powers = b.elementwise(
         "exp", b.elementwise("subtract", x, b.reduced(x, "max", 2, keepdims=True))

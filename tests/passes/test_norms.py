@@ -48,28 +48,29 @@ class Builder(GraphBuilder):
     def summed_mean(self, x: int) -> int:
         shape = (*self.shape(x)[:-1], 1)
         total = self.operator("sum", (x,), shape, self.dtype(x), axis=(2,), keepdims=True)
-        return self.elementwise("divide", total, self.number(COLUMNS))
+        return self.elementwise("divide", total, self.number(COLUMNS, self.dtype(x)))
 
     def squares(self, x: int, how: str) -> int:
         match how:
             case "power":
-                return self.elementwise("power", x, self.number(2.0))
+                return self.elementwise("power", x, self.number(2.0, self.dtype(x)))
             case "square":
                 return self.elementwise("square", x)
             case _:
                 return self.elementwise("multiply", x, x)
 
     def scaled(self, x: int, variance: int, how: str) -> int:
-        raised = self.elementwise("add", variance, self.number(1e-5))
+        dtype = self.dtype(variance)
+        raised = self.elementwise("add", variance, self.number(1e-5, dtype))
         match how:
             case "sqrt":
                 return self.elementwise("divide", x, self.elementwise("sqrt", raised))
             case "power":
-                root = self.elementwise("power", raised, self.number(0.5))
+                root = self.elementwise("power", raised, self.number(0.5, dtype))
                 return self.elementwise("divide", x, root)
             case "inverse":
                 root = self.elementwise("sqrt", raised)
-                inverse = self.elementwise("divide", self.number(1.0), root)
+                inverse = self.elementwise("divide", self.number(1.0, dtype), root)
                 return self.elementwise("multiply", x, inverse)
             case _:
                 return self.elementwise("multiply", self.elementwise("rsqrt", raised), x)

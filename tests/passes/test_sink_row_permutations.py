@@ -50,7 +50,9 @@ class Net:
         b = self.builder
         centred = b.elementwise("subtract", x, self._mean(x))
         variance = self._mean(b.elementwise("multiply", centred, centred))
-        root = b.elementwise("rsqrt", b.elementwise("add", variance, b.constant(np.array(1e-5))))
+        root = b.elementwise(
+            "rsqrt", b.elementwise("add", variance, b.constant(np.array(1e-5, np.float32)))
+        )
         scaled = b.elementwise("multiply", centred, root)
         return b.elementwise("multiply", scaled, self.weight(b.shape(x)[-1]))
 
