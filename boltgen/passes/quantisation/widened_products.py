@@ -4,7 +4,8 @@
 
 ONNX's MatMulInteger is written in int32, and ConvInteger in FP64, which has all sums of bytes: the
 sums of a kernel of integers are the same. z may be computed, as DynamicQuantizeLinear does; what it
-adds to the sums is computed from the sums of B's columns.
+adds to the sums is computed from the sums of B's columns. A scale that multiplies the sums becomes
+a row of a dequantisation: kernels load rows, and no computed single number.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from boltgen.graph.attributes import Convolution
+from boltgen.graph.attributes import Axis, Convolution
 from boltgen.graph.facts import BYTES, only_reader
 from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
 from boltgen.ir.dtypes import DType
@@ -28,6 +29,7 @@ from boltgen.passes.quantisation.products_of_bytes import (
     of_channels,
     problem_of,
 )
+from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE
 from boltgen.passes.regions.anchor import CONV2D, MATMUL
 from boltgen.passes.weights.dequantised import constant
 from boltgen.problems.workload import Workload
@@ -191,7 +193,7 @@ def _number(graph: Graph, index: int) -> int | None:
 
 
 def _scaling(graph: Graph, product: _Product) -> list[int]:
-    """Return the operator that multiplies a product's sums, as floats, by a computed number."""
+    """Return the operator that multiplies a product's sums, as floats, by a scale."""
     cast = only_reader(graph, product.root)
     if cast is None or graph[cast].op != "astype" or graph[cast].dtype != DType.F32.value:
         return []
@@ -199,27 +201,33 @@ def _scaling(graph: Graph, product: _Product) -> list[int]:
     if reader is None or graph[reader].op != "multiply" or graph[reader].shape != graph[cast].shape:
         return []
     (other,) = [arg for arg in graph[reader].args if arg != cast] or [cast]
-    is_number = _is_single(graph[other]) and constant(graph, other) is None
-    return [reader] if is_number else []
+    shape = graph[product.index].static_shape
+    is_row = product.axis == len(shape) - 1 and graph[other].is_static
+    is_row = is_row and graph[other].static_shape[-1:] == shape[-1:]
+    is_row = is_row and prod(graph[other].static_shape) == shape[-1]
+    return [reader] if _is_single(graph[other]) or is_row else []
 
 
 def _in_rows(
     graph: Graph, index: int, product: _Product, builder: GraphBuilder, names: dict[int, int]
 ) -> int:
-    """Write a multiplication by a computed number as one by a number for each channel."""
+    """Write a multiplication of sums by a scale as a dequantisation by a scale for each channel."""
     expr, shape = graph[index], graph[product.index].static_shape
     (cast,) = (arg for arg in expr.args if graph[arg].args == (product.root,))
     (other,) = (arg for arg in expr.args if arg != cast)
     factor, number = 1.0, other
-    if graph[other].op == "multiply":
+    if graph[other].op == "multiply" and _is_single(graph[other]):
         for left, right in (graph[other].args, graph[other].args[::-1]):
             if (known := graph[right].scalar) is not None:
                 factor, number = known, left
-    ones = np.full(shape[product.axis], factor, np.float32)
-    row = builder.constant(along(ones, shape, product.axis))
-    one = builder.reshape(names[number], (1,) * len(builder.shape(row)))
-    scale = builder.elementwise("multiply", one, row)
-    return builder.elementwise("multiply", names[cast], scale)
+    scale = names[number]
+    if _is_single(graph[other]):
+        ones = builder.constant(np.full(shape[product.axis], factor, np.float32))
+        scale = builder.elementwise("multiply", builder.reshape(scale, (1,)), ones)
+    else:
+        scale = builder.in_shape(scale, (shape[product.axis],))
+    args = (names[product.root], scale, builder.constant(np.zeros((), np.int8)))
+    return builder.operator(DEQUANTISE, args, expr.static_shape, expr.dtype, Axis(product.axis))
 
 
 def _written(graph: Graph, product: _Product, builder: GraphBuilder, names: dict[int, int]) -> int:
