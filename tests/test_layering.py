@@ -63,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
-    "quantiser": _CHOICE | {"passes", "options", "device", "running"},
+    "quantiser": _MODELS,
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "quantiser", "relax", "relay"},

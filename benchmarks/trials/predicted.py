@@ -16,13 +16,11 @@ from tvm import relax as ir
 from benchmarks.trials.process import Row
 from boltgen.arch import Arch
 from boltgen.artifact.coverage import RestKernel, coverage
-from boltgen.families.constants import model_constants
 from boltgen.frontend import relax
 from boltgen.frontend.relax.region_calls import SYMBOL
-from boltgen.pipeline import plan_regions
-from boltgen.tuning.choice.graph_costs import GraphTimes
 from boltgen.tvm_build.lowering.schedules import unscheduled
 from boltgen.tvm_build.model import Model
+from boltgen.tvm_build.predicted import model_times
 from boltgen.tvm_build.relax_link import cuda_target
 from boltgen.tvm_build.rest.relax_kernels import rest_kernels
 
@@ -34,30 +32,21 @@ def predicted(model: Model, arch: Arch) -> Row:
 
     "slowest_of_tvm" has the kernels that TVM keeps with the longest times, in microseconds.
     """
-    plan = plan_regions(model.regions, arch.name)
-    symbols = [each.symbol for each in model.regions]
-    attached = relax.attach(model.partitioned, (), symbols, {})
-    module = unscheduled(attached, cuda_target(arch))
-    rest = rest_kernels(module) or ()
-    memories = [each.memory for each in plan.launches]
-    moves = [move.transform for memory in memories for move in memory.moves]
+    found = model_times(model, arch)
     # A kernel reads, or writes, what a layout transform has written, or reads.
     between = sum(
-        _between(memory.before, is_after=False) + _between(memory.after, is_after=True)
-        for memory in memories
+        _between(each.memory.before, is_after=False) + _between(each.memory.after, is_after=True)
+        for each in found.plan.launches
     )
-    times, constants = GraphTimes(arch), model_constants(arch)
-    ours_us = sum(row[0].time_us for row in plan.decisions)
-    ours_us += sum(times.move_us(move.bytes_moved, 1) for move in moves)
-    of_tvm = {each.name: each.time_us(arch, constants) for each in rest}
-    total_us = ours_us + sum(of_tvm.values())
+    of_tvm, total_us = found.rest_us, found.total_us
+    launches_of_tvm = sum(each.count for each in found.rest)
     slowest = sorted(of_tvm, key=lambda name: -of_tvm[name])[:_SLOWEST]
     return {
         "share_of_flops": coverage(model.partitioned.placements).share,
-        "share_of_time": ours_us / total_us if total_us else 1.0,
-        "launches": len(plan.launches) + len(moves) + sum(each.count for each in rest),
-        "launches_of_tvm": sum(each.count for each in rest),
-        "bytes": _bytes_of_regions(module) + _bytes_of(rest) + between,
+        "share_of_time": found.regions_us / total_us if total_us else 1.0,
+        "launches": len(found.plan.launches) + len(found.moves) + launches_of_tvm,
+        "launches_of_tvm": launches_of_tvm,
+        "bytes": _bytes_of_regions(found.module) + _bytes_of(found.rest) + between,
         "predicted_us": total_us,
         "slowest_of_tvm": {name: round(of_tvm[name], 2) for name in slowest},
     }

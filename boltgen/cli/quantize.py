@@ -59,13 +59,19 @@ def quantize_command(
         list[str] | None,
         typer.Option(metavar="LAYER", help="A layer to leave in floats. Several are allowed."),
     ] = None,
+    even_if_slower: Annotated[
+        bool,
+        typer.Option(
+            "--even-if-slower", help="Quantise what is accurate enough, whatever times say."
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Quantise the layers of a model to INT8 where that is faster.
 
     Runs the model on the samples with ONNX Runtime. A layer is a matmul or a convolution with a
-    constant weight. It stays in floats if INT8 is predicted to be no faster on the architecture, or
-    if the model's results would be too wrong with it. The result is an ONNX model with
+    constant weight. It stays in floats if INT8 is predicted to make it, or the whole model, no
+    faster on the architecture, or if results would be too wrong. The result is an ONNX model with
     QuantizeLinear and DequantizeLinear, which `compile` takes.
 
     \b
@@ -83,6 +89,7 @@ def quantize_command(
             smooth=smooth,
             most_error=most_error,
             keep=keep or (),
+            even_if_slower=even_if_slower,
         )
     out.print(_table(report))
     for line in _summary(report):
@@ -105,13 +112,10 @@ def _times(layer: LayerReport) -> tuple[str, str]:
 
 
 def _summary(report: QuantisationReport) -> Iterator[str]:
-    timed = [each for each in report.layers if each.float_us is not None]
-    before = sum(each.float_us or 0.0 for each in timed)
-    after = sum((each.integer_us if each.is_quantised else each.float_us) or 0.0 for each in timed)
     yield (
-        f"{report.quantised} of {counted(len(report.layers), 'layer')} in INT8: predicted "
-        f"{before:.1f} us in FP16, {after:.1f} us now; the results' relative error is "
-        f"{report.error:.2g}"
+        f"{report.quantised} of {counted(len(report.layers), 'layer')} in INT8: the whole model is "
+        f"predicted to take {report.quantised_us:.1f} us, {report.float_us:.1f} us in FP16; the "
+        f"results' relative error is {report.error:.2g}"
     )
     if report.smoothed:
         yield f"outliers of {counted(len(report.smoothed), 'activation')} are in weights"

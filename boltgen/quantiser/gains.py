@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from boltgen.arch import Arch
@@ -14,12 +17,14 @@ from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.passes.quantisation.products_of_bytes import widened
+from boltgen.pipeline import PipelineOptions
 from boltgen.problems.conv2d.problem import Conv2d
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.workload import Layer, Workload
 from boltgen.quantiser.layers import Product
 from boltgen.quantiser.observers import Array, Histogram
 from boltgen.tuning.choice.fusion import predicted_us
+from boltgen.tvm_build.model import import_model, partition
 
 
 class NoTimesError(Exception):
@@ -47,6 +52,25 @@ def times_of(
     except InvalidProblemError as error:
         raise NoTimesError(str(error)) from None
     return of_floats, of_integers
+
+
+def whole_us(model: Any, sample: Mapping[str, Array], arch: Arch) -> float:
+    """Return the predicted time of a whole ONNX model for a sample's sizes, in us.
+
+    Raises:
+        ModelImportError: boltgen cannot import the model.
+        ToolchainError: no TVM with Relax is installed.
+    """
+    shapes = {name: array.shape for name, array in sample.items()}
+    options = PipelineOptions(shapes=shapes, frontend="relax")
+    with tempfile.TemporaryDirectory(prefix="boltgen-") as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        imported = import_model(path, options)
+    partition(imported, arch.name, options)
+    # It imports TVM, which a user without Relax has not.
+    times = importlib.import_module("boltgen.tvm_build.predicted")
+    return float(times.model_times(imported, arch).total_us)
 
 
 def _requantised() -> ElementwiseGraph:

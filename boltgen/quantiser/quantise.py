@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +17,7 @@ from boltgen.device.asked_arch import asked_arch
 from boltgen.errors import BoltgenError, InputError
 from boltgen.intake.files import written_whole
 from boltgen.options import DEFAULT_ARCH
-from boltgen.quantiser.gains import NoTimesError, times_of
+from boltgen.quantiser.gains import NoTimesError, times_of, whole_us
 from boltgen.quantiser.layers import Product, layers_of, weights_of
 from boltgen.quantiser.observers import Array, Histogram, Observer, Step, step_of
 from boltgen.quantiser.qdq import IntegerWeight, quantised_weight, with_quantised
@@ -49,6 +51,9 @@ class LayerReport:
 class QuantisationReport:
     """All layers of a model, and the `error` of the model that was written.
 
+    `float_us` and `quantised_us` are the predicted times of the whole model, in FP16 and as it was
+    written.
+
     An error is the root of the mean square of a result's differences from the FP32 model's, over
     the root of the mean square of that result; of several results the largest counts.
     """
@@ -56,6 +61,8 @@ class QuantisationReport:
     output: Path
     layers: tuple[LayerReport, ...]
     error: float
+    float_us: float
+    quantised_us: float
     smoothed: tuple[str, ...]
 
     @property
@@ -74,14 +81,16 @@ def quantize(
     smooth: float = DEFAULT_SMOOTH,
     most_error: float = DEFAULT_MOST_ERROR,
     keep: Sequence[str] = (),
+    even_if_slower: bool = False,
 ) -> QuantisationReport:
     """Write `model` with integers where they are faster on `arch` and accurate enough.
 
     `data` has samples: arrays by the names of the inputs, or `.npz` files with them. Each product
-    of an activation by a constant is a layer. A layer stays in floats if `keep` names it, if it is
-    predicted to be as fast in floats, or if the model's error exceeds `most_error`: then layers go
-    back to floats, those first whose error is largest for the time that they save. `smooth` moves
-    outliers of normalised activations into weights, from 0, nothing, to 1, all.
+    of an activation by a constant is a layer. A layer stays in floats if `keep` names it, or if the
+    model's error exceeds `most_error`: then layers go back to floats, those first whose error is
+    largest for the time that they save. Unless `even_if_slower`, it also stays if it is predicted
+    to be as fast in floats, or if the whole model is, with what quantises between layers. `smooth`
+    moves outliers of normalised activations into weights, from 0, nothing, to 1, all.
 
     The result is a QDQ model, which `boltgen.compile` takes.
 
@@ -89,6 +98,7 @@ def quantize(
         ModelImportError: the model cannot be read, or is quantised already.
         InputError: a sample does not fit the model, or `output` cannot be written.
         UnknownArchError: `arch` is not in the table.
+        ToolchainError: no TVM with Relax is installed.
         BoltgenError: an argument has a value that it cannot have; ONNX Runtime is missing; no layer
             can be quantised.
     """
@@ -116,13 +126,24 @@ def quantize(
     steps = {each.activation: step_of(seen[each.activation], how) for each in layers}
     trial = _Trial(loader, source, layers, steps, samples[:_MOST_SAMPLES])
     reports = [_first_report(each, trial, seen, row, keep=each.name in keep) for each in layers]
+    if not even_if_slower:
+        reports = [_if_faster(each) for each in reports]
     reports = _accurate(reports, trial, most_error)
-    made = trial.model(_chosen(reports))
-    _write(made, Path(output))
+
+    @cache
+    def time_us(names: tuple[str, ...]) -> float:
+        return whole_us(trial.model(names), samples[0], row)
+
+    if not even_if_slower:
+        reports = _fastest(reports, time_us)
+    chosen = _chosen(reports)
+    _write(trial.model(chosen), Path(output))
     return QuantisationReport(
         output=Path(output),
         layers=tuple(reports),
-        error=trial.error(_chosen(reports)),
+        error=trial.error(chosen),
+        float_us=time_us(()),
+        quantised_us=time_us(chosen),
         smoothed=changed,
     )
 
@@ -219,11 +240,53 @@ def _first_report(
         float_us, integer_us = times_of(layer, trial.weights[layer.weight], seen, arch)
     except NoTimesError as refusal:
         return replace(report, reason=str(refusal))
-    report = replace(report, float_us=float_us, integer_us=integer_us)
-    if integer_us >= float_us:
-        return replace(report, reason="it is predicted to be no faster in integers")
-    error = trial.error([layer.name])
-    return replace(report, is_quantised=True, reason="it is faster in integers", error=error)
+    return replace(
+        report,
+        is_quantised=True,
+        reason="its error is small enough",
+        error=trial.error([layer.name]),
+        float_us=float_us,
+        integer_us=integer_us,
+    )
+
+
+def _if_faster(report: LayerReport) -> LayerReport:
+    """Put a layer back that is no faster in integers."""
+    if not report.is_quantised:
+        return report
+    if _gain(report) <= 0.0:
+        reason = "it is predicted to be no faster in integers"
+        return replace(report, is_quantised=False, reason=reason)
+    return replace(report, reason="it is faster in integers")
+
+
+def _fastest(
+    reports: Sequence[LayerReport], time_us: Callable[[tuple[str, ...]], float]
+) -> list[LayerReport]:
+    """Keep the layers in integers that gain most, as many as make the whole model fastest.
+
+    All of them are tried, three quarters, and so on.
+    """
+    ranked = sorted((each for each in reports if each.is_quantised), key=_gain, reverse=True)
+    counts = sorted({round(len(ranked) * share / 4) for share in range(5)}, reverse=True)
+
+    def whole(count: int) -> float:
+        kept = {each.name for each in ranked[:count]}
+        return time_us(tuple(each.name for each in reports if each.name in kept))
+
+    dropped = {each.name for each in ranked[min(counts, key=whole) :]}
+    reason = "the whole model is predicted to be faster without it"
+    return [
+        replace(each, is_quantised=False, reason=reason) if each.name in dropped else each
+        for each in reports
+    ]
+
+
+def _gain(report: LayerReport) -> float:
+    """Return the time that integers save in a layer that has both times, in us."""
+    assert report.float_us is not None
+    assert report.integer_us is not None
+    return report.float_us - report.integer_us
 
 
 def _accurate(
@@ -251,13 +314,12 @@ def _accurate(
 
 def _loss_per_gain(report: LayerReport) -> float:
     assert report.error is not None
-    assert report.float_us is not None
-    assert report.integer_us is not None
-    return report.error**2 / (report.float_us - report.integer_us)
+    gain = _gain(report)
+    return report.error**2 / gain if gain > 0.0 else inf
 
 
-def _chosen(reports: Sequence[LayerReport]) -> list[str]:
-    return [each.name for each in reports if each.is_quantised]
+def _chosen(reports: Sequence[LayerReport]) -> tuple[str, ...]:
+    return tuple(each.name for each in reports if each.is_quantised)
 
 
 def _write(model: Any, output: Path) -> None:

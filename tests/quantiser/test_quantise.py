@@ -16,6 +16,7 @@ from boltgen.pipeline import PipelineOptions
 from boltgen.quantiser import model as loader
 from boltgen.quantiser.layers import layers_of
 from boltgen.quantiser.observers import Histogram
+from boltgen.quantiser.quantise import QuantisationReport
 from boltgen.quantiser.smoothing import smoothed
 from boltgen.tvm_build.model import import_model, partition
 from models.digits import load_heldout
@@ -43,8 +44,9 @@ def images() -> list[Array]:
 
 def test_digits_lose_no_accuracy(images: list[Array], tmp_path: Path) -> None:
     heldout, path = load_heldout(), tmp_path / "int8.onnx"
-    report = boltgen.quantize(DIGITS, {"input": np.concatenate(images[:2])}, path)
-    assert report.quantised >= 6
+    given = {"input": np.concatenate(images[:2])}
+    report = boltgen.quantize(DIGITS, given, path, even_if_slower=True)
+    assert report.quantised == len(report.layers) == 11
     assert report.error < 0.03
     right = heldout.accuracy(results(DIGITS, *images))
     assert heldout.accuracy(results(path, *images)) >= right - 0.003
@@ -55,6 +57,8 @@ def test_boltgen_multiplies_integers_in_the_layers_that_are_quantised(
 ) -> None:
     path = tmp_path / "int8.onnx"
     report = boltgen.quantize(DIGITS, {"input": images[0]}, path)
+    assert 0 < report.quantised < len(report.layers)
+    assert report.quantised_us < report.float_us
     options = PipelineOptions()
     imported = import_model(path, options)
     partition(imported, "sm_80", options)
@@ -76,7 +80,7 @@ def test_the_error_is_no_larger_than_onnx_runtimes(images: list[Array], tmp_path
 
     ours, theirs = tmp_path / "ours.onnx", tmp_path / "theirs.onnx"
     given = {"input": np.concatenate(images[:2])}
-    report = boltgen.quantize(DIGITS, given, ours)
+    report = boltgen.quantize(DIGITS, given, ours, even_if_slower=True)
     quantization.quantize_static(
         DIGITS,
         theirs,
@@ -94,7 +98,7 @@ def test_a_residual_is_added_before_the_result_is_rounded(tmp_path: Path) -> Non
     path = tmp_path / "int8.onnx"
     block = residual_block(tmp_path / "block.onnx", 128)
     samples = {"x": drawn(8, 128, 12, 12)}
-    report = boltgen.quantize(block, samples, path, most_error=0.1)
+    report = boltgen.quantize(block, samples, path, most_error=0.1, even_if_slower=True)
     assert [each.is_quantised for each in report.layers] == [True, True]
     # Nothing is quantised between the second convolution and the sum; the residual is the same
     # integers as the first convolution's activation.
@@ -134,7 +138,13 @@ def test_smoothing_lessens_the_error(tmp_path: Path) -> None:
     samples = {"x": drawn(256, 512)}
     errors = [
         boltgen.quantize(
-            network, samples, tmp_path / "q.onnx", smooth=each, observer="minmax", most_error=9.0
+            network,
+            samples,
+            tmp_path / "q.onnx",
+            smooth=each,
+            observer="minmax",
+            most_error=9.0,
+            even_if_slower=True,
         ).error
         for each in (0.0, 0.5)
     ]
@@ -145,15 +155,44 @@ def test_layers_go_back_to_floats_until_the_error_is_small_enough(
     images: list[Array], tmp_path: Path
 ) -> None:
     given = {"input": np.concatenate(images[:2])}
-    whole = boltgen.quantize(DIGITS, given, tmp_path / "whole.onnx")
-    part = boltgen.quantize(DIGITS, given, tmp_path / "part.onnx", most_error=whole.error / 2)
+
+    def quantised(name: str, **options: float) -> QuantisationReport:
+        return boltgen.quantize(DIGITS, given, tmp_path / name, even_if_slower=True, **options)
+
+    whole = quantised("whole.onnx")
+    part = quantised("part.onnx", most_error=whole.error / 2)
     assert 0 < part.quantised < whole.quantised
     assert 0.0 < part.error <= whole.error / 2
     dropped = [each for each in part.layers if "the model's error exceeds" in each.reason]
     assert len(dropped) == whole.quantised - part.quantised
-    none = boltgen.quantize(DIGITS, given, tmp_path / "none.onnx", most_error=1e-9)
+    none = quantised("none.onnx", most_error=1e-9)
     assert (none.quantised, none.error) == (0, 0.0)
     assert "QuantizeLinear" not in operators(tmp_path / "none.onnx")
+
+
+def test_a_model_that_is_no_faster_in_integers_stays_in_floats(tmp_path: Path) -> None:
+    """The kernel of the first matmul, which stays in floats, stores no integers for the second."""
+    network = written(
+        tmp_path / "two.onnx",
+        """n (float[64, 1024] x) => (float[64, 1024] y) {
+            h = MatMul (x, w0)
+            r = Relu (h)
+            y = MatMul (r, w1)
+        }""",
+        {f"w{each}": drawn(1024, 1024, seed=each, scale=0.05) for each in range(2)},
+    )
+    given = {"x": drawn(64, 1024)}
+    report = boltgen.quantize(network, given, tmp_path / "q.onnx", keep=["h"])
+    _, layer = report.layers
+    assert layer.reason == "the whole model is predicted to be faster without it"
+    assert layer.integer_us is not None
+    assert layer.float_us is not None
+    assert layer.integer_us < layer.float_us
+    assert (report.quantised, report.error) == (0, 0.0)
+    assert report.quantised_us == report.float_us
+    slower = boltgen.quantize(network, given, tmp_path / "q.onnx", keep=["h"], even_if_slower=True)
+    assert slower.quantised == 1
+    assert slower.quantised_us > slower.float_us
 
 
 def test_a_layer_that_the_user_keeps_stays(images: list[Array], tmp_path: Path) -> None:
@@ -195,7 +234,7 @@ def test_weights_of_subgraphs_and_names_that_are_taken_stay(tmp_path: Path) -> N
         {"w": drawn(512, 512, scale=0.05)},
     )
     given = {"x": drawn(64, 512), "c": np.array(True)}
-    report = boltgen.quantize(path, given, tmp_path / "q.onnx", arch="sm_75")
+    report = boltgen.quantize(path, given, tmp_path / "q.onnx", even_if_slower=True)
     assert report.quantised == 1
     onnx.checker.check_model(tmp_path / "q.onnx")
     pair = [loader.Runner(onnx.load(each)).results(given)[0] for each in (path, report.output)]
