@@ -12,6 +12,9 @@ import numpy as np
 
 from benchmarks.harness.cutlass_libraries import cutlass_library
 from benchmarks.harness.driver import Array, Buffer, Driver
+from boltgen.ir.dtypes import DType, Layout
+from boltgen.problems.accumulation import narrow_error
+from boltgen.problems.gemm.problem import Gemm
 
 # Type of A and B, and of C and D.
 GEMMS: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
@@ -69,11 +72,17 @@ class Product:
     def errors(self, found: Array) -> tuple[Array, Array]:
         """How far off each element is, and how far it may be.
 
-        k products are added one by one in f32, and rounded to the output's type.
+        k products are added one by one in f32, or, of 8-bit floats, as an H100 adds them. Sums are
+        rounded to the output's type.
         """
         a, b, c = (x.astype(np.float64) for x in (self.a, self.b, self.c))
         exact = a @ b.T + c / 2
         terms = np.abs(a) @ np.abs(b).T + np.abs(c) / 2
         half_ulp = 2.0**-11 if GEMMS[self.name][1] == np.float16 else 2.0**-24
         bound = (self.k + 1) * 2.0**-24 * terms + half_ulp * np.abs(exact) + 2.0**-25
+        if self.a.dtype == DType.E4M3.numpy:
+            problem = Gemm(
+                m=self.m, n=self.n, k=self.k, b_layout=Layout.COLUMN, in_dtype=DType.E4M3
+            )
+            bound = bound + narrow_error(problem, a, b)
         return np.abs(found.astype(np.float64) - exact), bound
