@@ -24,7 +24,7 @@ def whole(*shape: int, dtype: str = "uint8", seed: int = 0) -> _Array:
 
 
 def _operand(
-    name: str, numbers: _Array, scale: float | _Array, zero: int | _Array | None = 0
+    name: str, numbers: _Array, scale: float | _Array, zero: int | list[int] | _Array | None = 0
 ) -> dict[str, _Array | None]:
     kind = numbers.dtype.type
     return {
