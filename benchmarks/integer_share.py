@@ -42,7 +42,7 @@ MODELS: dict[str, dict[str, Any]] = {
 _DYNAMIC = "bert_base, dynamic"
 
 
-class Samples(CalibrationDataReader):  # type: ignore[misc]
+class Samples(CalibrationDataReader):  # type: ignore[misc]  # the package has no types
     """Random inputs of a model."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
