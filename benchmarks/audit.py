@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.known_models import FOUND, LIBRARY, source_of
 from benchmarks.record import earlier, keep
-from benchmarks.sass import SassFacts, sass_facts
+from benchmarks.sass import SassFacts, sass_facts, together
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.nvcc.ptx import embedded_ptx
@@ -98,7 +98,7 @@ class Auditor:
             text = _said([self.nvdisasm, "-c", "k.cubin"], folder)
         if usage is None:
             raise SystemExit(f"ptxas reports nothing of {kernel.symbol}")
-        (sass,) = sass_facts(text).values()
+        sass = together(sass_facts(text).values())
         estimated = FAMILIES.of(trial.config).footprint(trial.workload, trial.config).registers
         return Audited(kernel=kernel, usage=usage, sass=sass, estimated=estimated)
 

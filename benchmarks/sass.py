@@ -7,7 +7,8 @@ from a label to a branch back to it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
 
 _SECTION = re.compile(r"^\.text\.(\S+):", re.MULTILINE)
 _LABEL = re.compile(r"^(\.L_x_\d+):")
@@ -35,6 +36,13 @@ class SassFacts:
     loads: int
     wide_loads: int
     local: int
+
+
+def together(facts: Iterable[SassFacts]) -> SassFacts:
+    """Add up the counts of a unit's kernels: a layout transform has an entry for each width."""
+    each = [astuple(one) for one in facts]
+    names = (field.name for field in fields(SassFacts))
+    return SassFacts(**dict(zip(names, map(sum, zip(*each, strict=True)), strict=True)))
 
 
 def sass_facts(text: str) -> dict[str, SassFacts]:

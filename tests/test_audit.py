@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.sass import SassFacts, sass_facts
+from benchmarks.sass import SassFacts, sass_facts, together
 
 # Two functions: one with a loop of three instructions within a longer loop, and one without a loop.
 TEXT = """\
@@ -38,3 +38,9 @@ def test_the_main_loop_is_the_shortest_with_the_most_matrix_instructions() -> No
             instructions=2, matrix=0, loop=0, loads=1, wide_loads=0, local=0
         ),
     }
+
+
+def test_the_kernels_of_a_unit_are_added_up() -> None:
+    assert together(sass_facts(TEXT).values()) == SassFacts(
+        instructions=14, matrix=1, loop=3, loads=5, wide_loads=3, local=1
+    )
