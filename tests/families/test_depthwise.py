@@ -38,8 +38,10 @@ def _rejects(workload: Workload, arch: str = "sm_80") -> str | None:
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_every_architecture_has_kernels(arch: str) -> None:
-    found = candidates(Workload.of(LAYER, EPILOGUES["bias_relu"]), ARCHES[arch])
+    workload = Workload.of(LAYER, EPILOGUES["bias_relu"])
+    found = candidates(workload, ARCHES[arch])
     assert {config.family for config in found} == {"depthwise"}
+    assert all(predict(workload, config, ARCHES[arch]).time_us > 0 for config in found)
 
 
 @pytest.mark.parametrize(
