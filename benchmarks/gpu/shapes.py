@@ -106,6 +106,7 @@ _RECURRENT = (
     (Cell.LSTM, 128, 32, 128, 2),
     (Cell.LSTM, 64, 8, 256, 2),
     (Cell.LSTM, 35, 20, 512, 1),
+    (Cell.LSTM, 64, 8, 1024, 1),
     (Cell.GRU, 128, 8, 128, 2),
     (Cell.GRU, 400, 1, 64, 1),
     (Cell.RNN_TANH, 128, 32, 128, 1),

@@ -155,6 +155,7 @@ def family_cases(arch: Arch) -> Iterator[Case]:
         "depthwise": Workload.of(Depthwise(n=2, h=9, w=8, c=72, r=3, s=3, padding=(1, 1, 1, 1))),
         "separable": separable(same((2, 9, 8, 72), 3), 40),
         "recurrent": Workload.of(Recurrent(cell=Cell.LSTM, steps=5, batch_rows=20, hidden=72)),
+        "shared": Workload.of(Recurrent(cell=Cell.LSTM, steps=5, batch_rows=20, hidden=264)),
         "attention": shapes.AttentionShape(heads=2, rows=72, keys=80, depth=64).workload,
     }
     for name, workload in workloads.items():

@@ -55,7 +55,7 @@ def fitting_threadblocks(arch: Arch, *, registers: int, shared_bytes: int, warps
     # Before sm_80 nothing is reserved, and some kernels take nothing.
     shared = most(1, shared_bytes + arch.reserved_shared_memory_bytes)
     by_registers = arch.registers_per_sm // (warp_registers * warps)
-    by_memory = arch.shared_memory_per_sm_bytes // shared
+    by_memory = arch.shared_memory_per_sm_bytes // most(1, shared)  # sm_75 reserves none
     by_warps = least(arch.max_warps_per_sm // warps, arch.max_ctas_per_sm)
     fitting: int = most(1, least(least(by_registers, by_memory), by_warps))
     return fitting
