@@ -20,6 +20,7 @@ from boltgen.passes.padding.pairs import with_paired_pixels
 from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
+from boltgen.passes.quantisation.narrow_products import with_narrow_products
 from boltgen.passes.run import Run
 from boltgen.passes.weights.packed import with_packed_weights
 
@@ -45,16 +46,18 @@ def pack_weights(graph: Graph, run: Run) -> Graph:
 
 
 def multiply_integers(graph: Graph, run: Run) -> Graph:
-    """Multiply integers by the times of the run, and keep the reasons of products of floats."""
+    """Multiply bytes by the times of the run, and keep the reasons of products of wider floats."""
     passes = run.passes
 
     def refuse(expr: Expr, reason: str) -> None:
         run.refuse("multiply_integers", expr, reason)
 
+    rules = passes.rejects, refuse
     if passes.joining is None:
-        return with_integer_products(graph, passes.rejects, refuse)
+        return with_narrow_products(with_integer_products(graph, *rules), *rules)
     slower = slower_by(passes.joining, passes.precision, passes.accumulate)
-    return with_integer_products(graph, passes.rejects, refuse, slower)
+    whole = with_integer_products(graph, *rules, slower)
+    return with_narrow_products(whole, *rules, slower)
 
 
 def unroll_rejected(graph: Graph, run: Run) -> Noted:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltgen.graph.attributes import Axis, Convolution
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT8, DType
 from boltgen.passes.precision.call import Item, OperatorCall, Rule
 from boltgen.passes.precision.values import Value, order_of, permuted
 
-_BYTES = frozenset({DType.I8.value, DType.U8.value})
+_BYTES = frozenset({DType.I8.value, DType.U8.value, *FLOAT8})
 
 
 def _elementwise(call: OperatorCall) -> Item | None:
@@ -44,8 +44,8 @@ def integer_matmul(call: OperatorCall) -> Item | None:
 
 
 def _are_bytes(a: Value, b: Value) -> bool:
-    """Return whether kernels of integers take two operands: B has a sign."""
-    return a.dtype in _BYTES and b.dtype == DType.I8.value
+    """Return whether kernels of bytes take two operands: B is of A's type, or has a sign."""
+    return a.dtype in _BYTES and b.dtype == DType(a.dtype).weight.value
 
 
 def integer_conv2d(call: OperatorCall) -> Item | None:

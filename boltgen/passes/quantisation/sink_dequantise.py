@@ -18,6 +18,7 @@ import numpy as np
 from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Axis
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.ir.dtypes import FLOAT8
 from boltgen.ir.quantisation import axis_fault, scale_fault, zero_point_fault
 from boltgen.passes.weights.dequantised import constant
 
@@ -101,6 +102,8 @@ def _moved(expr: Expr, builder: GraphBuilder) -> int | None:
         return x if is_same and expr.dtype == builder[x].dtype else None
     if expr.op not in _COMMUTING or builder[x].op == CONSTANT:
         return None
+    if expr.op == "nn.max_pool2d" and builder[x].dtype in FLOAT8:
+        return None  # nothing compares floats of 8 bits
     made = builder.add(replace(expr, args=(x,), dtype=builder[x].dtype, observed=None))
     attrs = Axis(0)
     return builder.operator(DEQUANTISE, (made, scale, zero), expr.shape or (), expr.dtype, attrs)

@@ -6,6 +6,7 @@ import numpy as np
 
 from boltgen.frontend.onnx.rewrites.quantised_weights import is_whole, kept_whole
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
+from boltgen.ir.dtypes import FLOAT8
 from boltgen.ir.quantisation import axis_fault, scale_fault
 
 
@@ -43,11 +44,23 @@ def dequantise(build: Builder) -> str | None:
 
 @rewrites("QuantizeLinear", "DequantizeLinear")
 def narrow_floats(build: Builder) -> None:
-    """Refuse floats of eight bits that are computed: no kernel rounds to them as ONNX does."""
+    """Refuse computed floats of eight bits, but for what kernels multiply: a tensor with one scale,
+    which saturates.
+    """
     place = 0 if build.node.op_type == "DequantizeLinear" else 2
     dtype = build.scope.dtype(build.operand(place)) if build.operand(place) else None
-    if dtype is not None and dtype.name.startswith("float8") and build.known(0) is None:
-        raise UnsupportedError(f"of {dtype.name}", "quantise to int8, or keep the tensor as it is")
+    if dtype is None or not dtype.name.startswith("float8") or build.known(0) is not None:
+        return
+    scale, zero = build.known(1), build.known(2) if build.operand(2) else None
+    has_one_scale = scale is not None and scale.size == 1 and not build.get("block_size", 0)
+    is_around_zero = zero is not None and not zero.astype(np.float32).any()
+    is_taken = has_one_scale and is_around_zero and build.get("saturate", 1) == 1
+    if not (build.scope.packs_weights and dtype.name in FLOAT8 and is_taken):
+        raise UnsupportedError(
+            f"of {dtype.name}",
+            "quantise to int8, or, with Relax, to float8_e4m3fn or float8_e5m2 with one constant "
+            "scale, a zero point of 0 and saturate=1",
+        )
 
 
 @rewrites("QuantizeLinear", "DequantizeLinear")
