@@ -283,7 +283,8 @@ def _quantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
         most = DType(op.dtype).largest
         scale, zero = (along(axis, each, x.ndim).astype(np.float32) for each in (scale, zero))
         steps = x.astype(np.float32) / scale + zero
-        return np.clip(steps, -most, most).astype(DType(op.dtype).numpy)
+        narrow: Array = np.clip(steps, -most, most).astype(DType(op.dtype).numpy)
+        return narrow
     ends = np.iinfo(op.dtype)
     scale, zero = (along(axis, each, x.ndim) for each in (scale, zero))
     with np.errstate(over="ignore", invalid="ignore"):
