@@ -39,6 +39,7 @@ _WGMMA = "tests/kernels/test_wgmma.py::test_kernel_agrees_with_the_oracle"
 _DEPTHWISE, _RECURRENT = "tests/kernels/test_depthwise.py", "tests/kernels/test_recurrent.py"
 _SEPARABLE, _VOLUMES = "tests/kernels/test_separable.py", "tests/kernels/test_conv3d.py"
 _INTEGERS = "tests/kernels/test_integers.py"
+_OF_BYTES = "tests/kernels/test_integers_sm90.py::test_a_kernel_equals_the_oracle_at_its_boundaries"
 _EQUALS = "test_a_kernel_equals_the_oracle_at_its_size_and_its_boundaries"
 _COMPUTES = "test_a_kernel_computes_what_it_is_made_for_and_its_boundaries"
 _REFUSES = "test_bad_arguments_are_refused"
@@ -71,6 +72,7 @@ SHARE: dict[str, tuple[str, ...]] = {
         *(f"{_INTEGERS}::{test}" for test in (f"{_EQUALS}[channels]", f"{_EQUALS}[image]")),
         *(f"{_INTEGERS}::test_{test}" for test in ("every_", "integers_", "what_")),
         *(f"{_WGMMA}[{name}-" for name in ("pingpong", "conv-pingpong")),
+        f"{_OF_BYTES}[channels]",
     ),
     "measuring": (
         *("tests/measure/test_abi.py", "tests/measure/test_client.py"),

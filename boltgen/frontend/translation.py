@@ -8,6 +8,7 @@ from typing import Any
 from boltgen.frontend.imported import TensorType
 from boltgen.graph.attributes import NONE, Attributes, BatchNorm, Indexed
 from boltgen.graph.graph import CONSTANT, INPUT, PART, Array, Expr, GraphBuilder, Structure
+from boltgen.ir.dtypes import FLOAT8
 
 
 class Translation:
@@ -27,7 +28,8 @@ class Translation:
     def _constant_of(self, origin: Any, array: Array | None, type_: Any) -> int:
         """Add a constant, with its elements if NumPy represents them as the IR does."""
         shape, dtype = self._tensor_type(type_)
-        if array is not None and array.dtype.kind in "fiub" and str(array.dtype) == dtype:
+        is_known = array is not None and (array.dtype.kind in "fiub" or dtype in FLOAT8)
+        if array is not None and is_known and str(array.dtype) == dtype:
             return self._builder.constant(array, origin)
         return self._builder.add(Expr(op=CONSTANT, shape=shape, dtype=dtype, origin=origin))
 

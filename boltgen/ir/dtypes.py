@@ -347,7 +347,7 @@ class DType(Enum):
 FLOAT_TYPES = tuple(dtype for dtype in DType if not (dtype.is_whole or dtype.is_narrow))
 CONVERTED = tuple(dtype.value for dtype in FLOAT_TYPES if dtype.is_converted)
 WHOLE = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_whole)
-NARROW = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_narrow)
+FLOAT8 = tuple(dtype.value for dtype in DType if dtype.is_converted and dtype.is_narrow)
 
 
 @dataclass(frozen=True, slots=True)

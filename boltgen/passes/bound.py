@@ -16,6 +16,7 @@ from boltgen.passes.padding.plan import plan_padding
 from boltgen.passes.precision.walk import normalise
 from boltgen.passes.quantisation.integer_products import slower_by, with_integer_products
 from boltgen.passes.quantisation.leaving import leaving, unmatched
+from boltgen.passes.quantisation.narrow_products import with_products_of_float8
 from boltgen.passes.quantisation.sink_dequantise import with_late_dequantisations
 from boltgen.passes.quantisation.widened_products import with_narrow_products
 from boltgen.passes.run import Run
@@ -42,7 +43,7 @@ def sink_dequantisations(graph: Graph, run: Run) -> Graph:
 
 
 def multiply_integers(graph: Graph, run: Run) -> Graph:
-    """Multiply integers by the times of the run, and keep the reasons of products of floats."""
+    """Multiply bytes by the times of the run, and keep the reasons of products of wider floats."""
     passes, kept = run.passes, list[tuple[Expr, str]]()
 
     def refuse(expr: Expr, reason: str) -> None:
@@ -51,6 +52,7 @@ def multiply_integers(graph: Graph, run: Run) -> Graph:
 
     slower = slower_by(passes.joining, passes.precision, passes.accumulate)
     made = with_integer_products(graph, passes.rejects, refuse, slower)
+    made = with_products_of_float8(made, passes.rejects, refuse, slower)
     run.notes.update(dict.fromkeys(leaving(made, kept)))
     return made
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boltgen.errors import InputError
-from boltgen.ir.dtypes import CONVERTED, NARROW, WHOLE, DType, ElementType
+from boltgen.ir.dtypes import CONVERTED, FLOAT8, WHOLE, DType, ElementType
 from boltgen.ir.elementwise import ElementwiseGraph, LoadKind, Store
 from boltgen.ir.functions import Array
 from boltgen.ir.interval import (
@@ -238,7 +238,7 @@ def compare(actual: AnyArray, expected: Array, bound: Array) -> Agreement:
             f"compare: shapes differ: actual {actual.shape}, expected {expected.shape}, "
             f"bound {bound.shape}"
         )
-    returned = (*CONVERTED, *WHOLE, *NARROW)
+    returned = (*CONVERTED, *WHOLE, *FLOAT8)
     if actual.dtype not in [DType(name).numpy for name in returned]:
         known = " or ".join(returned)
         raise InputError(f"compare: actual is {actual.dtype}; kernels return {known}")

@@ -102,7 +102,7 @@ UNCONVERTED: Mapping[str, Callable[[], object]] = {
 }
 # The layers among these that take floats of 8 bits.
 MULTIPLY = {"matmul", "convolution", "depthwise convolution", "grouped matmul", "recurrent layer"}
-TAKE_NARROW = MULTIPLY | {"kernel text", "adapter", "comparison"}
+TAKE_NARROW = MULTIPLY | {"kernel text", "adapter", "comparison", "middle end"}
 # Layers that refuse it whatever its conversions are.
 ALWAYS: Mapping[str, Callable[[], object]] = {
     "accumulator": lambda: Gemm(**PRODUCT, acc_dtype=ASKED),

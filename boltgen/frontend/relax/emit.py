@@ -27,6 +27,7 @@ from boltgen.graph.attributes import (
     Slice,
 )
 from boltgen.graph.graph import CONSTANT, CORNER, GROUPED, INPUT, PART, REGION, Expr, Graph
+from boltgen.ir.dtypes import FLOAT8, DType
 from boltgen.passes.legalise.unroll_recurrent import without_recurrent
 
 
@@ -72,7 +73,7 @@ class _Emission:
             return self._emit(ir.TupleGetItem(args[0], expr.attrs.of(Indexed).index))
         if expr.op == REGION:
             return self._region(expr, args)
-        if expr.origin is None:
+        if expr.origin is None or _is_rounded_by_tvm(expr):
             written = replace(expr, shape=tuple(self._symbols.shape(expr.shape or ())))
             return self._emit(_WRITERS.get(expr.op, _elementwise)(written, args))
         return self._again(expr, args)
@@ -176,7 +177,28 @@ def _sliced(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
     return relax.op.strided_slice(*args, [attrs.axis], [attrs.begin], [attrs.end])
 
 
+def _along(expr: Expr, scale: ir.Expr) -> ir.Expr:
+    """Return scales of the places of an axis so that they broadcast to the tensor's shape."""
+    if not scale.ty.ndim:
+        return scale
+    rank = len(expr.shape or ())
+    behind = rank - 1 - expr.attrs.of(Axis).at(rank)
+    return relax.op.reshape(scale, (-1, *(1,) * behind))
+
+
+def _is_rounded_by_tvm(expr: Expr) -> bool:
+    """Whether it quantises to floats of 8 bits: TVM 0.27 rounds to integers before."""
+    return expr.op == "quantize" and expr.dtype in FLOAT8
+
+
 def _quantised(expr: Expr, args: Sequence[ir.Expr]) -> ir.Expr:
+    if _is_rounded_by_tvm(expr):
+        most = DType(expr.dtype).largest
+        steps = relax.op.divide(args[0], _along(expr, args[1]))
+        zero = relax.op.astype(_along(expr, args[2]), steps.args[0].ty.dtype.dtype)
+        return relax.op.astype(relax.op.clip(relax.op.add(steps, zero), -most, most), expr.dtype)
+    if expr.op == "dequantize" and args[0].ty.dtype.dtype in (*FLOAT8, DType.F32.value):
+        return relax.op.multiply(relax.op.astype(args[0], expr.dtype), _along(expr, args[1]))
     made = getattr(relax.op, expr.op)
     return made(*args, axis=expr.attrs.of(Axis).axis, out_dtype=expr.dtype)
 

@@ -19,8 +19,10 @@ from boltgen.frontend.onnx import (
     prepare,
     relax_importer,
 )
+from boltgen.frontend.relax import narrow_floats, recurrent
 from boltgen.frontend.relax.plain_clips import write_plain_clips
-from boltgen.frontend.relax.recurrent import CONVERTERS
+
+_CONVERTERS = {**recurrent.CONVERTERS, **narrow_floats.CONVERTERS}
 
 
 def import_onnx(
@@ -41,17 +43,17 @@ def converter() -> Importer:
     """Return the operators that TVM's converter to Relax takes."""
     from tvm.relax.frontend.onnx import onnx_frontend  # noqa: PLC0415
 
-    known = {*onnx_frontend._get_convert_map(), *CONVERTERS, "If", "Constant"}
+    known = {*onnx_frontend._get_convert_map(), *_CONVERTERS, "If", "Constant"}
     return relax_importer(frozenset(known))
 
 
 @contextlib.contextmanager
 def _with_converters() -> Iterator[None]:
-    """Add `CONVERTERS` to the operators of TVM's converter, which has no way to do so itself."""
+    """Add `_CONVERTERS` to the operators of TVM's converter, which has no way to do so itself."""
     from tvm.relax.frontend.onnx import onnx_frontend  # noqa: PLC0415
 
     known = onnx_frontend._get_convert_map
-    onnx_frontend._get_convert_map = lambda: {**known(), **CONVERTERS}
+    onnx_frontend._get_convert_map = lambda: {**known(), **_CONVERTERS}
     try:
         yield
     finally:

@@ -66,6 +66,7 @@ from boltgen.graph.numpy_semantics.windows import (
     most_pool,
     transposed,
 )
+from boltgen.ir.dtypes import FLOAT8, DType
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.gemm.pair import halves, run_of
 
@@ -270,9 +271,18 @@ def _dequantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
 def _quantised(op: Operation, x: Array, scale: Array, zero: Array) -> Array:
     """The nearest integers to x / scale, half to even, around the zero point, clamped to the type.
 
+    To a float of 8 bits it is x / scale + zero point, clamped to the type.
+
     Source: ONNX, QuantizeLinear. A NaN, for which ONNX names no result, becomes the zero point.
     """
-    axis, ends = op.axis(x.ndim), np.iinfo(op.dtype)
+    axis = op.axis(x.ndim)
+    if op.dtype in FLOAT8:
+        most = DType(op.dtype).largest
+        scale, zero = (along(axis, each, x.ndim).astype(np.float32) for each in (scale, zero))
+        steps = x.astype(np.float32) / scale + zero
+        narrow: Array = np.clip(steps, -most, most).astype(DType(op.dtype).numpy)
+        return narrow
+    ends = np.iinfo(op.dtype)
     scale, zero = (along(axis, each, x.ndim) for each in (scale, zero))
     with np.errstate(over="ignore", invalid="ignore"):
         nearest = np.rint(x.astype(np.float32) / scale.astype(np.float32)).astype(np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from boltgen.graph.attributes import BatchNorm, Convolution
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, Array, Expr
 from boltgen.graph.numpy_semantics.operation import along
-from boltgen.ir.dtypes import DType, alignment_elements
+from boltgen.ir.dtypes import FLOAT8, DType, alignment_elements
 from boltgen.passes.precision.call import DeclinedError, Item, OperatorCall, Rule
 from boltgen.passes.precision.constants import as_weight, check_unscaled, fold_constants
 from boltgen.passes.precision.elementwise import apply
@@ -208,7 +208,7 @@ def pending(call: OperatorCall, linear: Linear, order: Order, stored: str, reach
 
 
 def _matmul(call: OperatorCall) -> Item | None:
-    if call.dtype == DType.I32.value:
+    if call.dtype == DType.I32.value or call.tensor(0).dtype in FLOAT8:
         return integer_matmul(call)
     a, b = call.tensor(0), call.tensor(1)
     if min(len(a.shape), len(b.shape)) < 2 or call.dtype not in FLOATS:

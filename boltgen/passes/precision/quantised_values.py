@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from boltgen.graph.attributes import Axis, Convolution
 from boltgen.graph.facts import BYTES
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT8, DType
 from boltgen.passes.precision.call import Item, OperatorCall, Rule
 from boltgen.passes.precision.values import Value, order_of, permuted
 
@@ -43,8 +43,9 @@ def integer_matmul(call: OperatorCall) -> Item | None:
 
 
 def _are_bytes(a: Value, b: Value) -> bool:
-    """Return whether kernels of integers take two operands: B has a sign."""
-    return a.dtype in BYTES and b.dtype == DType.I8.value
+    """Return whether kernels of bytes take two operands: B is of A's type, or has a sign."""
+    is_byte = a.dtype in BYTES or a.dtype in FLOAT8
+    return is_byte and b.dtype == DType(a.dtype).weight.value
 
 
 def integer_conv2d(call: OperatorCall) -> Item | None:

@@ -25,7 +25,7 @@ import numpy as np
 from boltgen.graph.attributes import Axis
 from boltgen.graph.facts import BYTES, NARROWED, only_reader
 from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, renamed, rewritten
-from boltgen.ir.dtypes import DType
+from boltgen.ir.dtypes import FLOAT8, DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.passes.quantisation.products_of_bytes import (
@@ -86,6 +86,8 @@ def with_integer_products(
     for index, expr in enumerate(graph.exprs):
         if expr.op not in {MATMUL, CONV2D} or graph[expr.args[0]].op != DEQUANTISE:
             continue
+        if graph[graph[expr.args[0]].args[0]].dtype in FLOAT8:
+            continue  # for `narrow_products`
         try:
             product = _matched(graph, index, rejects, slower)
         except KeptError as error:
@@ -114,7 +116,7 @@ def with_integer_products(
 def slower_by(
     costs: GraphCosts | None, precision: DType, accumulate: DType
 ) -> Callable[[Problem], str | None]:
-    """Return the function that compares a product of integers with one of `precision`, by `costs`.
+    """Return the function that compares a product of bytes with one of `precision`, by `costs`.
 
     Both store their results in `precision`. What quantises an activation, or dequantises it, is
     most often a part of the kernel before, and has no time here. Without `costs` nothing is slower.
@@ -125,8 +127,9 @@ def slower_by(
             return None
         whole: Any = problem
         floats = replace(whole, in_dtype=precision, acc_dtype=accumulate, out_dtype=precision)
-        builder = ElementwiseBuilder(whole=True)
-        builder.binary(BinaryOp.MULTIPLY, builder.cast(0, DType.F32), builder.scalar(2.0**-8))
+        builder = ElementwiseBuilder(whole=problem.in_dtype.is_whole)
+        sums = builder.cast(0, DType.F32) if problem.in_dtype.is_whole else 0
+        builder.binary(BinaryOp.MULTIPLY, sums, builder.scalar(2.0**-8))
         integers = Workload.of(replace(whole, out_dtype=precision), builder.build())
         found = costs.kernels_us([integers, Workload.of(floats)])
         whole_us, floats_us = found.times_us

@@ -20,6 +20,7 @@ from boltgen.errors import ModelImportError
 from boltgen.graph.attributes import Axis
 from boltgen.graph.facts import VIEWS
 from boltgen.graph.graph import CONSTANT, Array, Expr, Graph, GraphBuilder, written_anew
+from boltgen.ir.dtypes import FLOAT8
 from boltgen.ir.quantisation import axis_fault, scale_fault, zero_point_fault
 from boltgen.passes.weights.dequantised import constant
 
@@ -91,6 +92,8 @@ def _moved(_: int, expr: Expr, builder: GraphBuilder) -> Expr | int:
         return x if is_same and expr.dtype == builder[x].dtype else expr
     if expr.op == "concat":
         integers = _alike(expr, builder)
+    elif expr.op == "nn.max_pool2d" and builder[x].dtype in FLOAT8:
+        integers = None  # nothing compares floats of 8 bits
     elif expr.op in COMMUTING and builder[x].op != CONSTANT:
         integers = (x,)
     else:

@@ -14,7 +14,7 @@ from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Convolution, RecurrentSteps, Unpack
 from boltgen.graph.facts import BYTES, axis_of, is_static_call, only_reader, swaps_matrices
 from boltgen.graph.graph import DEPTHWISE_KERNEL, GROUPED, RECURRENT, UNPACK, Expr, Graph
-from boltgen.ir.dtypes import CONVERTED, DType, IndexType, Layout
+from boltgen.ir.dtypes import CONVERTED, FLOAT8, DType, IndexType, Layout
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.recurrence import Cell
 from boltgen.passes.movement.sink_gathers import Taken, taken_rows
@@ -125,6 +125,8 @@ def _check_dtypes(graph: Graph, index: int) -> None:
     operands = {graph[arg].dtype for arg in graph[index].args[:2]}
     if graph[index].dtype == DType.I32.value:
         _check_integers(graph, index)
+        return
+    if operands.issubset(FLOAT8) and len(operands) == 1 and graph[index].op == MATMUL:
         return
     known = [name for name in CONVERTED if DType(name).accumulators()]
     for dtype in sorted(operands):

@@ -10,7 +10,7 @@ import numpy as np
 from boltgen.graph.attributes import Axis, Cast
 from boltgen.graph.facts import BYTES
 from boltgen.graph.graph import HALF, NORMED, Expr
-from boltgen.ir.dtypes import CONVERTED, WHOLE, DType
+from boltgen.ir.dtypes import CONVERTED, FLOAT8, WHOLE, DType
 from boltgen.ir.elementwise import BinaryOp
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
@@ -104,14 +104,19 @@ def _quantize(call: Call) -> int:
     """Divide, round half to even, add the zero point and clamp, each in FP32 without error but the
     division's.
     """
-    if call.expr.dtype not in BYTES:
-        raise NotFusibleError(f"a quantisation to {call.expr.dtype}; kernels store int8 and uint8")
-    b, ends = call.builder, np.iinfo(call.expr.dtype)
+    dtype, b = call.expr.dtype, call.builder
+    if dtype not in {*BYTES, *FLOAT8}:
+        raise NotFusibleError(f"a quantisation to {dtype}; kernels store int8, uint8 and float8")
     x, scale, zero = call.args[0], call.scalars[1], call.scalars[2]
     if scale is None or zero is None:
         raise NotFusibleError("a quantisation with a scale or zero point for each channel")
     if scale != 1.0:
         x = b.binary(BinaryOp.DIVIDE, x, call.args[1])
+    if dtype in FLOAT8:
+        most = DType(dtype).largest
+        x = b.binary(BinaryOp.ADD, x, call.args[2]) if zero else x
+        return b.unary(UnaryOp.CLIP, x, -most, most)
+    ends = np.iinfo(dtype)
     x = b.unary(UnaryOp.ROUND, x)
     x = b.binary(BinaryOp.ADD, x, call.args[2]) if zero else x
     return b.unary(UnaryOp.CLIP, x, float(ends.min), float(ends.max))

@@ -469,9 +469,9 @@ def test_a_product_of_integers() -> None:
     np.testing.assert_array_equal(actual, results(made, {"x": x})[0], strict=True)
 
 
-def test_floats_of_eight_bits_that_are_computed_are_refused() -> None:
+def test_floats_of_eight_bits_that_do_not_saturate_are_refused() -> None:
     nodes = [
-        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow"),
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow", saturate=0),
         node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
     made = model(nodes, {"x": (4, 8)}, {"s": np.float32(0.1)}, opset=19)

@@ -16,6 +16,7 @@ from boltgen.frontend.onnx.fold import evaluated
 from boltgen.frontend.onnx.rewrites.quantised_weights import is_whole, kept_whole
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Extents
+from boltgen.ir.dtypes import FLOAT8
 from boltgen.ir.quantisation import axis_fault, blocks_fault, scale_fault, types_fault
 
 _COMPUTED = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
@@ -130,6 +131,17 @@ def _spread(build: Builder, name: str, place: int, axis: int, block: int) -> str
     return build.Gather(name, places, axis=axis)
 
 
+def _is_multiplied(build: Builder) -> bool:
+    """Return whether kernels multiply a computed tensor of 8-bit floats: it has one constant scale,
+    and saturates.
+    """
+    scale, zero = build.known(1), build.known(2) if build.operand(2) else None
+    has_one_scale = scale is not None and scale.size == 1 and not build.get("block_size", 0)
+    is_around_zero = zero is not None and not zero.astype(np.float32).any()
+    is_saturating = build.get("saturate", 1) == 1
+    return build.scope.packs_weights and has_one_scale and is_around_zero and is_saturating
+
+
 def _check(build: Builder) -> None:
     """Check a quantisation's types, scales, zero points and axis.
 
@@ -140,10 +152,14 @@ def _check(build: Builder) -> None:
     is_from = build.node.op_type == "DequantizeLinear"
     is_constant = build.scope.tensor(build.x) is not None
     whole = build.dtype() if is_from else _integers(build)
+    if whole.name in FLOAT8 and not is_constant and _is_multiplied(build):
+        return
     if whole.name not in _COMPUTED and not is_constant:
         raise UnsupportedError(
             f"of {build.x!r} {'from' if is_from else 'to'} {whole.name}",
-            "quantise activations to int8 or uint8; only constants may have this type",
+            "quantise activations to int8 or uint8, or, with Relax, to float8_e4m3fn or "
+            "float8_e5m2 with one constant scale, a zero point of 0 and saturate=1; only constants "
+            "may have other types",
         )
     extents, block = build.extents(), build.get("block_size", 0)
     axis, faults = build.get("axis", 1), []

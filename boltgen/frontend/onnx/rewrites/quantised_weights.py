@@ -14,6 +14,7 @@ import numpy as np
 
 from boltgen.frontend.onnx.rewrites.registry import Builder, UnsupportedError, rewrites
 from boltgen.frontend.onnx.scope import Array
+from boltgen.ir.dtypes import FLOAT8
 
 # The operator set whose DequantizeLinear takes scales of FP16.
 _WITH_FP16 = 19
@@ -27,6 +28,8 @@ def is_whole(build: Builder) -> bool:
         return False
     if numbers.ndim > 2 and numbers.dtype.name in {"int8", "uint8"} and build.operand(2):
         return not build.get("block_size", 0)  # the filters of a convolution
+    if numbers.ndim == 2 and numbers.dtype.name in FLOAT8 and build.operand(2):
+        return not build.get("block_size", 0)
     is_plain = numbers.dtype == np.int8 and numbers.ndim == 2 and build.known(2) is not None
     along_rows = build.get("axis", 1) == 0 and not build.get("block_size", 0)
     return is_plain and along_rows and scales.shape == numbers.shape[:1]
