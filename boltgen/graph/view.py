@@ -121,7 +121,9 @@ def in_shape(
             if not left:
                 return None
             part = left.pop(0)
-            if divides(size(part), rest):
+            if size(part) == rest:
+                rest = 1
+            elif divides(size(part), rest):
                 rest = rest // size(part)
             elif divides(rest, size(part)):
                 part, inner = split(part, rest)

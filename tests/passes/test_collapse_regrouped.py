@@ -38,6 +38,8 @@ def test_an_open_extent_is_compared_by_what_it_is() -> None:
     batch = symbolic(Symbol("batch", 1, 8))
     assert regrouped((batch, 16, 4, 4), NHWC, (batch, 16, 16)) == (0, 2, 1)
     assert regrouped((batch, 16, 4, 4), NHWC, (batch * 16, 4, 4)) is None
+    longer = 1 + batch  # as a cache and a new key
+    assert regrouped((2, 4, 16, longer), (0, 1, 3, 2), (8, 16, longer)) == (0, 2, 1)
 
 
 @given(data=st.data())
