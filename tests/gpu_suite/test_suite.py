@@ -64,7 +64,6 @@ def test_checks_and_suspicions_have_verdicts(results: Path):
         "prologue-prologue": "right",
         "attention-attention": "right",
         "recurrent-recurrent": "right",
-        "shared-recurrent": "right",
         "depthwise-depthwise": "right",
         "separable-separable": "right",
         "cutlass-wide_warp": "confirmed",
