@@ -469,14 +469,24 @@ def test_a_product_of_integers() -> None:
     np.testing.assert_array_equal(actual, results(made, {"x": x})[0], strict=True)
 
 
-def test_floats_of_eight_bits_that_do_not_saturate_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("scale", "saturate", "message"),
+    [
+        (0.1, 0, "of 'x' to float8_e4m3fn.*with one constant scale.*saturate=1"),
+        (0.0, 1, "of 'x': its scale is 0, which is not positive"),
+        (np.nan, 1, "of 'x': its scale is nan, which is not finite"),
+    ],
+)
+def test_floats_of_eight_bits_that_no_kernel_multiplies_are_refused(
+    scale: float, saturate: int, message: str
+) -> None:
     nodes = [
-        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow", saturate=0),
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="narrow", saturate=saturate),
         node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
-    made = model(nodes, {"x": (4, 8)}, {"s": np.float32(0.1)}, opset=19)
+    made = model(nodes, {"x": (4, 8)}, {"s": np.float32(scale)}, opset=19)
     made.graph.initializer.append(helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0]))
-    with pytest.raises(ModelImportError, match=r"QuantizeLinear .node 'narrow': of float8_e4m3fn"):
+    with pytest.raises(ModelImportError, match=rf"QuantizeLinear .node 'narrow': {message}"):
         prepared(made)
 
 

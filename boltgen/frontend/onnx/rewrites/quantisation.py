@@ -152,9 +152,8 @@ def _check(build: Builder) -> None:
     is_from = build.node.op_type == "DequantizeLinear"
     is_constant = build.scope.tensor(build.x) is not None
     whole = build.dtype() if is_from else _integers(build)
-    if whole.name in FLOAT8 and not is_constant and _is_multiplied(build):
-        return
-    if whole.name not in _COMPUTED and not is_constant:
+    is_taken = whole.name in _COMPUTED or (whole.name in FLOAT8 and _is_multiplied(build))
+    if not is_taken and not is_constant:
         raise UnsupportedError(
             f"of {build.x!r} {'from' if is_from else 'to'} {whole.name}",
             "quantise activations to int8 or uint8, or, with Relax, to float8_e4m3fn or "
