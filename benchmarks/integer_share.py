@@ -9,6 +9,7 @@ No kernel is compiled.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -115,6 +116,7 @@ def _problems(region: Region) -> list[Problem]:
 
 def main() -> None:
     """Record the share of each model and form."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         for model in MODELS:

@@ -8,6 +8,7 @@ have a scale for each column, and INT8 is requantised to INT8; FP8 and FP16 stor
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from benchmarks.record import write
@@ -62,6 +63,7 @@ def fastest(work: Workload, arch: Arch) -> dict[str, Any] | str:
 
 def main() -> None:
     """Predict all, and record the times."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     figures: list[dict[str, Any]] = []
     for name in ARCHES:
         for size in SIZES:

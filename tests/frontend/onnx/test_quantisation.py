@@ -95,7 +95,7 @@ def test_constants_of_narrow_types_are_dequantised(dtype: str, is_quantised: boo
     assert set(check(made, X)) <= {"Add", "DequantizeLinear", "Reshape", "Transpose"}
 
 
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int4", "uint4"])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_computed_numbers_of_narrow_types_are_refused(dtype: str) -> None:
     constants = {"s": np.float32(0.25), "z": np.zeros((), getattr(ml_dtypes, dtype))}
     nodes = [
