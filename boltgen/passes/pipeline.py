@@ -191,7 +191,7 @@ PIPELINE: tuple[Pass, ...] = (
         Stage.PRECISION,
         "cast_early",
         with_early_casts,
-        "Cast before a reshape, so that the kernel before it casts.",
+        "Cast dequantised sums before a reshape, so that the kernel before it casts.",
         "`set_precision` puts a cast where it is read: behind the reshape.",
         when=NORMALISING,
     ),

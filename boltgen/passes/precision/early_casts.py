@@ -2,17 +2,18 @@
 
     astype(reshape(x), float16)    ->    reshape(astype(x, float16))
 
-x is the FP32 result of an operator, and nobody else reads it. Sums of integers are dequantised to
-FP32, and the heads of an attention are a reshape of them.
+x are sums of integers, which are dequantised to FP32, with a bias perhaps, and nobody else reads
+them. The heads of an attention are a reshape of them. Other products are stored in FP16 anyway.
 """
 
 from __future__ import annotations
 
 from boltgen.graph.facts import Values
-from boltgen.graph.graph import CONSTANT, INPUT, Graph, GraphBuilder
+from boltgen.graph.graph import CONSTANT, Graph, GraphBuilder
 from boltgen.graph.patterns import Match, Var, op
 from boltgen.graph.rules import Rule, rewrite
 from boltgen.ir.dtypes import DType
+from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE
 
 
 def with_early_casts(graph: Graph) -> Graph:
@@ -20,9 +21,14 @@ def with_early_casts(graph: Graph) -> Graph:
     return rewrite(graph, (_RULE,))
 
 
-def _is_wide_result(values: Values, index: int) -> bool:
-    expr = values[index]
-    return expr.op not in {INPUT, CONSTANT} and expr.dtype == DType.F32.value
+def _are_sums(values: Values, index: int) -> bool:
+    """Return whether a value is dequantised, or a sum of such a one and constants."""
+    while values[index].op == "add":
+        computed = [arg for arg in values[index].args if values[arg].op != CONSTANT]
+        if len(computed) != 1:
+            return False
+        (index,) = computed
+    return values[index].op == DEQUANTISE and values[index].dtype == DType.F32.value
 
 
 def _obstacle(found: Match) -> str | None:
@@ -36,7 +42,7 @@ def _early(found: Match, builder: GraphBuilder) -> int:
 
 _RULE = Rule(
     name="cast before a reshape",
-    pattern=op("astype", op("reshape", Var("x", _is_wide_result), alone=True)),
+    pattern=op("astype", op("reshape", Var("x", _are_sums), alone=True)),
     write=_early,
     unless=_obstacle,
 )
