@@ -177,7 +177,8 @@ def test_a_quantised_model_equals_the_oracle_of_integers(
     session = onnxruntime.InferenceSession(path)
     shape = session.get_inputs()[0].shape
     x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
-    artifact = boltgen.compile(path, arch=arch)
+    # So small products are faster in FP16: without fusion no times are compared.
+    artifact = boltgen.compile(path, arch=arch, fuse=False)
     with all_checks(vgpu):
         (found,) = artifact.run(x, device="vgpu").values()
         assert [finding.message for finding in vgpu.findings()] == []
