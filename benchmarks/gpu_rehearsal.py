@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.results import FILE
 from benchmarks.record import ROOT, earlier, write
+from boltgen.bench.results import FILE
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 

@@ -63,11 +63,12 @@ ALLOWED: dict[str, set[str]] = {
     "tuner": _MODELS | {"measure"},
     "check": _MODELS | {"measure"},
     "compiler": _MODELS | {"tuner", "check"},
+    "bench": {"ir", "problems", "arch", "families", "tuning"},
     "quantiser": _MODELS,
     "relax": _MODELS,
     "relay": _MODELS,
     "": _MODELS | {"tuner", "compiler", "quantiser", "relax", "relay"},
-    "cli": _MODELS | {"tuner", "check", "compiler", "quantiser", "serve", "report", ""},
+    "cli": _MODELS | {"tuner", "check", "compiler", "quantiser", "bench", "serve", "report", ""},
     "__main__": {"cli", "settings"},
 }
 _WITH_TVM = ("boltgen.frontend", "boltgen.device", "boltgen.running", "boltgen.tvm_build")

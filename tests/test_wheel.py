@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 
 import boltgen as checkout
-from benchmarks.gpu.results import FILE, Results
 from benchmarks.harness.empty_machine import (
     DIGITS,
     PIP,
@@ -30,6 +29,7 @@ from benchmarks.harness.empty_machine import (
     empty_machine,
     output_of,
 )
+from boltgen.bench.results import FILE, Results
 from boltgen.build import vgpu
 from boltgen.settings import settings_from
 

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import fit_cost_model
-from benchmarks.gpu.page import geometric_mean
-from benchmarks.gpu.report import make_report
-from benchmarks.gpu.results import DONE, Form, ResultsError, merged, unpacked
 from benchmarks.record import ROOT
 from benchmarks.record import write as write_result
+from boltgen.bench.page import geometric_mean
+from boltgen.bench.report import make_report
+from boltgen.bench.results import DONE, Form, ResultsError, merged, unpacked
 from boltgen.errors import BoltgenError, RecordError
 
 # The tables of README.md and benchmarks/README.md stand between these lines.

@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.gpu.built import Built, Progress, State, fault_of, no_room
 from benchmarks.gpu.items import ITEMS, KERNELS, PACKED, SOURCES, chosen, needs_of, read_items
-from benchmarks.gpu.results import ResultsError
 from boltgen.arch import arch_named
+from boltgen.bench.results import ResultsError
 from boltgen.build.cache import Cache
 from boltgen.build.compile import compile_unit
 from boltgen.build.library.kernels import toolchain_text

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.processes import end_tree, is_alive, resume_tree, running_below, stop_tree
-from benchmarks.gpu.results import ResultsError
+from boltgen.bench.results import ResultsError
 from boltgen.build.compile import LOG
 from boltgen.build.nvcc.usage import usage_of
 

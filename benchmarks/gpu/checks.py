@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.items import Check, Sanitized, Suspicion
-from benchmarks.gpu.results import DONE, Form, open_results, packed
 from benchmarks.gpu.rig import Rig, UnusableError
+from boltgen.bench.results import DONE, Form, open_results, packed
 from boltgen.ir.dtypes import DType
 from boltgen.ir.elementwise import Load, LoadKind
 from boltgen.ir.outcome import Failure, Fault

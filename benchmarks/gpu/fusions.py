@@ -7,9 +7,9 @@ import ctypes
 import numpy as np
 
 from benchmarks.gpu.items import BackToBack, Choice, Fusion
-from benchmarks.gpu.results import Form
 from benchmarks.gpu.rig import Rig, Step, UnusableError
 from benchmarks.gpu.timing import Timed
+from boltgen.bench.results import Form
 from boltgen.measure.worker import Prepared
 
 # Rounded to FP16 twice, where the fused kernel rounds once: at most an ulp of it, 2^-10.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from benchmarks.gpu.results import ResultsError
+from boltgen.bench.results import ResultsError
 from boltgen.errors import assert_never
 from boltgen.families.family import Config
 from boltgen.families.json_form import decode, encode

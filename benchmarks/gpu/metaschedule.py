@@ -28,10 +28,10 @@ from tvm.s_tir.meta_schedule.relax_integration import tune_relax
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 
 from benchmarks.gpu import shapes
-from benchmarks.gpu.results import device_folder
 from benchmarks.gpu.tvm_models import fused, load_intrinsics, onnx_model, plain_module
 from benchmarks.record import ROOT, commit
 from boltgen.arch import arch_named
+from boltgen.bench.results import device_folder
 from boltgen.build.cache import Cache
 from boltgen.build.toolchain import find_toolchain
 from boltgen.settings import settings_from

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.capture import Capturing, Replay
 from benchmarks.gpu.items import MODEL_ALONE, MODEL_OURS, MODEL_TUNED, WholeModel
-from benchmarks.gpu.results import Form, ResultsError
 from benchmarks.gpu.rig import Launched, Rig, UnusableError
 from benchmarks.gpu.tvm_runtime import TvmModel
 from benchmarks.gpu.vendor import DEFAULT_MODE, MAX_AUTOTUNE, Vendor
+from boltgen.bench.results import Form, ResultsError
 from boltgen.ir.outcome import DeviceKind
 from boltgen.measure.native import CudaError
 from models.parameters import FloatArray, Normal, periodic

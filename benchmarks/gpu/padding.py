@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks.gpu.fusions import same_result
 from benchmarks.gpu.items import Padding
-from benchmarks.gpu.results import Form
 from benchmarks.gpu.rig import Rig, Step
+from boltgen.bench.results import Form
 from boltgen.families.move import MoveConfig
 from boltgen.families.registry import launch
 from boltgen.measure.abi import arguments

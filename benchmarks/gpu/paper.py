@@ -45,7 +45,7 @@ _FIGURE_10 = {
 
 
 def figures() -> list[dict[str, Any]]:
-    """List the figures in the form of `benchmarks.gpu.page.paper_rows`.
+    """List the figures in the form of `boltgen.bench.page.paper_rows`.
 
     `values` are two where the text gives a range of several workloads. `names` are the item's
     ratios (of speed), or else shares (of time), that stand beside the figure: the first there is.

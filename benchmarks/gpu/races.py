@@ -8,9 +8,9 @@ from statistics import median
 
 from benchmarks.gpu.capture import Capturing
 from benchmarks.gpu.items import Attend, Overlap, Product, Race, Space
-from benchmarks.gpu.results import Form
 from benchmarks.gpu.rig import Launched, Rig
 from benchmarks.gpu.vendor import Vendor
+from boltgen.bench.results import Form
 from boltgen.ir.dtypes import DType
 from boltgen.ir.outcome import Failure
 from boltgen.measure.stats import summarise

@@ -13,7 +13,7 @@ from itertools import chain
 from statistics import median
 from typing import Protocol
 
-from benchmarks.gpu.results import Form
+from boltgen.bench.results import Form
 from boltgen.measure.protocol import Policy
 from boltgen.measure.stats import summarise
 from boltgen.measure.timing import warm_up

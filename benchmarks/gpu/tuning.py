@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.items import Tuning
-from benchmarks.gpu.results import Form
 from benchmarks.gpu.rig import MODELLED, FatalError, Rig
+from boltgen.bench.results import Form
 from boltgen.families.family import Config
 from boltgen.families.source import kernel_symbol
 from boltgen.families.trial import Trial

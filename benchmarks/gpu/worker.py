@@ -45,7 +45,12 @@ from benchmarks.gpu.items import (
 from benchmarks.gpu.models_run import run_model
 from benchmarks.gpu.padding import run_padding
 from benchmarks.gpu.races import run_attention, run_overlap, run_race, run_space
-from benchmarks.gpu.results import (
+from benchmarks.gpu.rig import MODELLED, SELECTION, FatalError, Rig, UnusableError
+from benchmarks.gpu.timing import Turns
+from benchmarks.gpu.tuning import run_tuning
+from benchmarks.gpu.vendor import NoVendorError, Vendor
+from boltgen.arch import best_name
+from boltgen.bench.results import (
     DONE,
     FAILED,
     FILE,
@@ -56,11 +61,6 @@ from benchmarks.gpu.results import (
     packed,
     read_form,
 )
-from benchmarks.gpu.rig import MODELLED, SELECTION, FatalError, Rig, UnusableError
-from benchmarks.gpu.timing import Turns
-from benchmarks.gpu.tuning import run_tuning
-from benchmarks.gpu.vendor import NoVendorError, Vendor
-from boltgen.arch import best_name
 from boltgen.ir.outcome import DeviceIdentity
 from boltgen.measure.lines import end_with_parent
 from boltgen.measure.native import CudaError, RefusedError

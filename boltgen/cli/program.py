@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from boltgen.cli.advise import advise_command
+from boltgen.cli.bench import bench_app
 from boltgen.cli.check import check_command
 from boltgen.cli.compile import compile_command, run_command, tune_command
 from boltgen.cli.db import db_app
@@ -134,6 +135,7 @@ app.command("advise")(advise_command)
 app.command("why")(why_command)
 app.add_typer(library_app, name="library")
 app.add_typer(db_app, name="db")
+app.add_typer(bench_app, name="bench")
 app.add_typer(vgpu_app, name="vgpu")
 app.command("doctor")(doctor_command)
 app.command("setup-relay")(setup_relay_command)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.page import TUNING, geometric_mean, page, paper_rows
-from benchmarks.gpu.report import make_report
-from benchmarks.gpu.results import (
+from boltgen.bench.page import TUNING, geometric_mean, page, paper_rows
+from boltgen.bench.report import make_report
+from boltgen.bench.results import (
     FILE,
     VERSION,
     Results,

@@ -20,8 +20,8 @@ from benchmarks.gpu.apply import (
     table,
     with_verdicts,
 )
-from benchmarks.gpu.results import FILE, Results, ResultsError, packed
 from benchmarks.record import ROOT
+from boltgen.bench.results import FILE, Results, ResultsError, packed
 
 ABOUT: dict[str, Any] = {
     **{"gpu": "NVIDIA H100", "arch": "sm_90a", "driver": "580", "date": "2026-12-01"},

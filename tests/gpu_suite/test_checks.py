@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.gpu.checks import relative_error, run_sanitized
 from benchmarks.gpu.items import Sanitized
-from benchmarks.gpu.results import FILE, VERSION
 from benchmarks.gpu.timing import Turns
+from boltgen.bench.results import FILE, VERSION
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 

@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks.gpu import run_gpu_suite
 from benchmarks.gpu.bundle import pack, workshop
-from benchmarks.gpu.results import FILE, Results
 from benchmarks.gpu.run_gpu_suite import (
     SuiteError,
     check_bundle,
@@ -22,6 +21,7 @@ from benchmarks.gpu.run_gpu_suite import (
 from benchmarks.gpu.vendor import NoVendorError, Vendor
 from benchmarks.gpu.workshop import BundleError
 from boltgen.arch import arch_named
+from boltgen.bench.results import FILE, Results
 from tests.gpu_suite.conftest import PYTHON, run_suite
 
 

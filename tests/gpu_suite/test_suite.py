@@ -8,12 +8,13 @@ import venv
 from pathlib import Path
 
 import numpy as np
+from typer.testing import CliRunner
 
 from benchmarks.gpu.apply import bits
 from benchmarks.gpu.bundle import MOST_BYTES, size_table
 from benchmarks.gpu.items import ITEMS, key_of, read_items
-from benchmarks.gpu.report import make_report
-from benchmarks.gpu.results import FILE, unpacked
+from boltgen.bench.results import FILE, unpacked
+from boltgen.cli import app
 from boltgen.ir.outcome import Timing
 from boltgen.tuning.database.exchange import read_records
 from boltgen.tuning.device.replay import RecordedBench
@@ -183,7 +184,9 @@ def test_a_run_without_time_says_what_was_not_reached(bundle: Path, tmp_path: Pa
 
 
 def test_a_report_has_tables_plots_and_records(results: Path, tmp_path: Path):
-    make_report([results], tmp_path)
+    runner = CliRunner()
+    done = runner.invoke(app, ["bench", "report", str(results), "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
     (folder,) = (tmp_path / "results" / "vgpu-sm-80-a100").iterdir()
     found = json.loads((folder / "results.json").read_text())["items"]
     assert found.keys() == items_of(results).keys()

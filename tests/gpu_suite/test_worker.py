@@ -23,9 +23,9 @@ from benchmarks.gpu.building import unpack
 from benchmarks.gpu.built import Builders, Built, Progress, State
 from benchmarks.gpu.capture import Replay
 from benchmarks.gpu.items import Race, WholeModel, read_items
-from benchmarks.gpu.results import FILE, Results, ResultsError
 from benchmarks.gpu.rig import Rig, UnusableError
 from benchmarks.gpu.timing import Turns
+from boltgen.bench.results import FILE, Results, ResultsError
 from boltgen.build.vgpu import vgpu_environment, vgpu_libraries
 from boltgen.settings import settings_from
 from tests.gpu_suite.conftest import run_suite

@@ -1,24 +1,19 @@
 """Results to one report: JSON, a Markdown page, plots, and the records of what was timed.
 
-    python -m benchmarks.gpu.report RESULTS... [-o FOLDER]
-
-writes results/<gpu>/<date>-<commit>/ and recorded/<gpu>/ into a folder, by default `benchmarks`.
-`benchmarks.gpu.apply` does so too, and changes the pages and constants that the results concern.
+Arrow: results of runs -> results/<gpu>/<date>-<commit>/ and recorded/<gpu>/ in a folder of one's
+choice.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gpu.page import page
-from benchmarks.gpu.plots import draw
-from benchmarks.gpu.results import DONE, FAILED, Form, ResultsError, device_folder, merged, unpacked
-from boltgen.errors import BoltgenError
+from boltgen.bench.page import page
+from boltgen.bench.plots import draw
+from boltgen.bench.results import DONE, FAILED, Form, ResultsError, device_folder, merged, unpacked
 from boltgen.tuning.database.exchange import write_records
 from boltgen.tuning.database.records import from_line
 
@@ -99,26 +94,3 @@ def _take_records(items: dict[str, Form], folder: Path, about: Form) -> Path | N
             f"{path} has {size_bytes} bytes, more than {_MOST_RECORD_BYTES}: split it"
         )
     return path
-
-
-def main() -> int:
-    """Report on the folders of the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("results", nargs="+", type=Path, help="folders that the suite wrote")
-    parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks"))
-    options = parser.parse_args()
-    try:
-        made = make_report(options.results, options.output)
-    except BoltgenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"{made.folder}: {made.measured} items measured, {made.failed} failed")
-    if made.records:
-        print(f"{made.records}: records of what was timed")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 
-from benchmarks.gpu.results import DONE, FAILED, Form
 from boltgen.arch import ARCHES
+from boltgen.bench.results import DONE, FAILED, Form
 
 Items = Mapping[str, Form]
 Row = Sequence[str]

@@ -13,8 +13,8 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from benchmarks.gpu.results import Form
 from boltgen.arch import ARCHES
+from boltgen.bench.results import Form
 
 _COLOURS = {"gemm": "tab:blue", "conv": "tab:orange"}
 _NAMES = {
