@@ -51,7 +51,8 @@ class Arch:
     `mma_sync_fraction` is the share of the tensor cores' peak that `mma.sync` can reach.
     `l2_bytes_per_clock` is what L2 delivers to all SMs together, `memory_latency_clocks` a round
     trip to DRAM. `first_nvcc` is the first release that compiles for it; older than what boltgen
-    takes at all says nothing.
+    takes at all says nothing. `least_sm_count` is the SM count of the smallest product with tensor
+    cores: kernels whose threadblocks wait for each other run there too.
 
     `boost_mhz` is the clock at which the tensor cores' figures hold, `max_mhz` the highest, which
     the driver tells and `fp32_tflops` holds at. GeForce devices sum in FP32 at half the rate of
@@ -65,6 +66,7 @@ class Arch:
     name: str
     device: str
     sm_count: int
+    least_sm_count: int
     max_threads_per_sm: int
     max_ctas_per_sm: int
     registers_per_sm: int
@@ -172,6 +174,7 @@ _SM75 = Arch(
     name="sm_75",
     device="T4",
     sm_count=40,  # WP
+    least_sm_count=30,  # RTX 2060
     max_threads_per_sm=1024,  # CC
     max_ctas_per_sm=16,  # CC
     registers_per_sm=65536,  # CC
@@ -203,6 +206,7 @@ _SM80 = Arch(
     name="sm_80",
     device="A100 SXM 40 GB",
     sm_count=108,  # WP
+    least_sm_count=56,  # A30
     max_threads_per_sm=2048,  # CC
     max_ctas_per_sm=32,  # CC
     registers_per_sm=65536,  # CC
@@ -235,6 +239,7 @@ _SM86 = replace(
     name="sm_86",
     device="A10",
     sm_count=72,  # A10
+    least_sm_count=10,  # A2
     max_threads_per_sm=1536,  # CC
     max_ctas_per_sm=16,  # CC
     shared_memory_per_sm_bytes=100 * _KIB,  # CC
@@ -259,6 +264,7 @@ _SM89 = replace(
     name="sm_89",
     device="L40S",
     sm_count=142,  # WP
+    least_sm_count=20,  # RTX 4050
     max_ctas_per_sm=24,  # CC
     l2_bytes=96 * _MIB,  # WP
     l2_bytes_per_clock=20 * 142,  # EST: per SM
@@ -277,6 +283,7 @@ _SM90 = replace(
     name="sm_90",
     device="H200 SXM",
     sm_count=132,  # WP
+    least_sm_count=78,  # H20
     shared_memory_per_sm_bytes=228 * _KIB,  # CC
     shared_memory_per_cta_bytes=227 * _KIB,  # CC
     l2_bytes=50 * _MIB,  # WP
@@ -302,6 +309,7 @@ _SM100 = replace(
     name="sm_100",
     device="B200",
     sm_count=148,  # BW
+    least_sm_count=148,  # B200
     l2_bytes=126 * _MIB,  # BW
     l2_bytes_per_clock=40 * 148,  # EST: per SM
     dram_gb_per_s=8000,  # BW
@@ -332,6 +340,7 @@ _SM120 = replace(
     name="sm_120",
     device="RTX 5090",
     sm_count=170,  # RTX
+    least_sm_count=20,  # RTX 5050
     l2_bytes=96 * _MIB,  # RTX
     l2_bytes_per_clock=20 * 170,  # EST: per SM
     dram_gb_per_s=1792,  # RTX
@@ -352,6 +361,7 @@ _SM121 = replace(
     name="sm_121",
     device="GB10",
     sm_count=48,  # DGX
+    least_sm_count=48,  # DGX
     l2_bytes=24 * _MIB,  # DGX
     l2_bytes_per_clock=20 * 48,  # EST: per SM
     dram_gb_per_s=273,  # DGX: LPDDR5X, shared with the CPU

@@ -71,6 +71,20 @@ def tune(
         return session.run()
 
 
+def _measurable(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return the tasks whose operands and results the profiler fills and compares: no floats of
+    eight bits, whose kernels are chosen by predicted time.
+    """
+    return tuple(
+        task
+        for task in tasks
+        if not any(
+            layer.problem.in_dtype.is_narrow or layer.problem.out_dtype.is_narrow
+            for layer in task.workload.layers
+        )
+    )
+
+
 @takes(TuneOptions)
 @contextmanager
 def open_session(
@@ -91,7 +105,7 @@ def open_session(
     pipeline = PipelineOptions(**tuning.of_model)
     models = model if isinstance(model, (list, tuple)) else [model]
     imported = [import_model(each, pipeline) for each in models]
-    tasks = [tasks_of_model(each, row.name, pipeline) for each in imported]
+    tasks = [_measurable(tasks_of_model(each, row.name, pipeline)) for each in imported]
     with open_task_session(tasks, row, tuning, pipeline, imported) as session:
         yield session
 

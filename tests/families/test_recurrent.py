@@ -138,3 +138,17 @@ def test_weights_in_registers_are_faster_than_weights_in_memory() -> None:
     workload = Workload.of(LAYER)
     streamed = predict(workload, replace(CONFIG, resident=False), SM80)
     assert predict(workload, CONFIG, SM80).time_us < streamed.time_us
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"])
+@pytest.mark.parametrize("hidden", [512, 768])
+def test_threadblocks_that_wait_for_each_other_fit_on_the_smallest_gpu(
+    arch: str, hidden: int
+) -> None:
+    """As on A30, A2, RTX 4050, H20 and RTX 5050: a library has one kernel for a layer."""
+    workload, row = Workload.of(replace(LAYER, hidden=hidden)), ARCHES[arch]
+    assert row.least_sm_count < row.sm_count
+    for config in candidates(workload, row):
+        threads = FAMILIES.named("recurrent").footprint(workload, config).warps * 32
+        at_once = launch(workload, config).threadblocks_at_once
+        assert at_once <= row.least_sm_count * (row.max_threads_per_sm // threads)

@@ -14,6 +14,7 @@ from boltgen.families.registry import candidates
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
 from boltgen.problems.conv2d.problem import Conv2d
+from boltgen.problems.depthwise.problem import Depthwise
 from boltgen.problems.gemm.problem import Gemm
 from boltgen.problems.problem import Problem
 from boltgen.problems.workload import Layer, Workload
@@ -144,3 +145,10 @@ def test_a_prologue_stays_before_a_layer_that_is_changed() -> None:
     assert given
     # Without the prologue it would be faster.
     assert all(each.after_us >= each.before_us for each in given)
+
+
+def test_the_filters_of_a_depthwise_convolution_follow_its_channels() -> None:
+    """With its input beside it, as in GhostNet: 12 channels and 24 results become 16 and 32."""
+    problem = Depthwise(n=1, h=8, w=8, c=12, r=3, s=3, padding=(1, 1, 1, 1), with_input=True)
+    texts = [each.what for each in of(advice(problem), Change.CHANNELS)]
+    assert texts in ([], ["12 channels to 16, 24 filters to 32"])

@@ -68,8 +68,11 @@ class Depthwise(Windowed):
 
     @property
     def has_place_for_input(self) -> bool:
-        """Whether the output could begin with the activation: each has the other's size."""
-        return (self.multiplier, self.p, self.q) == (1, self.h, self.w)
+        """Whether the output could begin with the activation: each has the other's size, and keeps
+        it in all images.
+        """
+        is_dense = self.multiplier == 1 and max(self.stride) == 1
+        return is_dense and (self.p, self.q) == (self.h, self.w)
 
     @property
     def filters(self) -> int:

@@ -18,6 +18,7 @@ from boltgen.ir.dtypes import VECTOR_BYTES, DType, Layout
 from boltgen.ir.elementwise import BinaryOp, ElementwiseGraph, LoadKind, Unary
 from boltgen.ir.elementwise_builder import ElementwiseBuilder
 from boltgen.ir.functions import UnaryOp
+from boltgen.problems.problem import has_groups
 from boltgen.problems.workload import Layer, Workload
 from boltgen.tuning.choice.fusion import measured_us, predicted_us
 from boltgen.tuning.choice.select import Measurements, ModelCosts
@@ -122,6 +123,9 @@ def _variants(layer: Layer) -> Iterator[tuple[Change, str, Workload]]:
         return
     extents = {"channels": problem.a_shape[-1], "filters": problem.d_shape[-1]}
     aligned = {name: _up(extent, problem.in_dtype) for name, extent in extents.items()}
+    if has_groups(problem):  # each channel keeps its filters
+        channels, filters = extents.values()
+        aligned["filters"] = filters * aligned["channels"] // channels
     if aligned != extents:
         what = ", ".join(
             f"{extents[name]} {name} to {wide}"
