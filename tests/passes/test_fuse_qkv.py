@@ -135,6 +135,37 @@ def test_projections_of_integers_with_other_operators_behind_stay_apart() -> Non
     assert operators(join_siblings(b.graph(tuple(made)), Costs()).graph).count("matmul") == 2
 
 
+def test_projections_of_integers_with_numbers_of_rows_stay_apart() -> None:
+    """As many rows as columns: the size alone would not tell them apart."""
+    b = Net()
+    x = b.add(Expr(op=INPUT, shape=(HEADS * D, K), dtype="int8"))
+    made = []
+    for _ in range(2):
+        weight = b.constant(b.rng.integers(-127, 128, (HEADS * D, K)).astype(np.int8))
+        sums = b.matmul(x, b.permute_dims(weight, (1, 0)), "int32")
+        numbers = b.constant(np.float32(2**-6).reshape(())), b.constant(np.zeros((), np.int8))
+        wide = b.operator("dequantize", (sums, *numbers), b.shape(sums), F32, axis=1)
+        rows = b.constant(b.rng.uniform(1, 2, (HEADS * D, 1)).astype(np.float32))
+        scaled = b.astype(b.elementwise("multiply", wide, rows), F16)
+        made.append(b.permute_dims(b.reshape(scaled, (HEADS * D, HEADS, D)), (1, 0, 2)))
+    assert operators(join_siblings(b.graph(tuple(made)), Costs()).graph).count("matmul") == 2
+
+
+def test_projections_of_integers_whose_operands_are_the_other_way_round_stay_apart() -> None:
+    b = Net()
+    x = _bytes(b)
+    made = []
+    for is_first in (True, False):
+        weight = b.constant(b.rng.integers(-127, 128, (HEADS * D, K)).astype(np.int8))
+        sums = b.matmul(x, b.permute_dims(weight, (1, 0)), "int32")
+        numbers = b.constant(np.float32(2**-6).reshape(())), b.constant(np.zeros((), np.int8))
+        wide = b.operator("dequantize", (sums, *numbers), b.shape(sums), F32, axis=2)
+        bias = b.constant(b.rng.uniform(-1, 1, HEADS * D).astype(np.float32))
+        total = b.elementwise("add", *((wide, bias) if is_first else (bias, wide)))
+        made.append(b.heads(b.astype(total, F16), HEADS))
+    assert operators(join_siblings(b.graph(tuple(made)), Costs()).graph).count("matmul") == 2
+
+
 def test_projections_stay_apart_where_one_is_slower() -> None:
     graph = _apart(Net())
     made = join_siblings(graph, Costs(wide=4.0))

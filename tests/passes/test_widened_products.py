@@ -148,3 +148,24 @@ def test_a_matmul_that_is_quantised_as_it_comes_is_one_kernel(per_channel: bool)
     (found,) = compiled.run(x)
     (wanted,) = run(graph, [x])
     assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("zero", "weight"),
+    [
+        (0.0, MATRIX / 256),
+        (127.5, MATRIX.astype(np.float64)),
+    ],
+)
+def test_products_of_fractions_stay(zero: float, weight: Array) -> None:
+    """FP64 holds bytes, and numbers that are none."""
+    inputs = {"x": whole(4, 32)}
+    nodes = [
+        node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+        node("Sub", ["wide", "z"], ["shifted"]),
+        node("MatMul", ["shifted", "w"], ["sums"]),
+        node("Cast", ["sums"], ["y"], to=TensorProto.INT32),
+    ]
+    constants = {"z": np.float64(zero), "w": weight.astype(np.float64)}
+    after, _ = passed(model(nodes, inputs, constants), inputs)
+    assert products(after) == [("float64", "float64", "float64")]

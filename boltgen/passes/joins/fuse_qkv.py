@@ -116,11 +116,16 @@ def _steps(graph: Graph, product: Product) -> tuple[int, ...] | None:
     for step in steps:
         others = [graph[arg].array for arg in graph[step].args if arg != value]
         is_next = len(others) == len(graph[step].args) - 1
-        are_rows = (each is not None and each.size in {1, columns} for each in others)
+        are_rows = (each is not None and _is_row(each, columns) for each in others)
         if not is_next or not all(are_rows):
             return None
         value = step
     return tuple(steps) if first == product.anchor.index else None
+
+
+def _is_row(array: Array, columns: int) -> bool:
+    """Return whether an operand is a number, or has one for each column and no other dimension."""
+    return array.size == 1 or (array.size == columns and array.shape[-1] == columns)
 
 
 def _is_cut_out(graph: Graph, index: int) -> bool:
@@ -139,8 +144,12 @@ def _dtypes(graph: Graph, product: Product) -> tuple[Hashable, ...]:
     integers has the operators behind it, too.
     """
     if product.anchor.problem.in_dtype.is_whole:
-        steps = [graph[step] for step in _steps(graph, product) or ()]
-        return tuple((each.op, each.dtype, each.attrs) for each in steps)
+        found, value = list[Hashable](), product.anchor.index
+        for step in _steps(graph, product) or ():
+            expr = graph[step]
+            found.append((expr.op, expr.dtype, expr.attrs, expr.args.index(value)))
+            value = step
+        return tuple(found)
     biases = {graph[operand.expr].dtype for operand in product.tail.operands}
     return (graph[product.anchor.b].dtype, *sorted(biases | {graph[product.tail.output].dtype}))
 

@@ -127,11 +127,16 @@ def _matched(
             raise KeptError(f"it is of {expr.dtype}, and no cast to integers reads it alone")
         root = reader
     known = 0 if zero is None else _number(graph, zero)
-    if known is None and zero is not None and not _is_single(graph[zero]):
-        raise KeptError("the activation has several zero points")
+    if known is None and zero is not None:
+        if not _is_single(graph[zero]):
+            raise KeptError("the activation has several zero points")
+        if not _is_whole(graph, zero):
+            raise KeptError("its zero point may be no whole number")
     weight = constant(graph, expr.args[1])
     if weight is None:
         raise KeptError("its right operand is no constant")
+    if not np.isfinite(weight).all() or (weight != np.rint(weight)).any():
+        raise KeptError("a weight is no whole number")
     whole = weight.astype(np.int64)
     if whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
         raise KeptError("a weight's distance from its zero point needs nine bits or more")
@@ -189,7 +194,16 @@ def _number(graph: Graph, index: int) -> int | None:
     array = constant(graph, index)
     if array is None or array.size == 0 or (array != array.reshape(-1)[0]).any():
         return None
-    return int(array.reshape(-1)[0])
+    number = float(array.reshape(-1)[0])
+    return int(number) if number.is_integer() else None
+
+
+def _is_whole(graph: Graph, index: int) -> bool:
+    """Return whether a computed value is an integer, or was one before a cast."""
+    expr = graph[index]
+    while expr.op in {"astype", "reshape"} and not expr.dtype.startswith(("int", "uint")):
+        expr = graph[expr.args[0]]
+    return expr.dtype.startswith(("int", "uint"))
 
 
 def _scaling(graph: Graph, product: _Product) -> list[int]:

@@ -243,7 +243,8 @@ def requantised(build: Builder, value: str, scale: int, dtype: np.dtype[Any]) ->
 @rewrites("QLinearMatMul", why="it is dequantised, multiplied and quantised again")
 def matmul(build: Builder) -> str:
     """A product of dequantised matrices; A may have a scale for each row, B for each column."""
-    product = build.MatMul(dequantised(build, 0, -2), dequantised(build, 3, -1))
+    rows = -2 if len(build.extents()) > 1 else -1
+    product = build.MatMul(dequantised(build, 0, rows), dequantised(build, 3, -1))
     return requantised(build, product, 6, build.dtype(7))
 
 
