@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,9 @@ class Product:
 
 def layers_of(graph: onnx.GraphProto) -> tuple[Product, ...]:
     """Return the products of one activation by one constant, in order; every node has a name."""
-    constants = {each.name for each in graph.initializer}
+    constants = {
+        each.name for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT
+    }
     found = []
     for node in graph.node:
         if node.op_type not in _PRODUCTS or node.domain not in {"", "ai.onnx"}:
@@ -68,10 +70,22 @@ def weights_of(graph: onnx.GraphProto, layers: Sequence[Product]) -> dict[str, A
     }
 
 
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads, within its subgraphs too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for each in (attribute.g, *attribute.graphs):
+            for inner in each.node:
+                yield from names_read(inner)
+            yield from (output.name for output in each.output)
+
+
 def with_names(graph: onnx.GraphProto) -> None:
     """Give every node a name of its own: its first result's where it has none."""
-    seen: set[str] = set()
+    seen, taken = set[str](), {each.name for each in graph.node}
     for node in graph.node:
-        if not node.name or node.name in seen:
-            node.name = node.output[0]
-        seen.add(node.name)
+        name = node.name or node.output[0]
+        while name in seen or (name in taken and name != node.name):
+            name += "_"
+        node.name = name
+        seen.add(name)

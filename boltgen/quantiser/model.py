@@ -30,11 +30,12 @@ def load(path: Path) -> onnx.ModelProto:
     """Read a model, fold its constants and batch normalisations, and name its nodes.
 
     Raises:
-        ModelImportError: the file is no ONNX model that ONNX Runtime loads, is quantised already,
-            or has another element type than FP32.
+        ModelImportError: the file is no ONNX model of at most 2 GB that ONNX Runtime loads, or is
+            quantised already.
     """
     try:
         model = onnx.load(path)
+        _without_constant_inputs(model.graph)
         opset = {each.domain: each.version for each in model.opset_import}.get("", 1)
         if opset < _LEAST_OPSET:
             model = onnx.version_converter.convert_version(model, _LEAST_OPSET)
@@ -45,6 +46,15 @@ def load(path: Path) -> onnx.ModelProto:
         raise ModelImportError(f"{path} is quantised already: give the model that it was made of")
     with_names(model.graph)
     return model
+
+
+def _without_constant_inputs(graph: onnx.GraphProto) -> None:
+    """Drop inputs that have a constant of their name: older exporters list all weights."""
+    constants = {each.name for each in graph.initializer}
+    kept = [each for each in graph.input if each.name not in constants]
+    kept = [onnx.ValueInfoProto.FromString(each.SerializeToString()) for each in kept]
+    del graph.input[:]
+    graph.input.extend(kept)
 
 
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -100,8 +110,7 @@ def samples_of(model: onnx.ModelProto, given: Sequence[Sample]) -> list[Sample]:
     """
     if not given:
         raise InputError("there are no samples: give --data FILE.npz with an array for each input")
-    constants = {each.name for each in model.graph.initializer}
-    inputs = [each for each in model.graph.input if each.name not in constants]
+    inputs = list(model.graph.input)
     return [part for sample in given for part in _parts(inputs, sample)]
 
 

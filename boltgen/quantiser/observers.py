@@ -44,7 +44,7 @@ class Histogram:
     """Numbers of a tensor on all samples.
 
     `counts` are those of magnitudes in equal bins from 0 to `largest`. `channels` has the largest
-    magnitude of each element of the last axis.
+    magnitude of each element of the last axis, where that was asked for.
     """
 
     largest: float = 0.0
@@ -57,9 +57,12 @@ class Histogram:
         """Add a sample to the ranges."""
         self.shape = self.shape or array.shape
         self.least = min(self.least, float(array.min(initial=0.0)))
+        self.largest = max(self.largest, float(np.abs(array).max(initial=0.0)))
+
+    def see_channels(self, array: Array) -> None:
+        """Add a sample to the largest magnitudes of channels."""
         rows = np.abs(array.reshape(-1, array.shape[-1]))
         self.channels = np.maximum(self.channels, rows.max(axis=0, initial=0.0))
-        self.largest = max(self.largest, float(self.channels.max(initial=0.0)))
 
     def see_counts(self, array: Array) -> None:
         """Add a sample to the counts, once all ranges are known."""

@@ -7,14 +7,14 @@ that one kernel computes both. A bias stays FP32: kernels add it to the sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from boltgen.quantiser.layers import Product
+from boltgen.quantiser.layers import Product, names_read
 from boltgen.quantiser.observers import Array, Step
 
 
@@ -126,7 +126,7 @@ class _Writer:
         copies = [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes]
         del self._graph.node[:]
         self._graph.node.extend(copies)
-        read = set(_read(self._graph))
+        read = {name for node in copies for name in names_read(node)}
         read |= {each.name for each in self._graph.output}
         kept = [each for each in self._graph.initializer if each.name in read]
         kept = [onnx.TensorProto.FromString(each.SerializeToString()) for each in kept]
@@ -144,12 +144,3 @@ class _Writer:
             name += "_"
         self._taken.add(name)
         return name
-
-
-def _read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that nodes read, within subgraphs too."""
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for each in (attribute.g, *attribute.graphs):
-                yield from _read(each)

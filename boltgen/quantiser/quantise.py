@@ -117,14 +117,17 @@ def quantize(
         raise BoltgenError(f"no layer to keep is named {unknown[0]}: give one such as {known}")
     if not layers:
         raise BoltgenError(f"{model} has no product of an activation by a constant to quantise")
-    seen = _observed(loader, source, layers, samples)
+    seen, given_model = _observed(loader, source, layers, samples), source
     changed: tuple[str, ...] = ()
     if smooth:
         source, changed = smoothed(source, layers, seen, smooth)
         if changed:
             seen = _observed(loader, source, layers, samples)
     steps = {each.activation: step_of(seen[each.activation], how) for each in layers}
-    trial = _Trial(loader, source, layers, steps, samples[:_MOST_SAMPLES])
+    judged = samples[:_MOST_SAMPLES]
+    runner = loader.Runner(given_model)
+    right = [runner.results(each) for each in judged]
+    trial = _Trial(loader, source, layers, steps, list(zip(judged, right, strict=True)))
     reports = [_first_report(each, trial, seen, row, keep=each.name in keep) for each in layers]
     if not even_if_slower:
         reports = [_if_faster(each) for each in reports]
@@ -165,18 +168,21 @@ def _observed(
 ) -> dict[str, Histogram]:
     """Return what was seen of the tensors that layers read and make, in two runs of all samples."""
     read = dict.fromkeys(each.activation for each in layers)
+    rows = {each.activation for each in layers if each.operator != "Conv"}
     names = dict.fromkeys([*read, *(each.output for each in layers)])
     runner = loader.Runner(model, tuple(names))
     seen = {name: Histogram() for name in names}
     for sample in samples:
         tensors = runner.tensors(sample)
         for name in names:
-            if not np.isfinite(tensors[name]).all():
+            if name in read and not np.isfinite(tensors[name]).all():
                 raise InputError(
                     f"tensor {name} becomes NaN or infinite on a sample: quantise a model that is "
                     "right on all samples"
                 )
             seen[name].see_range(tensors[name])
+            if name in rows and tensors[name].ndim > 1:
+                seen[name].see_channels(tensors[name])
     for sample in samples:
         tensors = runner.tensors(sample)
         for name in read:
@@ -185,7 +191,7 @@ def _observed(
 
 
 class _Trial:
-    """Makes QDQ models of some layers, and measures their errors."""
+    """Makes QDQ models of some layers, and measures their errors on samples with right results."""
 
     def __init__(
         self,
@@ -193,16 +199,15 @@ class _Trial:
         source: Any,
         layers: Sequence[Product],
         steps: Mapping[str, Step],
-        samples: Sequence[Mapping[str, Array]],
+        judged: Sequence[tuple[Mapping[str, Array], Sequence[Array]]],
     ) -> None:
-        self._loader, self._source, self._samples = loader, source, samples
+        self._loader, self._source = loader, source
+        self._samples, self._right = zip(*judged, strict=True)
         self._layers = {each.name: each for each in layers}
         self._steps, self.weights = steps, weights_of(source.graph, layers)
         self._integers: dict[str, IntegerWeight] = {
             each.weight: quantised_weight(self.weights[each.weight], each.axis) for each in layers
         }
-        runner = loader.Runner(source)
-        self._right = [runner.results(each) for each in samples]
 
     def model(self, names: Sequence[str]) -> Any:
         """Return the model with the named layers in integers."""
@@ -218,12 +223,19 @@ class _Trial:
 
 
 def relative_error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -> float:
-    """Return the largest relative error of a result on all samples, as the report defines it."""
-    errors = []
+    """Return the largest relative error of a result on all samples, as the report defines it.
+
+    Equal infinities differ by nothing. A result whose shape depends on its numbers, as that of a
+    detector's suppression does, judges nothing.
+    """
+    errors = [0.0]
     for pairs in zip(zip(*found, strict=True), zip(*right, strict=True), strict=True):
+        if any(ours.shape != wanted.shape for ours, wanted in zip(*pairs, strict=True)):
+            continue
         ours, wanted = (np.concatenate([x.astype(np.float64).ravel() for x in p]) for p in pairs)
-        whole = float(np.linalg.norm(wanted)) or 1.0
-        errors.append(float(np.linalg.norm(ours - wanted)) / whole)
+        differs = ours != wanted
+        whole = float(np.linalg.norm(wanted[np.isfinite(wanted)])) or 1.0
+        errors.append(float(np.linalg.norm(ours[differs] - wanted[differs])) / whole)
     return max(errors)
 
 

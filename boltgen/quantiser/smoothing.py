@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from boltgen.quantiser.layers import Product, weights_of
+from boltgen.quantiser.layers import Product, names_read, weights_of
 from boltgen.quantiser.observers import Array, Histogram
 
 _LEAST = 1e-5
@@ -37,8 +37,9 @@ def smoothed(
     arrays = {each.name: each for each in graph.initializer}
     readers: dict[str, list[str]] = {}
     for node in graph.node:
-        for name in node.input:
+        for name in names_read(node):
             readers.setdefault(name, []).append(node.name)
+    results = {each.name for each in graph.output}
     makers = {output: node for node in graph.node for output in node.output}
     changed = []
     for activation in dict.fromkeys(each.activation for each in layers if each.operator != "Conv"):
@@ -48,8 +49,10 @@ def smoothed(
         is_whole = sorted(readers.get(activation, [])) == sorted(names)
         constants = [*factors, *(each.weight for each in reading)]
         is_own = all(len(readers[each]) == 1 for each in constants)
-        is_result = activation in {each.name for each in graph.output}
-        if not factors or not is_whole or not is_own or is_result:
+        are_matrices = all(len(arrays[each.weight].dims) == 2 for each in reading)
+        if not (factors and is_whole and is_own and are_matrices):
+            continue
+        if results.intersection([activation, *constants, *makers[activation].input]):
             continue
         scales = _scales(seen[activation].channels, reading, weights_of(graph, reading), strength)
         for name in factors:

@@ -17,6 +17,7 @@ def seen(*arrays: Array) -> Histogram:
     histogram = Histogram()
     for array in arrays:
         histogram.see_range(array)
+        histogram.see_channels(array)
     for array in arrays:
         histogram.see_counts(array)
     return histogram

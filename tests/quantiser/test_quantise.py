@@ -120,6 +120,7 @@ def test_smoothing_changes_no_result_and_makes_an_outlier_small(tmp_path: Path) 
             for name, array in runner.tensors(sample).items():
                 if name in seen:
                     seen[name].see_range(array)
+                    seen[name].see_channels(array)
         return seen
 
     before = observed(plain)
@@ -334,3 +335,115 @@ def test_a_tensor_that_overflows_on_a_sample_is_named(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="tensor e becomes NaN or infinite"):
         boltgen.quantize(path, {"x": np.full((8, 64), 200.0, np.float32)}, tmp_path / "q.onnx")
+
+
+_LINEAR = "n (float[8, 64] x) => (float[8, 64] y{more}) {{ {body} y = MatMul (l, w) }}"
+_NORM = {"g": np.linspace(1, 9, 64, dtype=np.float32), "w": drawn(64, 64, scale=0.05)}
+
+
+@pytest.mark.parametrize(
+    ("more", "body", "arrays"),
+    [
+        # A branch reads the normalised tensor.
+        (
+            ", float[8, 64] z",
+            """l = LayerNormalization <axis = -1> (x, g)
+               z = If (c) <then_branch = t () => (float[8, 64] a) { a = Identity (l) },
+                           else_branch = e () => (float[8, 64] b) { b = Neg (l) }>""",
+            {"c": np.array(True)},
+        ),
+        # The model returns a tensor between the factors.
+        (", float[8, 64] s", "s = Mul (x, g) l = Add (s, b)", {"b": drawn(64)}),
+    ],
+)
+def test_smoothing_changes_no_tensor_that_others_read(
+    more: str, body: str, arrays: dict[str, Array], tmp_path: Path
+) -> None:
+    text = _LINEAR.replace("{more}", more).replace("{body}", body)
+    text = text.replace("{{", "{").replace("}}", "}")
+    path = written(tmp_path / "read.onnx", text, _NORM | arrays)
+    samples = [{"x": drawn(8, 64, seed=each)} for each in range(2)]
+    report = boltgen.quantize(path, samples, tmp_path / "q.onnx", even_if_slower=True)
+    assert report.smoothed == ()
+    pair = [loader.Runner(onnx.load(each)).results(samples[0]) for each in (path, report.output)]
+    for right, found in zip(*pair, strict=True):
+        assert np.linalg.norm(found - right) <= 0.03 * np.linalg.norm(right)
+
+
+def test_weights_that_are_listed_as_inputs_are_constants(tmp_path: Path) -> None:
+    path = mlp(tmp_path / "listed.onnx", 512, 256)
+    model = onnx.load(path)
+    for each in model.graph.initializer:
+        model.graph.input.append(
+            onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims)
+        )
+    onnx.save(model, path)
+    report = boltgen.quantize(
+        path, {"x": drawn(256, 512)}, tmp_path / "q.onnx", most_error=1.0, even_if_slower=True
+    )
+    assert report.quantised == 2
+    assert [each.name for each in onnx.load(report.output).graph.input] == ["x"]
+
+
+def test_images_of_several_sizes_and_results_of_open_sizes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "open.onnx",
+        """n (float[1, 64, h, v] x) => (float[1, 64, h, v] y, int64[4, k] places) {
+            y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w)
+            above = Greater (y, zero)
+            places = NonZero (above)
+        }""",
+        {"w": drawn(64, 64, 3, 3, scale=0.05), "zero": np.float32(0)},
+    )
+    samples = [{"x": drawn(1, 64, 8, width)} for width in (8, 12)]
+    report = boltgen.quantize(path, samples, tmp_path / "q.onnx", even_if_slower=True)
+    assert report.quantised == 1
+    assert 0.0 < report.error < 0.03
+
+
+def test_an_infinity_that_is_right_is_no_error(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "masked.onnx",
+        "n (float[8, 64] x) => (float[8, 64] y) { p = MatMul (x, w) y = Where (seen, p, low) }",
+        {"w": drawn(64, 64), "seen": np.arange(64) > 4, "low": np.float32(-np.inf)},
+    )
+    report = boltgen.quantize(path, {"x": drawn(8, 64)}, tmp_path / "q.onnx", even_if_slower=True)
+    assert report.quantised == 1
+    assert 0.0 < report.error < 0.03
+
+
+def test_layers_of_other_types_and_weights_that_are_no_matrices_stay(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "types.onnx",
+        """n (float[8, 64] x) => (double[8, 64] y, float[4, 8, 32] z) {
+            l = LayerNormalization <axis = -1> (x, g)
+            f = MatMul (l, w)
+            d = Cast <to = 11> (f)
+            y = MatMul (d, wide)
+            z = MatMul (l, several)
+        }""",
+        {
+            "g": np.ones(64, np.float32),
+            "w": drawn(64, 64),
+            "wide": drawn(64, 64).astype(np.float64),
+            "several": drawn(4, 64, 32),
+        },
+    )
+    report = boltgen.quantize(path, {"x": drawn(8, 64)}, tmp_path / "q.onnx", even_if_slower=True)
+    assert [(each.name, each.is_quantised) for each in report.layers] == [
+        ("f", True),
+        ("z", False),
+    ]
+
+
+def test_names_of_nodes_are_made_different(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "names.onnx",
+        "n (float[8, 64] x) => (float[8, 64] y) { h = MatMul (x, w) y = MatMul (h, w) }",
+        {"w": drawn(64, 64, scale=0.1)},
+    )
+    model = onnx.load(path)
+    model.graph.node[0].name, model.graph.node[1].name = "y", ""
+    onnx.save(model, path)
+    report = boltgen.quantize(path, {"x": drawn(8, 64)}, tmp_path / "q.onnx", even_if_slower=True)
+    assert [each.name for each in report.layers] == ["y", "y_"]
