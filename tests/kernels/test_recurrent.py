@@ -86,7 +86,7 @@ KERNELS: Mapping[str, tuple[RecurrentConfig, Workload, str]] = {
     ),
     "shared_reset": _case("sm_75", Cell.GRU_RESET_FIRST, (3, 17, 40), (1, RESIDENT, 8, 1), **ALL),
     "shared_reset_slices": _case(
-        "sm_86", Cell.GRU_RESET_FIRST, (3, 2, 72), (1, STREAMED, 16, 8), backwards=True
+        "sm_80", Cell.GRU_RESET_FIRST, (3, 2, 72), (1, STREAMED, 16, 8), backwards=True
     ),
     "shared_odd": _case("sm_90a", Cell.RNN_TANH, (3, 3, 75), (1, RESIDENT, 64, 2), directions=2),
     "shared_520": _case(
