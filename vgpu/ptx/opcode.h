@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/counters.h"
 #include "ptx/ast.h"
 
 namespace vgpu::ptx {
