@@ -50,7 +50,7 @@ from boltgen.passes.precision.observe_ranges import Range
 from boltgen.pipeline import BuiltRegions, Phases, PipelineOptions, build_regions
 from boltgen.problems.problem import Problem, describe
 from boltgen.problems.region import Placement
-from boltgen.running.arrays import read_arrays
+from boltgen.running.arrays import sample_of
 from boltgen.running.artifact import LIBRARY, SOURCES, Artifact, file_digest, source_digests
 from boltgen.running.inputs import check_inputs
 from boltgen.settings import settings_from
@@ -121,7 +121,7 @@ def compile(
     given = chosen(CompileOptions, options, overrides)
     given = replace(given, frontend=frontend_of(given))
     row = asked_arch(arch)
-    samples = [_sample(each) for each in given.calibrate]
+    samples = [sample_of(each) for each in given.calibrate]
     name = _model_name(model)
     source = _exported(model, example_inputs, example_kwargs, dynamic_shapes, given)
     settings = settings_from()
@@ -150,11 +150,6 @@ def compile(
         except CacheError as error:
             _log.warning("the compiled model is not kept in the cache: %s", error)
     return _warned(artifact)
-
-
-def _sample(given: Mapping[str, Array] | Path | str) -> Mapping[str, Array]:
-    """Arrays to calibrate with, by the names of the inputs."""
-    return read_arrays(Path(given)) if isinstance(given, (str, Path)) else given
 
 
 def _warned(artifact: Artifact) -> Artifact:

@@ -72,8 +72,8 @@ def blocks_fault(
 ) -> tuple[str, str] | None:
     """Return what is wrong with a blocked quantisation's axis, block or shapes, or None.
 
-    `shapes` has those of the scales and of the zero points: the tensor's, with a place for each
-    block along the axis.
+    `shapes` has the shape of the scales and the shape of the zero points. Both are the tensor's,
+    with a place for each block along the axis.
     """
     rank = len(extents)
     if (fault := axis_fault(axis, rank, {}, None)) is not None:

@@ -42,7 +42,7 @@ def accumulation_rounding(problem: Problem) -> Rounding:
     """Return the rounding of the problem's sums; see `reference.error_bound`.
 
     Raises:
-        InvalidProblemError: it is no part of the sum of magnitudes, or no instruction sums so.
+        InvalidProblemError: the rounding depends on each product, or no instruction sums so.
     """
     k = problem.gemm.k
     if problem.in_dtype.is_narrow:

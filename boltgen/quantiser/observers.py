@@ -22,7 +22,7 @@ _TRIED, _LEAST_SHARE = 96, 0.2
 
 
 class Observer(Enum):
-    """How the range of a tensor's integers is chosen from what was seen."""
+    """The rules that choose the range of a tensor's integers from its histogram."""
 
     MINMAX = "minmax"
     PERCENTILE = "percentile"

@@ -73,7 +73,7 @@ class _Writer:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph
-        # The nodes that follow the maker of a tensor; those of inputs and constants come first.
+        # The nodes behind the maker of a tensor. Inputs and constants have no maker: `_first`.
         self._behind: dict[str, list[onnx.NodeProto]] = {}
         self._first: list[onnx.NodeProto] = []
         self._made = {output for node in graph.node for output in node.output}

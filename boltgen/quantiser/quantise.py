@@ -22,7 +22,7 @@ from boltgen.quantiser.layers import Product, layers_of, weights_of
 from boltgen.quantiser.observers import Array, Histogram, Observer, Step, step_of
 from boltgen.quantiser.qdq import IntegerWeight, quantised_weight, with_quantised
 from boltgen.quantiser.smoothing import smoothed
-from boltgen.running.arrays import read_arrays
+from boltgen.running.arrays import sample_of
 
 DEFAULT_MOST_ERROR = 0.05
 DEFAULT_SMOOTH = 0.5
@@ -110,7 +110,7 @@ def quantize(
     loader = importlib.import_module("boltgen.quantiser.model")
     source = loader.load(Path(model))
     given = [data] if isinstance(data, (Mapping, str, Path)) else list(data)
-    samples = loader.samples_of(source, [_arrays(each) for each in given])
+    samples = loader.samples_of(source, [sample_of(each) for each in given])
     layers = layers_of(source.graph)
     if unknown := sorted(set(keep) - {each.name for each in layers}):
         known = ", ".join(each.name for each in layers[:5])
@@ -157,10 +157,6 @@ def _observer(given: Observer | str) -> Observer:
     except ValueError:
         known = ", ".join(each.value for each in Observer)
         raise BoltgenError(f"there is no observer {given}: give one of {known}") from None
-
-
-def _arrays(given: Mapping[str, Array] | Path | str) -> Mapping[str, Array]:
-    return read_arrays(Path(given)) if isinstance(given, (str, Path)) else given
 
 
 def _observed(
@@ -286,10 +282,17 @@ def _fastest(
         kept = {each.name for each in ranked[:count]}
         return time_us(tuple(each.name for each in reports if each.name in kept))
 
-    dropped = {each.name for each in ranked[min(counts, key=whole) :]}
-    reason = "the whole model is predicted to be faster without it"
+    slower = ranked[min(counts, key=whole) :]
+    return _put_back(reports, slower, "the whole model is predicted to be faster without it")
+
+
+def _put_back(
+    reports: Sequence[LayerReport], dropped: Sequence[LayerReport], reason: str
+) -> list[LayerReport]:
+    """Return all reports, the dropped layers in floats for a reason."""
+    names = {each.name for each in dropped}
     return [
-        replace(each, is_quantised=False, reason=reason) if each.name in dropped else each
+        replace(each, is_quantised=False, reason=reason) if each.name in names else each
         for each in reports
     ]
 
@@ -316,12 +319,7 @@ def _accurate(
             low = middle
         else:
             high = middle - 1
-    dropped = {each.name for each in ranked[low:]}
-    reason = f"with it the model's error exceeds {most_error:g}"
-    return [
-        replace(each, is_quantised=False, reason=reason) if each.name in dropped else each
-        for each in reports
-    ]
+    return _put_back(reports, ranked[low:], f"with it the model's error exceeds {most_error:g}")
 
 
 def _loss_per_gain(report: LayerReport) -> float:

@@ -48,6 +48,15 @@ def read_arrays(path: Path) -> Arrays:
         raise InputError(f"{path} cannot be read as an .npz file ({reason}); {remedy}") from error
 
 
+def sample_of(given: Mapping[str, np.ndarray[Any, Any]] | Path | str) -> Mapping[str, Any]:
+    """Return arrays by the names of inputs, which may be in an `.npz` file.
+
+    Raises:
+        InputError: the file cannot be read, or is not an `.npz` file.
+    """
+    return read_arrays(Path(given)) if isinstance(given, (str, Path)) else given
+
+
 def _typed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return `array`, with BF16 restored: NumPy's format does not store this type."""
     return array.view(DType.BF16.numpy) if array.dtype == _NAMELESS else array

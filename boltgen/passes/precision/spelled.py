@@ -3,8 +3,8 @@
     exp(x - max(x)) / sum(exp(x - max(x))) -> softmax(x)
     where(beta * x > 20, x, log(exp(beta * x) + 1) / beta) -> softplus(beta * x) / beta
 
-The rules of operators come after this: PyTorch's importers spell softplus with a branch, and a
-comparison is no part of an epilogue.
+The rules of operators come after this: PyTorch's importers spell softplus with a branch, and
+no epilogue computes a comparison.
 """
 
 from __future__ import annotations

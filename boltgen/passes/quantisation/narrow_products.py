@@ -17,7 +17,7 @@ import numpy as np
 
 from boltgen.errors import InvalidProblemError
 from boltgen.graph.attributes import Axis, Permutation
-from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.dtypes import FLOAT8, DType, Layout
 from boltgen.passes.quantisation.products_of_bytes import KeptError
 from boltgen.passes.quantisation.sink_dequantise import DEQUANTISE
@@ -45,7 +45,7 @@ def with_products_of_float8(
 ) -> Graph:
     """Return `graph` with products of 8-bit floats, where no reason `rejects` them.
 
-    The arguments are those of `with_integer_products`.
+    `with_integer_products` explains the arguments.
     """
     found: dict[int, _Product] = {}
     for index, expr in enumerate(graph.exprs):
@@ -55,21 +55,17 @@ def with_products_of_float8(
             found[index] = _matched(graph, expr, rejects, slower)
         except KeptError as error:
             refuse(expr, f"its activation is quantised, and it multiplies wider floats: {error}")
-    if not found:
-        return graph
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
-        product = found.get(index)
-        if product is None:
-            names[index] = builder.add(renamed(expr, names))
-            continue
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
+        expr, product = graph[index], found[index]
         wide, last = DType.F32.value, Axis(len(expr.static_shape) - 1)
         sums = builder.matmul(names[product.a], builder.constant(product.b), wide)
         zero = builder.constant(np.zeros((), np.int8))
         args = (sums, builder.constant(product.scale), zero)
         made = builder.operator(DEQUANTISE, args, expr.static_shape, wide, last)
-        names[index] = made if expr.dtype == wide else builder.astype(made, expr.dtype)
-    return builder.graph(mapped(graph.results, names))
+        names[index] = builder.in_dtype(made, expr.dtype)
+
+    return rewritten(graph, found, write)
 
 
 def _is_narrow(graph: Graph, index: int) -> bool:

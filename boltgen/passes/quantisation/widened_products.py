@@ -18,7 +18,7 @@ import numpy as np
 
 from boltgen.graph.attributes import Axis, Convolution
 from boltgen.graph.facts import BYTES, only_reader
-from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, mapped, renamed
+from boltgen.graph.graph import Array, Expr, Graph, GraphBuilder, rewritten
 from boltgen.ir.dtypes import DType
 from boltgen.passes.quantisation.products_of_bytes import (
     KeptError,
@@ -65,7 +65,7 @@ def with_narrow_products(
 ) -> Graph:
     """Return `graph` with products of bytes in the place of products of widened bytes.
 
-    They are those that no reason `rejects`; `refuse` is told why others stay.
+    A product stays where a reason `rejects` it, and `refuse` is told why.
     """
     found: dict[int, _Product] = {}
     for index, expr in enumerate(graph.exprs):
@@ -80,19 +80,16 @@ def with_narrow_products(
             refuse(expr, f"it multiplies widened bytes, and stays with TVM: {error}")
             continue
         found[product.root] = product
-    if not found:
-        return graph
     scaled = {reader: each for each in found.values() for reader in _scaling(graph, each)}
-    builder, names = GraphBuilder(), dict[int, int]()
-    for index, expr in enumerate(graph.exprs):
+
+    def write(index: int, builder: GraphBuilder, names: dict[int, int]) -> None:
         if index in found:
             sums = _written(graph, found[index], builder, names)
-            names[index] = sums if expr.dtype == _INT32 else builder.astype(sums, expr.dtype)
-        elif index in scaled:
-            names[index] = _in_rows(graph, index, scaled[index], builder, names)
+            names[index] = builder.in_dtype(sums, graph[index].dtype)
         else:
-            names[index] = builder.add(renamed(expr, names))
-    return builder.graph(mapped(graph.results, names))
+            names[index] = _in_rows(graph, index, scaled[index], builder, names)
+
+    return rewritten(graph, found.keys() | scaled.keys(), write)
 
 
 def _widened(graph: Graph, index: int) -> tuple[int, int | None] | None:
@@ -165,7 +162,9 @@ def _matched(
 
 
 def _cast_of(graph: Graph, index: int) -> int | None:
-    """Return the cast to integers of a float, or of 0 where it is not finite, or None.
+    """Return the operator that casts a float product to integers, or None.
+
+    The importer may put a 0 before it, in the place of what is not finite.
 
     Sums of bytes are finite; TVM's importer casts them to int64, and the rest modulo 2^32.
     """

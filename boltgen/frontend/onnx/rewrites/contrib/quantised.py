@@ -110,7 +110,7 @@ def _channels_last(build: Builder, x: str) -> str:
 
 @rewrites("com.microsoft.QLinearConv", why=_WHY)
 def convolution(build: Builder) -> str:
-    """A convolution; the channels of its images may come last, those of its filters come second."""
+    """A convolution. Images may have their channels last; filters have their channels second."""
     made = convolved(build, _channels_first(build, dequantised(build, 0)))
     return requantised(build, _channels_last(build, made), 6, build.dtype())
 
